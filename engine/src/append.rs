@@ -1,4 +1,4 @@
-//! The types of appends: batches with their origin, and the engine's answers.
+//! The types of an append: a batch with its origin, and the engine's answer.
 
 use arrow_array::RecordBatch;
 use bytes::Bytes;

@@ -1,20 +1,20 @@
-//! The queue of appends for the committer, and of messages from the flusher to it.
+//! The queue of appends for the committer, and of the flusher's messages to it.
 //!
-//! Bounded by the room for hot rows: an append has its room before it gets here.
+//! The memory for hot rows bounds it: an append has reserved its memory before it is queued.
 //!
 //! # Group commit
 //!
-//! While one group is being synced the next one gathers here by itself. A committer that finds fewer appends than its last
-//! group had waits for the others, at most `linger`, as long as the last group took, and until none has come for a moment:
-//! their appenders were all answered at once and come back one close upon the other. An appender that is alone was alone in
-//! the last group too, so it never waits. Where the others did not come, appends come at their own pace: then some groups are
-//! taken as they are. On a busy machine of two cores this took eight concurrent appenders from five to eight appends a sync,
-//! and 64 from 39 to 62, at no higher median latency.
+//! While one group is being synced, the next one gathers here. A committer that finds fewer appends than its last group had waits
+//! for the others: until none has come for a moment, but at most `linger`, and at most as long as the last group took. All appenders of
+//! a group are answered at once, so they come back close together. A single appender was alone in the last group too, so it never
+//! waits. If the others did not come, appends arrive at their own pace; then the next groups are taken without waiting. On a busy
+//! machine with two cores this raised eight concurrent appenders from five to eight appends a sync, and 64 from 39 to
+//! 62, at no higher median latency.
 //!
 //! # Invariants
 //!
-//! - What is pushed is answered: by the committer, or here when the append queue is closed.
-//! - An append is taken by the committer or withdrawn by its appender, never both: [`AppendClaim`]. What is withdrawn is not
+//! - Every queued append is answered: by the committer, or here when the queue is closed.
+//! - An append is either taken by the committer or withdrawn by its appender, never both: [`AppendClaim`]. A withdrawn append is not
 //!   stored, then or later.
 
 use std::collections::VecDeque;

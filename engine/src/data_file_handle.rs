@@ -1,21 +1,21 @@
-//! One version of one data file, as a snapshot names it.
+//! A handle of one version of a data file, as a snapshot names it.
 //!
-//! Publishing keeps every earlier version readable under the same name: it is a prefix of the later file. Sealing gives the
-//! name away; the bytes of the versions before then stay under a name among the retired files until nobody holds one of
-//! them. A file that expired keeps its name until then.
+//! Publishing keeps every earlier version readable under the same name, because it is a prefix of the later file. Sealing gives
+//! the name to another file. The bytes of the earlier versions then keep a name among the retired files until nobody holds one of
+//! these versions. A file that expired keeps its name until then.
 //!
 //! # Checked once
 //!
-//! The Parquet reader answers from a flipped bit without a word, so the first [`DataFileHandle::open`] of a version compares the
-//! file with the checksum that the catalogue has. Versions of one file are prefixes of each other: of a later one only what
-//! was added is read. A sealed file is read whole, once in a process.
+//! The Parquet reader answers from a flipped bit without an error, so the first [`DataFileHandle::open`] of a version compares the
+//! file with the checksum in the catalogue. Versions of one file are prefixes of each other, so of a later version only the
+//! added part is read. A sealed file is read whole, once per process.
 //!
-//! What is not what was written, read twice, leaves the view, which says so from then on; whoever opened it takes a new
-//! view. Flips that come later are the scrubber's, the flusher's and the sealer's to find.
+//! A file that differs, in two readings, leaves the view, and the view reports that it is partial from then on. Whoever opened the
+//! file takes a new view. The scrubber, the flusher and the sealer find bits that flip later.
 //!
 //! # Not here
 //!
-//! Reading rows: `query` does that with the file and the footer from here. What is in them: [`crate::index`].
+//! Reading rows: `query` does that with the file and the footer from here. Indexes: [`crate::index`].
 
 mod index_lookup;
 

@@ -1,22 +1,22 @@
-//! Deduplication: what was stored already, per producer run, per bus stream and per keyed request.
+//! Deduplication: remembers what is stored, per producer run, per bus stream and per request with a key.
 //!
 //! | a batch with | is a duplicate exactly if |
 //! |---|---|
-//! | a request's key | its records are among those that are stored of the request, and the body is the same |
-//! | a producer's key, of a run that is known | the run has its sequence |
+//! | a request's key | the body is the same, and its records are among those of the request that are stored |
+//! | a producer's key, of a known run | the run has its sequence |
 //! | a bus position | the stream's incarnation has its sequence |
-//! | nothing | never |
+//! | none of these | never |
 //!
-//! No clock takes part. A bus that lost its end gives sequences to new messages: whoever reads it notices, and begins a new
-//! incarnation ([`DedupWatermarks::stream_tail`]). A message id of its publisher's (`Nats-Msg-Id`) is no key here: the bus has a
-//! window of its own for those, and what comes after that is meant to be stored.
+//! No clock is involved. A bus that lost the end of a stream gives its sequences to new messages; whoever reads the stream notices
+//! that, and begins a new incarnation ([`DedupWatermarks::stream_tail`]). A publisher's message id (`Nats-Msg-Id`) is no key here: the
+//! bus deduplicates these within its own window, and a message that comes later is meant to be stored.
 //!
 //! # Invariants
 //!
-//! - What is remembered of a run, a stream or a request only grows, until it is forgotten as a whole, or as the lowest of too
-//!   many ranges. What is forgotten may be stored again; it is never called stored without having been.
-//! - All is bounded ([`RUNS`], [`STREAMS`], [`REQUESTS`], [`RANGES`], [`crate::sequence_set::RANGES`]), and forgotten in the order of the
-//!   log, so that a store that reads its records forgets the same, but for ranges.
+//! - What is remembered of a run, a stream or a request only grows, until the whole entry is forgotten, or its lowest range when it has too
+//!   many. Something forgotten may be stored again; but nothing is called a duplicate that was not stored.
+//! - Everything is bounded ([`RUNS`], [`STREAMS`], [`REQUESTS`], [`RANGES`], [`crate::sequence_set::RANGES`]), and forgotten in the order of
+//!   the log. So a store that reads the records back forgets the same entries, except for ranges.
 
 use model::EntityId;
 use serde::{Deserialize, Serialize, Serializer};

@@ -1,23 +1,23 @@
-//! Disk space guard: appends wait before the disk is really full, so that what frees space, and queries, can go on.
+//! Disk space guard: makes appends wait before the disk is really full, so that queries and whatever frees space can continue.
 //!
 //! ```text
-//! free >= resume        appends go on, the ballast is made anew
+//! free >= resume        appends continue, the ballast is created again
 //! free <  least, or less than the log asks for
-//!                       appends wait; queries, publishing, sealing, rotation go on
-//! a write finds no room the ballast goes: publishing and rotation have that much room, whoever filled the disk
-//! a start               the ballast goes, and a second one beside the catalogue, which nothing else may use: a new checkpoint and
-//!                       the log's copy have that much room; the second one is made anew at once, of what is free
+//!                       appends wait; queries, publishing, sealing and retention continue
+//! a write finds no room the ballast is removed: publishing and retention have that much room, whoever filled the disk
+//! a start               the ballast is removed, and a second one beside the catalogue, which nothing else may use: a new checkpoint and
+//!                       the log's copy have that much room; the second one is created again at once, if there is room
 //! ```
 //!
 //! # Invariants
 //!
-//! - Nobody decides to go on: the room is looked at again and again, by whoever waits for it or asks.
-//! - The ballast is a file that nothing is read from. Whether it is there changes no content of the store. It stays while the
-//!   store is closed: the next opening needs room too.
+//! - No component decides when appends may continue: each one that waits, or asks, looks at the free space itself.
+//! - The ballast is a file that is never read. Its presence changes no content of the store. It stays while the store is
+//!   closed, because the next opening needs room too.
 //!
 //! # Not here
 //!
-//! Making room: rotation's rules and the operator do that.
+//! Freeing space: retention and the operator do that.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -5,13 +5,13 @@
 //!
 //! # Invariants
 //!
-//! - A sync that failed is never tried again on the same file or folder: it would say that all is well. So everything that
-//!   can fail without harm, such as opening the folders, is done before names change; see [`FolderHandles`].
-//! - In tests every call first asks the fault plan. Other builds carry no trace of it.
+//! - A sync that failed is never tried again on the same file or folder, because the second one would report success. So everything
+//!   that can fail without harm, such as opening the folders, is done before names change; see [`FolderHandles`].
+//! - In tests every call first asks the fault plan. Other builds do not contain it.
 //!
 //! # Not here
 //!
-//! What is exchanged and when: [`crate::datafile`] and the log.
+//! Which names are exchanged, and when: [`crate::datafile`] and the log.
 
 use std::fs::{self, File};
 use std::io;

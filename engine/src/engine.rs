@@ -2,11 +2,11 @@
 //!
 //! # Who spawns, joins
 //!
-//! `open` starts five threads: committer, flusher, sealer, scrubber, indexer; with an object store a sixth, uploader or
-//! follower. `close` joins them in this order: the committer stops taking appends, the flusher publishes what is left, the
-//! sealer ends with the file it is at, the scrubber, the indexer and the sixth where they are.
-//! Dropping an engine that was not
-//! closed stops the threads where they are, like the end of the process would; nothing acknowledged is lost by that.
+//! `open` starts five threads: committer, flusher, sealer, scrubber, indexer; with an object store a sixth, the uploader or the
+//! follower. `close` joins them in this order: the committer stops taking appends, the flusher publishes the remaining rows, the
+//! sealer finishes its present file; the scrubber, the indexer and the sixth thread stop at once.
+//! An engine that is dropped without `close` stops its threads at once, as the end of the process would; no acknowledged row is
+//! lost.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;

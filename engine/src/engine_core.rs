@@ -1,15 +1,15 @@
-//! The state that the engine's threads share, and the one place where the snapshot of queries changes.
+//! Engine core: the state that the engine's threads share, and the only place that swaps the snapshot for queries.
 //!
 //! # Locks
 //!
 //! `state` guards the hot rows and the file lists; the view is swapped under it. `watermarks` and `catalog` are taken alone or,
-//! in this order, catalog → watermarks → state. None is held across a wait; `catalog` is held across a sync, by the flusher
-//! and the sealer only.
+//! in this order, catalog → watermarks → state. None is held across a wait; Only the flusher
+//! and the sealer hold `catalog` across a sync.
 //!
 //! # Invariants
 //!
-//! - A view is built and stored under `state`, so versions never go back and no change is lost.
-//! - Room for hot rows is returned exactly once: by the publish that makes rows cold, or by the append that stored none.
+//! - A view is built and stored under `state`, so versions never decrease and no change is lost.
+//! - Memory for hot rows is returned exactly once: by the publish that moves the rows into files, or by the append that stored none.
 
 mod stats_reader;
 

@@ -1,4 +1,4 @@
-//! The errors of the store, each with the thing, the value and the fix.
+//! The errors of the engine. Each names what failed, the value, and the fix.
 //!
 //! # Not here
 //!

@@ -1,6 +1,6 @@
 //! Fault injection for tests: which file operations fail, and a record of them.
 //!
-//! Plans are kept by folder, so that tests of one process do not meet each other's.
+//! Plans belong to a folder, so that tests in one process do not affect each other.
 
 use std::io;
 use std::path::{Path, PathBuf};

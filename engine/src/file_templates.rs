@@ -1,14 +1,14 @@
-//! Data files of specs: their name prefix and their columns.
+//! File templates: the name prefix and the columns of each spec's data files.
 //!
 //! # Invariants
 //!
 //! - A file keeps its name and its columns: after a change the next rows of the spec begin another file.
-//! - Rows without a word about their spec lie in its folder all the same, in files that begin with its name and have the columns
-//!   of `messages`.
+//! - Rows of a spec that nobody has declared are stored in its folder all the same, in files that have its name as prefix and the
+//!   columns of `messages`.
 //!
 //! # Not here
 //!
-//! Which specs there are: whoever opened the store says it, before it has rows and at every change.
+//! The list of specs: whoever opened the store declares it, before it appends rows and at every change.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

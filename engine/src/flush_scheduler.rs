@@ -1,8 +1,8 @@
-//! Requests to the flusher and the sealer.
+//! Flush scheduler: queues requests to the flusher and the sealer, and wakes them.
 //!
 //! # Invariants
 //!
-//! - A flush that was asked for is answered, also when the threads stop.
+//! - Every requested flush is answered, also when the threads stop.
 
 mod prefix_cut;
 mod seal_job;

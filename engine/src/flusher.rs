@@ -9,17 +9,17 @@
 //!
 //! # When a partition is due
 //!
-//! At every tick while its open file has few row groups; later when enough is new or at every third tick. Always when
-//! rows are wanted cold at once: flush, close, a full log. When memory is crowded, the partitions with enough rows for a
-//! large row group if there are any, as large groups need not be encoded again; else all.
+//! At every tick while its open file has few row groups; later only when it has enough new rows, or at every third tick. Always when
+//! rows must leave memory at once: at a flush, at the close, when the log is full. When memory is short, only the partitions with
+//! enough rows for a large row group, because large groups need not be encoded again; if there are none, all.
 //!
 //! # Invariants
 //!
 //! - Rows that reached a file but whose record failed stay frozen, and that record is tried again before anything else.
 //! - A partition's rows go into its files in the order of their LSNs.
-//! - A file takes rows only if it is as the spec's files were after the rows were frozen: a spec changes before any row is
-//!   taken by its new version, so every value of theirs fits its column.
-//! - A file that is damaged takes no more rows: the next ones begin the next number.
+//! - A file takes rows only if its columns are those of the spec at the time after the rows were frozen. A spec changes before the
+//!   first row is matched by its new version, so every value fits its column.
+//! - A damaged file takes no more rows: the next rows go into the file with the next number.
 
 mod damaged_files;
 mod open_file_limit;

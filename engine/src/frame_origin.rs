@@ -2,7 +2,8 @@
 //!
 //! # Invariants
 //!
-//! - Whatever decides what a replayed batch is and where its rows go is in here or in the frame: never in the settings.
+//! - Everything that decides whether a replayed batch is a duplicate, and where its rows go, is in here or in the frame, never in the
+//!   settings.
 
 use bytes::Bytes;
 use model::EntityId;

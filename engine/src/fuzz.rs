@@ -1,5 +1,5 @@
-//! Fuzz entries: everything that reads untrusted bytes, as functions from bytes: none may panic, take memory without bound, or
-//! accept what was not written.
+//! Fuzz entries: every reader of untrusted bytes, as a function of bytes. None may panic, take unbounded memory, or accept bytes
+//! that were not written.
 //!
 //! | target | reads |
 //! |---|---|
@@ -16,7 +16,7 @@
 //!
 //! # Not here
 //!
-//! The product: this module is compiled for tests and under the feature `fuzz` only.
+//! Anything that the product runs: this module is compiled only for tests and with the feature `fuzz`.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;

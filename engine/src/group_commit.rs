@@ -1,20 +1,20 @@
-//! Group commit: one thread owns the log, makes groups of appends durable, then visible, then answers them.
+//! Group commit: one thread owns the log. It batches appends into one fdatasync, then makes them visible, then answers them.
 //!
 //! ```text
-//! gather ─> wait for room ─> take ─> judge duplicates ─> log, one write ─> fdatasync ─> marks, hot rows, view ─> answers
+//! gather ─> wait for room ─> take ─> find duplicates ─> log, one write ─> fdatasync ─> watermarks, hot rows, view ─> answers
 //!                └─ withdrawn appends leave
 //! ```
 //!
 //! # Invariants
 //!
-//! - Nothing of a group is visible, marked or answered before its sync returned.
-//! - Marks are set with the rows, in one critical section of `marks`: a record that calls rows cold knows their origins, and
-//!   whoever takes `marks` and then `state` sees them agree.
-//! - A duplicate is answered after the group that it came with, so its original, in this group or earlier, is durable.
-//! - A full log or a disk that is almost full makes the group wait; it is not refused. While it waits it is not taken: what its
-//!   appenders withdraw leaves it, gives its room back, and gets no LSN. What is taken is written at once, and answered.
-//! - Duplicates are judged among what was taken: an append that was withdrawn is nobody's original.
-//! - A failed write or sync poisons the store. So does a panic.
+//! - Nothing of a group is visible, remembered as stored, or answered before its sync has returned.
+//! - Watermarks are set together with the rows, under the lock of `watermarks`: a record that says that rows are in files knows their
+//!   origins, and whoever locks `watermarks` and then `state` sees the two agree.
+//! - A duplicate is answered after the group that it came with, so that its original, in this group or an earlier one, is durable.
+//! - If the log or the disk is almost full, the group waits; it is not refused. A waiting group is not taken yet: an append that its
+//!   appender withdraws leaves it, returns its memory, and gets no LSN. A group that is taken is written at once, and answered.
+//! - Duplicates are found among the appends that were taken, so a withdrawn append is never the original of another.
+//! - A write or sync that fails poisons the store. So does a panic.
 
 use std::collections::HashSet;
 use std::sync::Arc;

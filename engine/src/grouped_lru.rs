@@ -1,12 +1,12 @@
-//! An LRU map in groups: each group is bounded, and all of them together, in entries and in what their values weigh. Time is the
-//! log's: the LSN of an entry's last change.
+//! A grouped LRU map: limits the entries, and the weight of their values, in each group and in all groups together. Time is measured
+//! in the log: an entry is as old as the LSN of its last change.
 //!
 //! # Invariants
 //!
-//! - What is forgotten for the number of entries depends on keys and LSNs alone: a map that is read back from records forgets
-//!   what the first one forgot. What is forgotten for weight depends on the order too, and may differ.
-//! - For the weight of an entry others of its group go first, and none that weigh nothing.
-//! - The newest entry is never forgotten for an older one.
+//! - Which entries are evicted for their number depends on keys and LSNs alone, so a map that is read back from records evicts
+//!   the same ones. Which are evicted for weight depends on the order of insertion too, and may differ.
+//! - To make room for the weight of an entry, others of its group are evicted first, and never entries without weight.
+//! - The newest entry is never evicted in favour of an older one.
 
 use std::collections::{BTreeMap, BTreeSet};
 

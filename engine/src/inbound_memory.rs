@@ -1,18 +1,19 @@
-//! Admission control: memory for incoming bodies and messages, shared by all who take them in.
+//! Admission control: limits the memory of incoming bodies and messages, shared by everything that receives them.
 //!
 //! ```text
-//! body ──▶ what is decoded of it ──▶ hot rows ──▶ flusher      who is on the left waits for who is on the right
-//! message, decoded ────────────────▶                the disk alone
+//! body ──▶ its decoded rows ──▶ hot rows ──▶ flusher      each stage waits only for those to its right
+//! message, decoded ────────────▶                the disk alone
 //! ```
 //!
 //! # Invariants
 //!
-//! - Nobody waits to the left: who publishes, seals or indexes takes none of this, so hot rows leave, appends go on, and what is on
-//!   its way ends.
-//! - Bodies take nothing of what messages from the bus have: clients that send slowly keep no Rack's telemetry waiting.
-//! - Several who each hold a part of a share, and wait for more of it, would wait for each other. So one at a time does not wait: it
-//!   goes on beyond the share, until it needs no more than it holds of it. One that is larger than all of the share passes so, alone.
-//! - Together they hold the share at most, and what that one takes.
+//! - No stage waits for one to its left. Publishing, sealing and indexing take none of this memory, so hot rows leave, appends
+//!   continue, and whatever is on its way finishes.
+//! - Bodies take nothing from the share of bus messages: clients that send slowly do not delay a Rack's telemetry.
+//! - Several holders that each wait for more of a share would deadlock. So one of them at a time may exceed the share without
+//!   waiting, until it needs no more than what it holds within the share. In this way a request that is larger than the share
+//!   passes, alone.
+//! - Together they hold at most the share, plus what that one holder takes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,8 +1,8 @@
-//! Rebuilds every sidecar of a store that is not open.
+//! Rebuilds every sidecar index of a store that is not open.
 //!
 //! # Invariants
 //!
-//! - Interrupted, the rest is made by the next start: there is nothing to repair.
+//! - If it is interrupted, the next start builds the missing ones: there is nothing to repair.
 
 use std::path::PathBuf;
 

@@ -1,18 +1,18 @@
-//! The indexer thread: makes and removes sidecars; the sealer makes those of its files itself, if it has time.
+//! The indexer thread: builds and removes sidecar indexes. The sealer builds those of its own files, if it has time.
 //!
 //! ```text
-//! the view's files changed, an index is bad, somebody asks ─> what is on the disk is opened ─> what lacks is built, newest first
-//!                                                          ─> row groups that came are indexed and counted in memory
-//!                                                          ─> what belongs to no file of the view is unlinked
+//! the view's files changed, an index is bad, or a request ─> indexes on the disk are opened ─> missing ones are built, newest first
+//!                                                         ─> new row groups of open files are indexed and counted in memory
+//!                                                         ─> indexes of files that left the view are unlinked
 //! ```
 //!
 //! # Invariants
 //!
-//! - It takes its orders from the view alone: an order that was lost in a crash is given again by the next start. A sidecar that the
-//!   sealer made of a file that was never shown stays until then.
-//! - A sidecar appears whole, by a rename. It is not synced: who finds it torn after a crash makes it anew.
-//! - Nothing waits for it. It holds a segment for as long as a build, and stands back while much waits to be published or the
-//!   disk is almost full.
+//! - It takes its work from the view alone, so the next start finds work again that was lost in a crash. An index that the
+//!   sealer built for a file that never became visible stays until then.
+//! - An index appears whole, by a rename. It is not synced: if it is torn after a crash, it is built again.
+//! - Nothing waits for the indexer. It holds a data file for as long as it builds its index, and pauses while many rows wait to be
+//!   published or the disk is almost full.
 //! - A file that only the object store has is not fetched to be indexed.
 
 use std::collections::{HashMap, HashSet};

@@ -1,22 +1,22 @@
-//! Integrity check: compares a store's data files with its catalogue; nothing is locked, nothing is written.
+//! Integrity check: compares a store's data files with its catalogue. It locks nothing and writes nothing.
 //!
 //! | checked | how |
 //! |---|---|
-//! | catalogue | every record's checksum, as a start does |
-//! | each data file | it is there, has its length, and its footer has its checksum |
-//! | an uploaded file that is not here | the object store's catalogue has the same version of it; deep: its object's bytes |
-//! | an uploaded file whose local copy is damaged | its object's bytes: if they are right, no row is lost |
-//! | deep: each data file | all its bytes have the recorded checksum, which the Parquet reader does not look at |
+//! | catalogue | the checksum of every record, as at a start |
+//! | each data file | it exists, has its length, and its footer has its checksum |
+//! | an uploaded file without a local copy | the object store's catalogue has the same version of it; deep: its object's bytes |
+//! | an uploaded file with a damaged local copy | its object's bytes: if they are right, no row is lost |
+//! | deep: each data file | all its bytes match the recorded checksum, which the Parquet reader does not check |
 //! | the tree | files that no record names |
 //!
 //! # Invariants
 //!
-//! - Beside a running Mixer nothing is reported that is only newer than the record that was read: what does not match is
-//!   compared again with a catalogue that is read anew.
+//! - Beside a running Mixer, a file that is merely newer than the record that was read is not reported: after a mismatch, the file
+//!   is compared again with a catalogue that is read again.
 //!
 //! # Not here
 //!
-//! The log: a start reads all of it, and says what is damaged. Repair: [`crate::repair`], [`crate::manifest_rebuild`].
+//! The log: a start reads all of it, and reports what is damaged. Repair: [`crate::repair`], [`crate::manifest_rebuild`].
 
 use std::collections::HashSet;
 use std::fs::File;

@@ -1,12 +1,12 @@
-//! I/O pacing: large writes go piece by piece, each on the disk before the next.
+//! I/O pacing: writes large files in pieces, and waits until each piece is on the disk before it writes the next.
 //!
-//! In one go they would keep the small writes of the log waiting, for which appends wait: some ten milliseconds for a row group, a
+//! A single large write would delay the small writes of the log, for which appends wait: by some ten milliseconds for a row group, by a
 //! few hundred for a sealed file.
 //!
 //! # Invariants
 //!
-//! - Nothing is durable by this: whoever writes syncs, as ever. A failure to write back is a failed write, as the sync that comes
-//!   later need not tell it again.
+//! - Pacing makes nothing durable: the writer still syncs. A piece that cannot be written back is a failed write, because the later
+//!   sync may not report it again.
 
 use std::fs::File;
 use std::io::{self, Write};

@@ -1,4 +1,4 @@
-//! Layout of the store: partitions of event time, names of data files, folders.
+//! Layout of the store: partitions by event time, names of data files, folders.
 //!
 //! ```text
 //! <data_dir>/<table>/YYYY/MM/DD[/HH]/<table>_NNN.parquet                        finished data files, nothing else ever
@@ -7,8 +7,8 @@
 //! <store_dir>/wal/            the log
 //! <store_dir>/meta/           catalogue, store id, LOCK
 //! <store_dir>/.staging/       files on their way into the tree, and out of it
-//! <store_dir>/quarantine/     what was found damaged
-//! <store_dir>/index/          what is known of sealed data files, made from them; may be deleted
+//! <store_dir>/quarantine/     damaged files
+//! <store_dir>/index/          sidecar indexes, built from sealed data files; may be deleted
 //! ```
 //!
 //! Staging must share a file system with the tree, because files are exchanged by name: where a tree does not lie below

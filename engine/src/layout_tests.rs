@@ -1,4 +1,4 @@
-//! Partitions, folders and names, and back.
+//! Tests of the layout: partitions to folders and names, and back.
 #![allow(clippy::unwrap_used, reason = "tests")]
 use super::*;
 

@@ -1,23 +1,28 @@
-//! The storage engine: appended rows are durable, visible exactly once, and end in Parquet files that anybody can read.
+//! The storage engine: makes appended rows durable, shows each of them once, and stores them in Parquet files that anybody can read.
 //!
 //! ```text
 //! append ─> committer ─> log, fdatasync ─┬─> hot rows ──┐
 //!                                        └─> answer     ├─> ReadView (one immutable snapshot)
-//!             flusher: open segments <── hot rows       │
-//!           sealer: sealed segments ────────────────────┘      scrubber: reads them again and compares
-//!           indexer: what is in sealed segments, for queries
+//!             flusher: open data files <── hot rows     │
+//!           sealer: sealed data files ──────────────────┘      scrubber: reads them again and compares checksums
+//!           indexer: sidecar indexes of sealed files, for queries
 //! ```
+//!
+//! # Words
+//!
+//! *Hot rows* are those in the memtable. A *segment* is a data file (in `wal`, a file of the log). The *catalogue* is the manifest.
+//! The *tree* is the folders of data files that outside readers see. *Rotation* is retention at work.
 //!
 //! # Invariants
 //!
-//! - [`Engine::append`] returned: the rows survive power loss and are in every later view. Never visible before durable.
-//! - A batch with an origin is stored once, over redeliveries, restarts and replays.
-//! - Nothing but finished data files lies in the tree. No reader of it sees a torn file or a row twice.
-//! - At its caps the engine waits; it drops nothing.
+//! - When [`Engine::append`] has returned, its rows survive power loss and are in every later view. No row is visible before it is durable.
+//! - A batch with an origin is stored once, whatever is redelivered, restarted or replayed.
+//! - The tree contains only finished data files. No reader of it sees a torn file or a row twice.
+//! - At its limits the engine makes appends wait; it drops nothing.
 //!
 //! # Not here
 //!
-//! Bus, HTTP, SQL, TOML. Knows Linux only.
+//! The bus, HTTP, SQL, TOML. The engine runs on Linux only.
 
 mod append;
 mod append_queue;

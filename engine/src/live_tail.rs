@@ -1,30 +1,31 @@
-//! Live tail: rows in the order in which they became visible, for followers of a table.
+//! Live tail: keeps the newest rows in the order in which they became visible, for the followers of a table.
 //!
 //! ```text
 //! committer, under `state` ─> ArrivalRing per table: │ arrival │ arrival │ … │ newest │        bounded by bytes
 //! replay of the log ────────────^             └ start: everything from this LSN on is here
-//!                                    TailFollower (position) ──take──> arrivals, or how many rows are gone
+//!                             TailFollower (position) ──take──> arrivals, or how many rows are gone
 //! ```
 //!
-//! An arrival shares its rows with the hot batches. It keeps them in memory when they are in files and the hot rows are gone: that
-//! is what [`crate::Settings::tail_max`] bounds, and [`crate::EngineStats::tail_bytes`] tells.
+//! An arrival shares its rows with the hot batches, and keeps them in memory after the hot rows have gone into files.
+//! [`crate::Settings::tail_max`] bounds that memory, and [`crate::EngineStats::tail_bytes`] reports it.
 //!
 //! # What is kept
 //!
-//! Of a table that somebody follows, and for [`LINGER`] after the last one left (of logs also after the store was opened): the newest
-//! rows, up to the bound. Of other tables nothing. Who had everything resumes exactly even then, as long as nothing new came.
+//! For a table with followers, and for [`LINGER`] after the last one left (for logs also after the store was opened): the newest
+//! rows, up to the bound. For other tables nothing. A follower that had every row resumes exactly even then, as long as no new row came.
 //!
 //! # Invariants
 //!
-//! - An arrival is pushed under `state`, durable and in its order; a [`crate::TailFollower`] and its view are taken under `state` too: the
-//!   view has exactly the rows before the position.
-//! - A ring has every arrival of its table from `start` on. What is missing is counted in rows, or known to be unknown.
-//! - The committer waits for nobody here: it pushes, forgets what is too old, and frees that after its lock.
-//! - A position means the same after a restart: LSNs go on, and a batch has its rows in the same order in the log.
+//! - An arrival is added under `state`, durable and in order. A [`crate::TailFollower`] and its view are taken under `state` too, so
+//!   the view has exactly the rows before the position.
+//! - A ring has every arrival of its table from `start` on. Missing rows are counted, or their number is reported as unknown.
+//! - The committer waits for nobody here: it adds arrivals, drops those that are too old, and frees their memory after it has released
+//!   the lock.
+//! - A position means the same after a restart: LSNs continue, and a batch has its rows in the same order in the log.
 //!
 //! # Not here
 //!
-//! Filters, texts, who follows for how long: the query room.
+//! Filters, texts, and how long somebody follows: `query`.
 
 mod arrival_ring;
 

@@ -1,28 +1,28 @@
-//! Rebuilds a lost or damaged catalogue from the footers of data files, from the log, and from what of the
-//! old catalogue is still readable.
+//! Manifest rebuild: makes a lost or damaged catalogue again from the footers of data files, from the log, and from the parts of
+//! the old catalogue that are still readable.
 //!
-//! | of the new catalogue | comes from |
+//! | part of the new catalogue | comes from |
 //! |---|---|
-//! | live files | the tree: each footer names store, table, segment, version, rows; the checksum is taken from the bytes |
-//! | uploaded files that are not in the tree, or damaged there | the object store's catalogue |
+//! | live files | the tree: each footer names store, table, segment, version, rows; the checksum is computed from the bytes |
+//! | uploaded files that are missing or damaged in the tree | the object store's catalogue |
 //! | numbers, next segment | the highest in the tree and in the old catalogue |
-//! | through which LSN a partition is in files | the footers, each says it of its partition |
-//! | low water | where the log begins, or later where the old catalogue says so: what no file has is replayed |
+//! | the LSN up to which a partition is in files | the footers, each for its own partition |
+//! | low water | the beginning of the log, or later if the old catalogue says so: rows that no file has are replayed |
 //! | origins of batches in the log | the log itself, at the next start |
-//! | origins of batches before the log | the old catalogue if it is whole up to there, else the footers' ranges; they say nothing of requests |
+//! | origins of batches before the log | the old catalogue if it is complete up to there, else the ranges in the footers, which have no requests |
 //!
 //! # Invariants
 //!
 //! - Replay stores each row once: a row is in a file exactly if its partition's files reach its LSN.
-//! - No file leaves the store whose object is sound: a damaged copy of it goes into quarantine, its entry stays.
-//! - The old catalogue is kept before the new one counts, and the new one counts in one step.
+//! - No file leaves the store whose object is sound: a damaged copy goes into quarantine, and its entry stays.
+//! - The old catalogue is put aside before the new one is valid, and the new one becomes valid in one step.
 //! - What cannot be known is in the report.
 //!
 //! # Limits
 //!
-//! A range says which sequences are the first and the last in a file, not which are missing between them. Where nothing
-//! better is known every sequence up to the last counts as stored: a batch that came out of order and was on its way when
-//! the catalogue was lost counts as a duplicate then. Batches in the log are known exactly, and those are the latest ones.
+//! A range has the first and the last sequence in a file, not which are missing between them. Where nothing better is known, every
+//! sequence up to the last counts as stored: a batch that came out of order and was on its way when the catalogue was lost is then
+//! taken for a duplicate. Batches in the log, which are the latest ones, are known exactly.
 
 mod log_origins;
 mod previous_manifest;

@@ -6,15 +6,15 @@
 //!             └──── thaw ────────┘ publish failed
 //! ```
 //!
-//! Small batches are joined into larger ones once they are answered, like carries of a counter to base [`FAN`]: when so many chunks of
-//! one size wait at the end, or enough of them for a large one, they become one. A row is copied about twice, once if its batch has
-//! hundreds of rows and not at all if it has thousands; and a query finds dozens of small chunks, not hundreds of thousands.
+//! Small batches are merged into larger ones after they are answered, like carries of a counter to base [`FAN`]: when [`FAN`] chunks of
+//! one size are at the end, or enough for a large chunk, they become one. A row is copied about twice; once if its batch has
+//! hundreds of rows, and not at all if it has thousands. So a query finds dozens of small chunks, not hundreds of thousands.
 //!
 //! # Invariants
 //!
 //! - Chunks of a partition are in the order of their LSNs; all rows of one LSN in one partition are in one chunk.
-//! - Frozen chunks are not joined with fresh ones: what a flusher took stays what it took.
-//! - Rows keep alive about the memory that they are counted with: see [`HotBatch::owned`].
+//! - Frozen chunks are not merged with fresh ones: the rows that a flusher took do not change.
+//! - Rows keep about as much memory alive as is counted for them: see [`HotBatch::owned`].
 
 mod hot_batch;
 mod origin_ranges;

@@ -1,13 +1,13 @@
-//! Open handles of data files, so that a query opens, and compares with its footer, no file that another one had open; and, in
-//! a cache of their own, of their sidecars.
+//! Open-file cache: keeps handles of data files open, so that a query need not open and verify a file that an earlier query had
+//! open. Sidecar indexes have a cache of their own.
 //!
 //! # Invariants
 //!
-//! - A handle reads the bytes of its version for as long as it is kept, whatever becomes of the name: it was found by the
+//! - A handle reads the bytes of its version for as long as it is kept, even if the name goes to another file: it was verified by the
 //!   footer's checksum, and nobody writes to an inode that is open.
-//! - The handle of a version goes with the version. Until then the flusher cannot extend the inode, and a file without a
-//!   name takes space.
-//! - Far fewer are kept than the process may have open.
+//! - The handle of a version is closed when the version is gone. Until then the flusher cannot extend the inode, and a file without
+//!   a name takes space.
+//! - The cache keeps far fewer handles than the process may have open.
 
 use std::fs::File;
 use std::hash::Hash;

@@ -1,12 +1,12 @@
-//! One open data file of a partition, and the rows that become one of its row groups.
+//! An open partition: its open data file, and the rows that become the next row group of that file.
 //!
 //! # Invariants
 //!
-//! - Whatever is returned as [`FlushedGroup`] is durable under its name, and counts once it is recorded.
+//! - A [`FlushedGroup`] is durable under its name when it is returned, and is valid once the catalogue records it.
 //!
 //! # Not here
 //!
-//! When to publish, and what becomes of a failure: [`crate::flusher`].
+//! When to publish, and how to handle failures: [`crate::flusher`].
 
 use std::sync::Arc;
 

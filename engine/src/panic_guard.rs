@@ -1,4 +1,4 @@
-//! Turns a panic of a decoder into an error: data that no decoder survives must not stop the engine.
+//! Panic guard: turns a panic of a decoder into an error, so that bad data does not stop the engine.
 
 /// What `decode` says; that it panicked, if it did.
 pub(crate) fn catch_panic<T>(decode: impl FnOnce() -> Result<T, String>) -> Result<T, String> {

@@ -6,8 +6,8 @@
 //!
 //! # Invariants
 //!
-//! - A pure function of the rows, the arrival time, the [`PartitionRule`] and the specs, all of which are in the log: replay places every
-//!   row where it was placed the first time, whatever the settings are by then.
+//! - A pure function of the rows, the arrival time, the [`PartitionRule`] and the specs, all of which are in the log. So replay places
+//!   every row where it was placed the first time, even if the settings have changed.
 //! - No row is lost or doubled; the rows of one batch that share a partition form one piece, in their order.
 
 use std::collections::BTreeMap;

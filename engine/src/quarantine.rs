@@ -1,15 +1,15 @@
-//! Quarantine: damaged data files leave the tree under their path as one name, never over an earlier one.
+//! Quarantine: moves damaged data files out of the tree. Its path becomes one file name there, which never replaces an earlier file.
 //!
 //! # Invariants
 //!
-//! - A file is in the tree or in quarantine, whole, whatever happens in between. Its entry goes when it is durably there:
-//!   a file without an entry counts as expired at the next start.
-//! - A damaged open file takes with it what was published into it. Rows that are still hot are not of it: they go into the
-//!   partition's next file.
+//! - A file is whole, in the tree or in quarantine, even after a crash in between. Its catalogue entry is removed only when the file
+//!   is durably in quarantine, because the next start unlinks a file without an entry as expired.
+//! - The rows that were published into a damaged open file go with it. Rows that are still hot go into the partition's next
+//!   file.
 //!
 //! # Not here
 //!
-//! Who finds the damage: queries, the flusher, the sealer, the scrubber, recovery, [`crate::integrity_check`].
+//! Finding damage: queries, the flusher, the sealer, the scrubber, recovery, [`crate::integrity_check`].
 
 use std::fs::{self, File};
 use std::io::ErrorKind;

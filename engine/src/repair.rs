@@ -1,17 +1,17 @@
 //! Repair: takes damaged and missing data files out of a store that is not open, so that it starts and answers without them.
 //!
 //! ```text
-//! lock ─> check every file ─> say what is wrong ─> damaged ones into quarantine ─> one record removes the entries of those
-//!                                                                                  that no sound object stands for
+//! lock ─> check every file ─> report what is wrong ─> damaged ones into quarantine ─> one record removes the entries of those
+//!                                                                                     without a sound object
 //! ```
 //!
 //! # Invariants
 //!
-//! - A file's entry goes after the file: interrupted, it is missing at the next repair, not forgotten.
+//! - A file's entry is removed after the file was moved. If the repair is interrupted in between, the next one finds the file missing.
 //! - A damaged copy of an object that is sound goes into quarantine and its entry stays: no row leaves the store, and nothing
 //!   is removed from the object store. Nor are the pieces of an open file, however many of them are sound.
-//! - What only needs a start is left to it: a file that is newer than its record, the rows of a damaged open file that the log
-//!   still has.
+//! - The repair leaves to the next start what that does anyway: adopt a file that is newer than its record, and store the rows of a
+//!   damaged open file that the log still has.
 //!
 //! # Not here
 //!

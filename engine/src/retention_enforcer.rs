@@ -1,4 +1,5 @@
-//! The flusher's part of retention: what may expire, the record, and removing a partition when nobody holds a file of it.
+//! Retention enforcer, run by the flusher: selects the partitions that expire, records their removal, and removes a partition's folder
+//! when nobody holds a file of it.
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::PathBuf;

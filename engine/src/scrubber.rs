@@ -1,5 +1,5 @@
-//! The thread that reads sealed files again, slowly, and compares them with the checksum in the catalogue: the Parquet
-//! reader would answer from a flipped bit without a word.
+//! The scrubber thread: slowly reads sealed files again and compares them with the checksum in the catalogue, because the Parquet
+//! reader answers from a flipped bit without an error.
 //!
 //! ```text
 //! each file of the view ─> read at a bounded rate ─> differs, twice ─> out of the view ─> into quarantine, reported
@@ -7,13 +7,14 @@
 //!
 //! # Invariants
 //!
-//! - A file is taken away only when its bytes, read twice from two handles, are not what was recorded for its version.
-//!   What cannot be read is reported and left.
-//! - From then on no view has it, and views say that they are partial. Its entry stays, so a start says the same.
+//! - A file is removed only if its bytes, read twice from two handles, differ from what was recorded for its version.
+//!   A file that cannot be read is reported and left.
+//! - After that no view has it, and views report that they are partial. Its entry stays, so the next start reports the same.
 //!
 //! # Not here
 //!
-//! What a query opens for the first time: [`DataFileHandle::open`]. Open files: each publish checks what it copies, and the seal checks all of it. Repair.
+//! Files that a query opens for the first time: [`DataFileHandle::open`]. Open files: each publish checks what it copies, and the seal
+//! checks all of it. Repair: [`crate::repair`].
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! The sealer thread: sorts and re-encodes a full or past data file, off the hot path.
+//! The sealer thread: sorts and re-encodes a data file that is full or whose partition has ended, off the hot path.
 //!
 //! ```text
 //! merge into staging ─> its index ─> install under the same name ─> catalogue record ─> swap the view
@@ -7,9 +7,9 @@
 //! # Invariants
 //!
 //! - A file that is being sealed takes no more rows: its partition's next rows go into the next number.
-//! - A seal that failed before the install is tried again from the start, one that failed after it from the record on, each
-//!   time after a longer pause. Appends do not notice. Only where an error leaves the disk unknown the store is poisoned.
-//! - A file that is damaged is not sealed but put aside: its seal would make the damage look right.
+//! - A seal that failed before the install is tried again from the start; one that failed after it, from the record on. The pauses
+//!   grow. Appends do not notice. Only an error after which the state of the disk is unknown poisons the store.
+//! - A damaged file is not sealed but goes into quarantine: sealing it would give the damage a valid checksum.
 //! - The displaced file stays readable until no view holds a version of it.
 
 use std::sync::Arc;

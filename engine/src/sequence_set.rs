@@ -1,4 +1,4 @@
-//! A set of sequence numbers that fills up from 1: a contiguous floor and the few ranges above it.
+//! A compact set of sequence numbers that fills up from 1: the floor, up to which no number is missing, and the few ranges above it.
 
 use std::collections::BTreeMap;
 

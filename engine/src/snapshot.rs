@@ -8,11 +8,11 @@
 //! # Invariants
 //!
 //! - Every acknowledged row is in a snapshot exactly once: in a hot batch or in a file, never in both.
-//! - A snapshot never changes. Files it names stay readable, as the versions it names, as long as it is held.
+//! - A snapshot never changes. The files that it names stay readable in the versions that it names, for as long as it is held.
 //!
 //! # Not here
 //!
-//! How a segment's bytes are found again after its name was given to other bytes: [`crate::data_file_handle`].
+//! How the bytes of a version are found after its name was given to another file: [`crate::data_file_handle`].
 
 use std::fmt;
 use std::sync::Arc;

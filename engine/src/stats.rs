@@ -1,4 +1,4 @@
-//! The engine's counters and gauges.
+//! The engine's counters and gauges, for `/metrics`.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 

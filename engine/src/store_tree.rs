@@ -1,4 +1,4 @@
-//! The folders of a store: their locks, the files in them, and whether a catalogue that is missing was lost.
+//! The folders of a store: locks them, lists their files, and tells a lost catalogue from a new store.
 
 use std::path::{Path, PathBuf};
 

@@ -1,9 +1,9 @@
-//! Follows a table: takes the rows that became visible since the last look, in their order.
+//! Tail follower: returns the rows of a table that became visible since the last call, in their order.
 //!
 //! # Invariants
 //!
 //! - A follower and its view are taken under `state`: the view has exactly the rows before the position.
-//! - Rows that are gone are counted, never passed in silence.
+//! - Rows that the live tail no longer has are counted, never skipped in silence.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -1,4 +1,4 @@
-//! What a test does at a place of its choice.
+//! Test hook: runs a test's code at a chosen point in the engine.
 
 /// Something that a test does at a place of its choice.
 #[derive(Default)]

@@ -1,9 +1,9 @@
-//! A weighted CLOCK cache for pages, footers and file handles, up to a bound.
+//! A weighted CLOCK cache for pages, footers and file handles, bounded by the sum of their weights.
 //!
 //! # Invariants
 //!
-//! - What was used since it was looked at last gets another turn; what is new does not go for its own sake. Making room costs
-//!   a constant time for each value that goes.
+//! - A value that was used since the hand last passed it gets another turn, and a new value is not evicted to make room for itself.
+//!   Making room takes constant time for each evicted value.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;

@@ -1,25 +1,25 @@
-//! Business messages as rows of `messages`: pure, so that every kind of message is a unit test. A bus message carries one, or of a
-//! Rack a sequence of them, all of one port.
+//! Turns business messages into rows of `messages`. Pure functions, so that every kind of message has a unit test. A bus message
+//! carries one message, or, if a Rack sent it, a sequence of messages that all left by the same port.
 //!
 //! | column | from |
 //! |---|---|
 //! | `ts`, `trace_id`, `flux_id` | the message |
-//! | `entity_name`, `src_gear_id` | the subject's Rack and gear |
-//! | `entity_id` | the header `Entity-Id`, else the Rack's name |
-//! | `dst_gear_id` | the header `Flux-To` of a Rack's message; of one that says nothing of its way, its fact `dst.gear` |
-//! | `msg_type` | the message's fact `msg.type`, else the subject's port |
-//! | `direction` | the header `Flux-Direction` of a Rack's message, else `outbound`; `inbound` if no Rack sent it |
+//! | `entity_name`, `src_gear_id` | the Rack and the gear in the subject |
+//! | `entity_id` | the header `Entity-Id`, else an id derived from the Rack's name |
+//! | `dst_gear_id` | the header `Flux-To` if a Rack sent the message with a direction; otherwise its fact `dst.gear` |
+//! | `msg_type` | the message's fact `msg.type`, else the port in the subject |
+//! | `direction` | the header `Flux-Direction` if a Rack sent it, else `outbound`; `inbound` if no Rack sent it |
 //! | `status` | `error` if the message has the fact `error`, else `ok` |
 //! | `raw_msg` | the message's bytes as they came |
-//! | `promoted` | what its spec promotes out of its data; nothing without a spec |
+//! | `promoted` | the fields that its spec promotes; empty without a spec |
 //!
 //! # Invariants
 //!
-//! - A bus message is known by its place on the bus, and by its Rack's own number where it has one, so it is stored once however
-//!   often it comes, all of it or nothing, and its Rack hears that it is durable.
-//! - What a Rack's gear could not handle comes on `flux.gear.` and is a dead letter with the gear's reason.
-//! - What cannot be promoted is missing and counted; the message is stored.
-//! - What is no message, or has one in it that is none, becomes a dead letter with the same place.
+//! - A bus message is identified by its position on the bus, and by its Rack's sequence number if it has one. So it is stored once
+//!   however often it comes, all of it or nothing, and its Rack learns that it is durable.
+//! - A message that a gear could not handle comes on `flux.gear.` and becomes a dead letter with the gear's reason.
+//! - A value that cannot be promoted is left out and counted; the message is stored.
+//! - A payload that is not a message, or contains something that is not one, becomes a dead letter with the same position.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -37,7 +37,7 @@ use crate::decode::{
 };
 use crate::spec_matcher::{ActiveSpec, PendingSpecCounts, SpecMatcher};
 
-/// The batch of the rows that a bus message carries; a dead letter if it carries none.
+/// Decodes a bus message into a batch of rows, or into a dead letter if it cannot be decoded.
 ///
 /// # Errors
 /// Only if even the dead letter cannot be encoded, a defect of `model`.
@@ -47,17 +47,17 @@ pub(crate) fn archive(
     max_payload: usize,
     specs: &SpecMatcher,
 ) -> Result<DecodedBatch, String> {
-    let (origin, unclear) = origin(incoming);
-    if let Some(reason) = unclear {
+    let (origin, origin_problem) = origin(incoming);
+    if let Some(reason) = origin_problem {
         return dead_letter(incoming, origin, reason, now, PayloadTruncation::Whole);
     }
     if subject::parse_gear(incoming.subject).is_some() {
         let reason = header(incoming.headers, telemetry_codec::DEAD_REASON).unwrap_or("it does not say why");
         return dead_letter(incoming, origin, reason.to_owned(), now, PayloadTruncation::Whole);
     }
-    // Only Racks number what they send.
-    let is_ours = origin.producer.is_some();
-    let groups = match catch_panic(|| groups(incoming, is_ours, max_payload, specs)) {
+    // Only Racks put sequence numbers on what they send.
+    let is_from_rack = origin.producer.is_some();
+    let groups = match catch_panic(|| group_by_spec(incoming, is_from_rack, max_payload, specs)) {
         Ok(groups) => groups,
         Err(reason) => return dead_letter(incoming, origin, reason, now, PayloadTruncation::Whole),
     };
@@ -74,28 +74,28 @@ pub(crate) fn archive(
             rows,
         },
         dead: None,
-        specs: groups.into_values().map(|group| group.taken).collect(),
+        specs: groups.into_values().map(|group| group.counts).collect(),
     })
 }
 
-/// Rows of one spec, or of none.
+/// The rows of one spec, or those that no spec matches.
 #[derive(Default)]
 struct SpecRowGroup {
     rows: Vec<MessageRow>,
-    taken: Option<PendingSpecCounts>,
+    counts: Option<PendingSpecCounts>,
 }
 
-/// The rows of the messages by their specs: of a Rack's bus message those of a sequence, of anybody else's one.
-fn groups(
+/// Groups the rows of a bus message by spec. A Rack's bus message has a sequence of messages, anybody else's has one.
+fn group_by_spec(
     incoming: &InboundMessage<'_>,
-    is_ours: bool,
+    is_from_rack: bool,
     max_payload: usize,
     specs: &SpecMatcher,
 ) -> Result<BTreeMap<Option<SpecName>, SpecRowGroup>, String> {
-    let way = BusEnvelope::of(incoming, is_ours)?;
+    let envelope = BusEnvelope::parse(incoming, is_from_rack)?;
     let mut groups = BTreeMap::<_, SpecRowGroup>::new();
     let mut add = |raw: &[u8], read: Result<Message, String>| {
-        // Of a batch each was allowed when it was sent.
+        // The limit is for a single message. Each message of a sequence was checked when it was sent.
         if raw.len() > max_payload && raw.len() == incoming.payload.len() {
             let bytes = raw.len();
             return Err(format!(
@@ -103,17 +103,17 @@ fn groups(
             ));
         }
         let message = read.map_err(|reason| format!("not a message: {reason}"))?;
-        let (row, spec, failed) = way.row(raw, &message, specs);
-        let group = groups.entry(spec.as_ref().map(|of| of.spec.name)).or_default();
+        let (row, spec, failed) = envelope.row(raw, &message, specs);
+        let group = groups.entry(spec.as_ref().map(|active| active.spec.name)).or_default();
         group.rows.push(row);
-        if let Some(of) = spec {
-            let taken = group.taken.get_or_insert_with(|| PendingSpecCounts::new(of));
-            taken.messages += 1;
-            taken.failed += failed;
+        if let Some(active) = spec {
+            let counts = group.counts.get_or_insert_with(|| PendingSpecCounts::new(active));
+            counts.messages += 1;
+            counts.failed += failed;
         }
         Ok(())
     };
-    if is_ours {
+    if is_from_rack {
         MessageSequence::new(incoming.payload.clone()).try_for_each(|(raw, read)| add(&raw, read))?;
     } else {
         add(incoming.payload, Message::from_cbor(incoming.payload))?;
@@ -121,28 +121,28 @@ fn groups(
     Ok(groups)
 }
 
-/// What subject and headers say of all messages of a bus message.
+/// What the subject and the headers say about all messages of a bus message.
 struct BusEnvelope {
     rack: Token,
     gear: Token,
     port: Token,
     entity: EntityId,
-    /// What a Rack says. What it cannot say so is as if it said nothing.
+    /// From the headers of a Rack's message; none if they are missing or invalid.
     destination: Option<MessageDestination>,
     direction: MessageDirection,
 }
 
 impl BusEnvelope {
-    fn of(incoming: &InboundMessage<'_>, is_ours: bool) -> Result<Self, String> {
+    fn parse(incoming: &InboundMessage<'_>, is_from_rack: bool) -> Result<Self, String> {
         let (rack, gear, port) = subject::parse_message(incoming.subject)
             .ok_or_else(|| "the subject is not flux.msg.<rack>.<gear>.<port>".to_owned())?;
-        let said = |name| header(incoming.headers, name);
-        let destination =
-            said(telemetry_codec::DIRECTION).and_then(|way| MessageDestination::of(way, said(telemetry_codec::TO)));
-        let destination = destination.filter(|_| is_ours);
+        let value = |name| header(incoming.headers, name);
+        let destination = value(telemetry_codec::DIRECTION)
+            .and_then(|direction| MessageDestination::of(direction, value(telemetry_codec::TO)));
+        let destination = destination.filter(|_| is_from_rack);
         let direction = match &destination {
             Some(destination) => destination.direction(),
-            None if is_ours => MessageDirection::Outbound,
+            None if is_from_rack => MessageDirection::Outbound,
             None => MessageDirection::Inbound,
         };
         let entity = entity(incoming.headers)?.unwrap_or_else(|| EntityId::for_name(rack.as_str()));
@@ -156,7 +156,7 @@ impl BusEnvelope {
         })
     }
 
-    /// The row of a message, the spec that takes it, and how many of its values were not of their fields' types.
+    /// The row of a message, the spec that matches it, and how many of its values did not have the type of their field.
     fn row(&self, raw: &[u8], message: &Message, specs: &SpecMatcher) -> (MessageRow, Option<Arc<ActiveSpec>>, u64) {
         let fact = |name: &str| message.meta.get(name).and_then(serde_json::Value::as_str);
         let msg_type = fact("msg.type").unwrap_or(self.port.as_str());
@@ -169,7 +169,7 @@ impl BusEnvelope {
         });
         let promoted = spec
             .as_ref()
-            .map(|of| of.spec.promote(&message.data))
+            .map(|active| active.spec.promote(&message.data))
             .unwrap_or_default();
         let row = MessageRow {
             ts: message.ts,
@@ -288,7 +288,7 @@ mod tests {
             (telemetry_codec::BOOT_EPOCH, "1"),
             (telemetry_codec::SEQUENCE, "1"),
         ];
-        for (is_ours, said, direction, to) in [
+        for (is_from_rack, said, direction, to) in [
             (
                 true,
                 &[(telemetry_codec::DIRECTION, "internal"), (telemetry_codec::TO, "sink")][..],
@@ -330,7 +330,7 @@ mod tests {
                 Some("fact"),
             ),
         ] {
-            let all = [if is_ours { &rack[..] } else { &[] }, said].concat();
+            let all = [if is_from_rack { &rack[..] } else { &[] }, said].concat();
             let done = archived_of("flux.msg.r.g.out", &all, payload.clone(), &SpecMatcher::default());
             let row = model::batch::row_json(&done.batch.rows[0], 0);
             assert_eq!(
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_without_metadata_has_the_type_of_its_port() {
+    fn a_message_without_msg_type_has_its_port_as_type() {
         let payload = message(Attributes::new().with("error", "broken")).to_cbor().unwrap();
         let row = model::batch::row_json(&archived("flux.msg.r.g.out", payload).batch.rows[0], 0);
         assert_eq!(
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_that_a_spec_takes_is_of_it_with_what_it_promotes() {
+    fn a_message_is_stored_under_the_spec_that_matches_it_with_its_promoted_fields() {
         let specs = SpecMatcher::default();
         let order = "name: order\nversion: 1\nmatch: { msg_type: order }\nfields:
   - { name: amount, path: /amount, type: float }
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_batch_of_a_rack_is_a_row_each_and_one_of_others_is_refused() {
+    fn a_sequence_of_messages_becomes_one_row_each_only_if_a_rack_sent_it() {
         let specs = SpecMatcher::default();
         let order = "name: order\nversion: 1\nmatch: { msg_type: order }\nfields: []\n";
         specs.set(vec![model::spec::parse(order).unwrap()]);
@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_message_becomes_a_dead_letter_at_its_place() {
+    fn a_payload_that_is_not_a_message_becomes_a_dead_letter_with_its_position() {
         let good = message(Attributes::new()).to_cbor().unwrap();
         for (subject, payload, says) in [
             ("flux.msg.r.g.out", b"garbage".to_vec(), "not a message"),

@@ -1,13 +1,13 @@
-//! The durable consumers of the telemetry stream and of the business stream: opened, pulled, and opened again after whatever happens to the bus.
+//! Durable consumers of the telemetry stream and of the stream of business messages, opened again whenever the bus breaks off.
 //!
 //! # Invariants
 //!
-//! - What is sent before it is taken is bounded in bytes: one request brings a sixteenth of [`engine::Settings::inbound_max`] at most, or one
-//!   message of the largest size that the bus takes, and at most four are open at once. The next one is made when half of the messages
-//!   or bytes of one are taken, so that there are two; where nothing is taken for minutes, two more are made.
-//! - `max_deliver` is unlimited: a message that cannot be decoded ends as a dead letter, so nothing loops.
-//! - What was delivered and is not in the store (its machine is lost, or an older state was restored) is read again when a
-//!   process begins, acknowledged or not, as far as the bus still has it; the durable consumer is opened when that is stored.
+//! - Messages that were delivered but not taken are bounded in bytes. One pull request asks for a sixteenth of
+//!   [`engine::Settings::inbound_max`], or for one message of the largest size that the bus takes; usually two requests are open, at most
+//!   four. The next one is made when half of the messages or bytes of a request are taken; if none is taken for minutes, two more are made.
+//! - `max_deliver` is unlimited: a message that cannot be decoded ends as a dead letter, so no message is redelivered for ever.
+//! - Messages that were delivered but are not in the store (its machine was lost, or an older state was restored) are read again when
+//!   the process starts, acknowledged or not, as far as the bus still has them. The durable consumer is opened once they are stored.
 //! - The acknowledgement wait covers two flush intervals and a slow disk; longer waits send progress.
 
 use std::time::Duration;
@@ -24,15 +24,15 @@ use crate::error::{Error, bus_error};
 use crate::settings::{ArchiveSource, IngestSettings};
 use crate::stream_regression::{KnownStream, StreamPoint, check_regression, connections};
 
-/// Messages asked for at once.
-const PULL: usize = 256;
-/// Their share of the bytes that may be in flight.
+/// The most messages of one pull request.
+const PULL_MESSAGES: usize = 256;
+/// A pull request asks for this fraction (one sixteenth) of the bytes that may be in flight.
 const PULL_SHARE: u64 = 16;
-/// What the bus counts of a message beside what it limits.
-const PULL_ROOM: usize = 64 << 10;
-/// So long after its last reader the bus forgets the consumer of what is read again.
-const AGAIN_IDLE: Duration = Duration::from_secs(60);
-/// How often the bus says that it is still there.
+/// What the bus counts of a message in addition to its payload, which alone has a limit.
+const PULL_OVERHEAD: usize = 64 << 10;
+/// The bus deletes the temporary consumer of a second reading when nobody has read from it for this long.
+const REREAD_IDLE_TIMEOUT: Duration = Duration::from_secs(60);
+/// How often the bus sends a heartbeat for an open pull request.
 const HEARTBEAT: Duration = Duration::from_secs(5);
 
 /// What a consumer reads.
@@ -61,7 +61,7 @@ impl IngestSource {
         }
     }
 
-    /// What it reads, in words.
+    /// What it reads, for log messages.
     pub(crate) const fn description(&self) -> &'static str {
         match self {
             Self::Telemetry => "telemetry",
@@ -77,41 +77,41 @@ impl IngestSource {
     }
 }
 
-/// The open consumer, and how far it took its stream.
+/// An open consumer, and how far it has read its stream.
 pub(crate) struct StreamConsumer {
     consumer: PullConsumer,
     stream: BusStream,
-    /// Which connection the stream was compared on last.
+    /// The number of the connection on which the stream was last checked for regression.
     connection: u64,
     pub(crate) known: KnownStream,
     /// The highest sequence that was delivered for the first time.
     delivered: u64,
-    /// What is read again ends there, without an acknowledgement; none for the durable consumer.
-    pub(crate) through: Option<u64>,
+    /// The last sequence of a second reading, which acknowledges nothing; none for the durable consumer.
+    pub(crate) reread_through: Option<u64>,
 }
 
-/// How messages are asked for.
+/// How much one pull request asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PullLimit {
-    /// So many that have so many bytes together.
+    /// At most so many messages, of at most so many bytes together.
     Several { messages: usize, bytes: usize },
-    /// One, however large it is.
+    /// One message, however large it is.
     One,
 }
 
 impl PullLimit {
-    /// What has room here, at least one message of the largest size that the bus takes now.
+    /// As much as there is room for, but at least one message of the largest size that the bus takes now.
     pub(crate) fn several(settings: &IngestSettings, inbound: ByteSize, client: &Client) -> Self {
         let share = usize::try_from(inbound.get() / PULL_SHARE).unwrap_or(usize::MAX);
-        let most = client.server_info().max_payload.saturating_add(PULL_ROOM);
+        let largest = client.server_info().max_payload.saturating_add(PULL_OVERHEAD);
         Self::Several {
-            messages: (settings.buffer_size as usize).clamp(1, PULL),
-            bytes: share.max(most),
+            messages: (settings.buffer_size as usize).clamp(1, PULL_MESSAGES),
+            bytes: share.max(largest),
         }
     }
 
-    /// Whether it could bring a message of this size.
-    pub(crate) const fn brings(self, size: usize) -> bool {
+    /// Whether a message of this size fits into one request.
+    pub(crate) const fn fits(self, size: usize) -> bool {
         match self {
             Self::Several { bytes, .. } => size <= bytes,
             Self::One => true,
@@ -120,10 +120,10 @@ impl PullLimit {
 }
 
 impl StreamConsumer {
-    /// The messages, asked for again and again.
-    pub(crate) async fn messages(&self, ask: PullLimit) -> Result<pull::Stream, Error> {
+    /// The messages of consecutive pull requests.
+    pub(crate) async fn messages(&self, limit: PullLimit) -> Result<pull::Stream, Error> {
         let stream = self.consumer.stream().heartbeat(HEARTBEAT);
-        let stream = match ask {
+        let stream = match limit {
             PullLimit::Several { messages, bytes } => {
                 stream.max_messages_per_batch(messages).max_bytes_per_batch(bytes)
             }
@@ -133,8 +133,8 @@ impl StreamConsumer {
         stream.messages().await.map_err(bus_error("pull from", name))
     }
 
-    /// Whether a message is of the history that its stream was compared with. A connection that is new, or a sequence that came
-    /// before, has it compared once more.
+    /// Whether a message belongs to the history that the stream was checked against. On a new connection, or if a sequence comes
+    /// twice as a first delivery, the stream is checked again.
     pub(crate) async fn check_history(
         &mut self,
         point: StreamPoint,
@@ -156,39 +156,40 @@ impl StreamConsumer {
         Ok(true)
     }
 
-    /// Tells the engine up to where the bus delivers nothing any more. Not of a stream that has lost its end, whose consumer may
-    /// say what was acknowledged before; nor above the highest sequence that is known here.
-    pub(crate) async fn raise_floor(&self, engine: &Engine) {
+    /// Reports the bus's acknowledgement floor, below which it redelivers nothing, to the engine. Not for a stream that has lost its
+    /// end, because its consumer may report what was acknowledged before; and never above the highest sequence that is known here.
+    pub(crate) async fn report_ack_floor(&self, engine: &Engine) {
         let incarnation = self.known.tail.incarnation;
         if incarnation == self.known.created
-            && self.through.is_none()
-            && let Ok(said) = self.consumer.get_info().await
+            && self.reread_through.is_none()
+            && let Ok(consumer_info) = self.consumer.get_info().await
         {
-            let floor = said.ack_floor.stream_sequence.min(self.known.tail.last);
-            engine.raise_stream_floor(&said.stream_name, incarnation, floor);
+            let floor = consumer_info.ack_floor.stream_sequence.min(self.known.tail.last);
+            engine.raise_stream_floor(&consumer_info.stream_name, incarnation, floor);
         }
     }
 
-    /// Whether the bus has nothing more to read again. Where it does not answer nothing is known.
+    /// Whether the second reading has reached its end. False if the bus does not answer.
     pub(crate) async fn is_reread_complete(&self) -> bool {
-        let said = self.consumer.get_info().await;
-        said.is_ok_and(|said| said.num_pending == 0)
+        let consumer_info = self.consumer.get_info().await;
+        consumer_info.is_ok_and(|consumer_info| consumer_info.num_pending == 0)
     }
 
-    /// Whether the bus has something for us beside so many messages that are with us. Where it does not answer nothing is known.
-    pub(crate) async fn has_withheld_messages(&self, with_us: usize) -> bool {
-        let said = self.consumer.get_info().await;
-        said.is_ok_and(|said| said.num_pending > 0 || said.num_ack_pending > with_us)
+    /// Whether the bus has more messages for us than the `in_flight` ones that are being stored. False if the bus does not answer.
+    pub(crate) async fn has_withheld_messages(&self, in_flight: usize) -> bool {
+        let consumer_info = self.consumer.get_info().await;
+        consumer_info
+            .is_ok_and(|consumer_info| consumer_info.num_pending > 0 || consumer_info.num_ack_pending > in_flight)
     }
 }
 
-/// How long the bus waits for an acknowledgement before it sends a message again: work that goes on tells it so at every
-/// interval, so this is what a Mixer that was killed makes its last batches wait.
+/// How long the bus waits for an acknowledgement before it sends a message again. Work in progress extends it at every interval,
+/// so this is how long the last batches of a killed Mixer wait for their redelivery.
 pub(crate) fn ack_wait(flush_interval: Duration) -> Duration {
     flush_interval * 2 + Duration::from_secs(10)
 }
 
-/// The first message up to a sequence that the store does not know and the bus still has.
+/// The first message, up to the sequence `through`, that is not stored and that the bus still has.
 async fn first_unstored(
     stream: &BusStream,
     source: &IngestSource,
@@ -215,16 +216,16 @@ async fn first_unstored(
     Ok(None)
 }
 
-/// What a process that begins reads again: from the first message that the bus delivered, that the store lacks and that the bus
-/// still has, through the last one that it delivered. Behind the acknowledgement floor, too, some may be acknowledged.
+/// The range of sequences that a starting process reads again: from the first message that was delivered, is not stored and is
+/// still on the bus, through the last one that was delivered. Some of them may be acknowledged, even above the acknowledgement floor.
 async fn find_unstored_range(
     stream: &BusStream,
     source: &IngestSource,
     engine: &Engine,
     known: &KnownStream,
 ) -> Result<Option<(u64, u64)>, Error> {
-    let said = match stream.consumer_info(source.name()).await {
-        Ok(said) => said,
+    let consumer_info = match stream.consumer_info(source.name()).await {
+        Ok(consumer_info) => consumer_info,
         Err(error) if error.kind() == ConsumerInfoErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(bus_error("ask for the consumer", source.name())(error)),
     };
@@ -235,20 +236,20 @@ async fn find_unstored_range(
         );
         return Ok(None);
     }
-    let through = said.delivered.stream_sequence;
+    let through = consumer_info.delivered.stream_sequence;
     let first = first_unstored(stream, source, engine, known, through).await?;
     Ok(first.map(|first| (first, through)))
 }
 
-/// Opens the consumer of a stream that was taken so far in this process; where the process begins and the store lacks what was
-/// delivered, one for that first.
+/// Opens the consumer of a stream. `taken` is how far this process has read it. At the start of a process, if delivered messages are
+/// not stored, this opens a temporary consumer that reads those first.
 pub(crate) async fn open(
     js: &Context,
     source: &IngestSource,
     settings: &IngestSettings,
     engine: &Engine,
     taken: Option<KnownStream>,
-    begins: bool,
+    is_first_open: bool,
 ) -> Result<StreamConsumer, Error> {
     let connection = connections(&js.client());
     let stream: BusStream = js
@@ -256,7 +257,7 @@ pub(crate) async fn open(
         .await
         .map_err(bus_error("find the stream", source.stream()))?;
     let known = check_regression(&stream, engine, taken).await?;
-    let again = match begins {
+    let reread_range = match is_first_open {
         true => find_unstored_range(&stream, source, engine, &known).await?,
         false => None,
     };
@@ -264,7 +265,7 @@ pub(crate) async fn open(
         description: Some(format!("stores {}", source.description())),
         ..Default::default()
     };
-    if let Some((start_sequence, through)) = again {
+    if let Some((start_sequence, through)) = reread_range {
         info!(
             stream = source.stream(),
             start_sequence, through, "reading messages again that were delivered but not stored"
@@ -272,7 +273,7 @@ pub(crate) async fn open(
         wanted.ack_policy = AckPolicy::None;
         wanted.deliver_policy = DeliverPolicy::ByStartSequence { start_sequence };
         wanted.memory_storage = true;
-        wanted.inactive_threshold = AGAIN_IDLE;
+        wanted.inactive_threshold = REREAD_IDLE_TIMEOUT;
     } else {
         wanted.durable_name = Some(source.name().to_owned());
         wanted.ack_policy = AckPolicy::Explicit;
@@ -295,8 +296,8 @@ pub(crate) async fn open(
         connection,
         known,
         delivered: 0,
-        through: again.map(|(_, through)| through),
+        reread_through: reread_range.map(|(_, through)| through),
     };
-    opened.raise_floor(engine).await;
+    opened.report_ack_floor(engine).await;
     Ok(opened)
 }

@@ -1,10 +1,10 @@
-//! One bus message as an engine batch: pure, so that every kind of bad message is a unit test.
+//! Decodes one bus message into a batch for the engine. Pure functions, so that every kind of bad message has a unit test.
 //!
 //! # Invariants
 //!
-//! - Whatever cannot be decoded or stored becomes a dead letter that carries the message's origin, so that its producer's
-//!   watermark moves on and the message is not sent for ever.
-//! - A decoder that panics is a bad message, not the end of the process.
+//! - A message that cannot be decoded or stored becomes a dead letter with the message's origin, so that its producer's
+//!   watermark advances and the message is not sent for ever.
+//! - A decoder that panics makes a bad message, and does not end the process.
 
 use async_nats::HeaderMap;
 use bytes::Bytes;
@@ -15,16 +15,16 @@ use model::{Attributes, EntityId, Table, Timestamp, subject};
 
 use crate::spec_matcher::PendingSpecCounts;
 
-/// What a dead letter keeps of a content type.
+/// How many characters of a content type a dead letter keeps.
 const CONTENT_TYPE_CHARS: usize = 200;
 
-/// A message as the bus gave it.
+/// A message as the bus delivered it.
 #[derive(Debug)]
 pub(crate) struct InboundMessage<'a> {
     pub(crate) subject: &'a str,
     pub(crate) headers: &'a HeaderMap,
     pub(crate) payload: &'a Bytes,
-    /// Its place in the stream, if the bus says it.
+    /// Its position in the stream, if the bus reports it.
     pub(crate) position: Option<BusPosition>,
 }
 
@@ -42,11 +42,11 @@ pub(crate) enum PayloadTruncation {
 pub(crate) struct DecodedBatch {
     pub(crate) batch: AppendBatch,
     pub(crate) dead: Option<String>,
-    /// What each record batch of business messages is of, if it is of a spec; nothing for other tables.
+    /// For each record batch of business messages, the counts for its spec, if it has one; empty for other tables.
     pub(crate) specs: Vec<Option<PendingSpecCounts>>,
 }
 
-/// The batch that a message carries; a dead letter if it carries none.
+/// Decodes a telemetry message into a batch, or into a dead letter if it cannot be decoded.
 ///
 /// # Errors
 /// Only if even the dead letter cannot be encoded, a defect of `model`.
@@ -55,8 +55,8 @@ pub(crate) fn decode(
     now: Timestamp,
     max_payload: usize,
 ) -> Result<DecodedBatch, String> {
-    let (origin, unclear) = origin(incoming);
-    if let Some(reason) = unclear {
+    let (origin, origin_problem) = origin(incoming);
+    if let Some(reason) = origin_problem {
         return dead_letter(incoming, origin, reason, now, PayloadTruncation::Whole);
     }
     match catch_panic(|| rows(incoming, origin.producer, max_payload)) {
@@ -82,8 +82,8 @@ pub(crate) fn decode(
     }
 }
 
-/// Where a message comes from, and why that cannot be said, if it cannot: what has neither a key nor a place would be stored
-/// each time that it comes.
+/// The origin of a message, by which it is deduplicated, and the reason if it has no valid one. A message with neither a producer's
+/// key nor a position would be stored each time that it comes.
 pub(crate) fn origin(incoming: &InboundMessage<'_>) -> (BatchOrigin, Option<String>) {
     let mut origin = BatchOrigin {
         bus: incoming.position.clone(),
@@ -102,14 +102,14 @@ pub(crate) fn origin(incoming: &InboundMessage<'_>) -> (BatchOrigin, Option<Stri
     }
 }
 
-/// What `decode` says; that it panicked, if it did.
+/// Runs `decode`, and turns a panic into an error.
 pub(crate) fn catch_panic<T>(decode: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(decode)).unwrap_or_else(|panic| {
-        let said = panic.downcast_ref::<String>().map(String::as_str);
-        let said = said.or_else(|| panic.downcast_ref::<&str>().copied());
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
         Err(format!(
             "the decoder panicked: {}",
-            said.unwrap_or("it did not say why")
+            text.unwrap_or("it did not say why")
         ))
     })
 }
@@ -156,7 +156,8 @@ pub(crate) fn entity(headers: &HeaderMap) -> Result<Option<EntityId>, String> {
         .transpose()
 }
 
-/// The producer's key, if the message has one: all three headers or none of epoch and sequence.
+/// The producer's key, if the message has one, and the sequence up to which the producer has settled. Epoch and sequence need each
+/// other and the entity's id; without both there is no key.
 fn producer(headers: &HeaderMap) -> Result<(Option<BatchId>, u64), String> {
     let settled = number(headers, telemetry_codec::SETTLED)?.unwrap_or(0);
     match (
@@ -200,7 +201,7 @@ fn publisher(headers: &HeaderMap, producer: Option<BatchId>, rack: &model::Token
     Ok(PublisherIdentity { entity_id, entity_name })
 }
 
-/// The dead letter of a message that cannot be stored as what it says it is.
+/// The dead letter of a message that cannot be stored as what it claims to be.
 ///
 /// # Errors
 /// Only if it cannot be encoded, a defect of `model`.
@@ -209,11 +210,11 @@ pub(crate) fn dead_letter(
     origin: BatchOrigin,
     mut reason: String,
     now: Timestamp,
-    keep: PayloadTruncation,
+    truncation: PayloadTruncation,
 ) -> Result<DecodedBatch, String> {
     let mut headers = Attributes::new();
     let mut payload = &incoming.payload[..];
-    match keep {
+    match truncation {
         PayloadTruncation::Whole => {
             for (name, values) in incoming.headers.iter() {
                 if let Some(value) = values.first() {
@@ -222,9 +223,9 @@ pub(crate) fn dead_letter(
             }
         }
         PayloadTruncation::Head(bytes) => {
-            let all = payload.len();
+            let total = payload.len();
             payload = payload.get(..bytes).unwrap_or(payload);
-            reason = format!("{reason} (kept of it: the first {} of {all} bytes)", payload.len());
+            reason = format!("{reason} (kept of it: the first {} of {total} bytes)", payload.len());
         }
     }
     let content_type = header(incoming.headers, telemetry_codec::CONTENT_TYPE);
@@ -279,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a_foreign_json_batch_takes_its_publisher_from_the_subject() {
+    fn a_json_batch_without_headers_takes_its_publisher_from_the_subject() {
         let good = decoded(
             "flux.telemetry.logs.script",
             &[("Content-Type", "application/json")],
@@ -362,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_whose_place_the_bus_does_not_say_is_known_by_its_key_or_is_a_dead_letter() {
+    fn a_message_without_a_position_is_identified_by_its_key_or_becomes_a_dead_letter() {
         let id = EntityId::for_name("rack-a").to_string();
         let key = [
             (telemetry_codec::ENTITY_ID, id.as_str()),

@@ -1,13 +1,13 @@
-//! Tells Racks how far their batches are durable, so that they trim their spools.
+//! Durable floors: tells Racks up to which sequence number their batches are durable, so that they trim their spools and outboxes.
 //!
 //! # Invariants
 //!
-//! - A floor is sent only after the engine says so; a lost one is made good by the next, or by a heartbeat's answer.
-//! - However fast batches arrive, a producer run gets at most one floor per [`EVERY`].
-//! - The floor of messages rises to what the bus has: what came from it in this life of the Mixer, without a gap above what the Rack
-//!   says is settled, and was synced since. What the archive has from before may be what the bus lost with its power: its Rack sends it
-//!   again, as its floor stands still.
-//! - A sync that failed may have lost what it was for: from then on no floor of messages rises before the next start.
+//! - A floor is sent only after the engine reports it as durable. If one is lost, the next one, or the answer to a heartbeat, makes up for it.
+//! - However fast batches arrive, each producer run gets at most one floor per [`FLOOR_INTERVAL`].
+//! - The floor of an outbox rises only to what the bus has on its disk: messages that came from the bus since the Mixer started, without a
+//!   gap above what the Rack calls settled, and that were synced since. The bus may have lost to a power cut what the archive has from
+//!   before. The Rack sends that again because its floor stands still.
+//! - A sync that failed may have lost the data that it was for: after that no floor of an outbox rises until the next start.
 
 use std::collections::{BTreeSet, HashMap};
 use std::io;
@@ -26,47 +26,48 @@ use tracing::{debug, error};
 
 use crate::stats::IngestStats;
 
-/// Signs a floor for the wire; `None` if it cannot be signed.
+/// Signs a floor as it goes over the bus; `None` if it cannot be signed.
 pub type SignFloor = Arc<dyn Fn(DurableFloor) -> Option<Bytes> + Send + Sync>;
-/// Has what the bus took of business messages on its disk.
+/// Syncs the business messages that the bus has accepted to its disk.
 pub type SyncBus = Arc<dyn Fn() -> io::Result<()> + Send + Sync>;
 
 /// The shortest time between two floors of one producer run.
-const EVERY: Duration = Duration::from_millis(50);
+const FLOOR_INTERVAL: Duration = Duration::from_millis(50);
 /// The shortest time between two syncs of the bus.
-const SYNC_EVERY: Duration = Duration::from_millis(500);
-/// Producer runs remembered at most; forgetting one costs a repeated floor, or of messages that they are sent again.
-const REMEMBERED: usize = 10_000;
+const SYNC_INTERVAL: Duration = Duration::from_millis(500);
+/// The most producer runs that are remembered. Forgetting one costs a repeated floor, or messages that are sent again.
+const MAX_RUNS: usize = 10_000;
 
-/// The most messages of a run that are remembered behind a gap.
-const MOST_AHEAD: usize = 1 << 16;
+/// The most messages of a run that are remembered above a gap.
+const MAX_AHEAD: usize = 1 << 16;
 
-/// A producer and its run.
+/// A producer's entity and its boot epoch.
 type RunKey = (EntityId, u64);
 
-/// How far producers are durable.
+/// Tracks up to which sequence number each producer run is durable.
 pub struct DurableFloorTracker {
     engine: Arc<Engine>,
-    /// None where the bus syncs before it acknowledges, or is not ours, or nothing is archived.
+    /// None if the bus syncs before it acknowledges, if the Mixer does not run the bus, or if nothing is archived.
     sync: Option<SyncBus>,
     runs: Mutex<MessageRuns>,
-    /// Told when something is to be synced.
-    waits: Notify,
+    /// Notified when a run waits for a sync.
+    sync_requested: Notify,
 }
 
-/// Of one life of the stream.
+/// The outbox runs whose messages came from the present stream.
 #[derive(Debug, Default)]
 struct MessageRuns {
-    life: u64,
-    all: HashMap<RunKey, MessageRun>,
+    /// Counts the resets: a sync that began before one says nothing about the runs since.
+    generation: u64,
+    by_key: HashMap<RunKey, MessageRun>,
 }
 
-/// What is known of the messages of a run.
+/// How far the messages of one outbox run came from the bus, and how far they are synced.
 #[derive(Debug, Default)]
 struct MessageRun {
-    /// The last sequence without a gap that came from the bus, or was settled.
+    /// The highest sequence up to which every message came from the bus or was settled.
     through: u64,
-    /// What came behind a gap.
+    /// Sequences that came above a gap.
     ahead: BTreeSet<u64>,
     synced: u64,
     is_waiting: bool,
@@ -75,8 +76,8 @@ struct MessageRun {
 impl MessageRun {
     fn add(&mut self, seq: u64, settled: u64) {
         self.through = self.through.max(settled);
-        // What closes the gap has room always.
-        if seq <= self.through.saturating_add(1) || self.ahead.len() < MOST_AHEAD {
+        // The sequence that closes the gap always has room.
+        if seq <= self.through.saturating_add(1) || self.ahead.len() < MAX_AHEAD {
             self.ahead.insert(seq);
         }
         let is_next = |next: &u64, through: u64| *next <= through.saturating_add(1);
@@ -94,36 +95,36 @@ impl std::fmt::Debug for DurableFloorTracker {
 }
 
 impl DurableFloorTracker {
-    /// Those of an engine; `sync` is asked before the floor of messages rises.
+    /// A tracker over the engine's floors. If there is a `sync`, it runs before the floor of an outbox rises.
     #[must_use]
     pub fn new(engine: Arc<Engine>, sync: Option<SyncBus>) -> Self {
         Self {
             engine,
             sync,
             runs: Mutex::default(),
-            waits: Notify::new(),
+            sync_requested: Notify::new(),
         }
     }
 
-    /// A message came from the bus, and is archived; up to `settled` its Rack has nothing any more.
+    /// Records that a message came from the bus and is archived. Up to `settled` its Rack has nothing left to send.
     pub(crate) fn record_received(&self, id: BatchId, settled: u64) {
-        if self.sync.is_some() && is_of_messages(id.boot_epoch) {
+        if self.sync.is_some() && is_outbox_run(id.boot_epoch) {
             let mut runs = self.runs.lock();
-            if runs.all.len() > REMEMBERED {
-                // Of one that is forgotten what is above the floor is sent again.
-                let is_wanted = |run: &MessageRun| !run.ahead.is_empty() || run.synced < run.through;
-                runs.all.retain(|_, run| is_wanted(run));
+            if runs.by_key.len() > MAX_RUNS {
+                // The messages of a forgotten run that are above its floor are sent again.
+                let is_pending = |run: &MessageRun| !run.ahead.is_empty() || run.synced < run.through;
+                runs.by_key.retain(|_, run| is_pending(run));
             }
-            let run = runs.all.entry((id.entity, id.boot_epoch)).or_default();
+            let run = runs.by_key.entry((id.entity, id.boot_epoch)).or_default();
             run.add(id.seq, settled);
         }
     }
 
-    /// The bus may have another stream, which has nothing of what came.
+    /// Forgets all runs: the bus may have another stream now, without the messages that came.
     pub(crate) fn reset(&self) {
         let mut runs = self.runs.lock();
-        runs.life += 1;
-        runs.all.clear();
+        runs.generation += 1;
+        runs.by_key.clear();
     }
 
     /// How far a producer's run is durable, and how far it is on this machine's disk.
@@ -136,45 +137,45 @@ impl DurableFloorTracker {
             seq,
             on_disk: self.engine.floor_on_disk(entity_id, boot_epoch),
         };
-        if self.sync.is_some() && is_of_messages(boot_epoch) {
+        if self.sync.is_some() && is_outbox_run(boot_epoch) {
             let mut runs = self.runs.lock();
-            let Some(run) = runs.all.get_mut(&(entity_id, boot_epoch)) else {
+            let Some(run) = runs.by_key.get_mut(&(entity_id, boot_epoch)) else {
                 (floor.seq, floor.on_disk) = (0, 0);
                 return floor;
             };
             floor.seq = seq.min(run.synced);
             floor.on_disk = floor.on_disk.min(run.through);
             if seq.min(run.through) > run.synced && !std::mem::replace(&mut run.is_waiting, true) {
-                self.waits.notify_one();
+                self.sync_requested.notify_one();
             }
         }
         floor
     }
 
-    /// How far the runs are that wait for a sync, and the life of the stream.
+    /// The runs that wait for a sync, how far a sync makes each of them durable, and the generation that they are of.
     fn take_waiting_runs(&self) -> (Vec<(RunKey, u64)>, u64) {
         let mut runs = self.runs.lock();
-        let life = runs.life;
+        let generation = runs.generation;
         let take = |(run, of_run): (&RunKey, &mut MessageRun)| {
             let through = of_run.through.min(self.engine.floor(run.0, run.1));
             std::mem::take(&mut of_run.is_waiting).then_some((*run, through))
         };
-        (runs.all.iter_mut().filter_map(take).collect(), life)
+        (runs.by_key.iter_mut().filter_map(take).collect(), generation)
     }
 
-    /// Syncs the bus; the floors that rise by it.
+    /// Syncs the bus, and returns the floors that rose.
     async fn sync(self: Arc<Self>) -> io::Result<Vec<DurableFloor>> {
-        let (reached, life) = self.take_waiting_runs();
+        let (reached, generation) = self.take_waiting_runs();
         let this = Arc::clone(&self);
         let synced = tokio::task::spawn_blocking(move || this.sync.as_ref().map_or(Ok(()), |sync| sync())).await;
         let synced = synced.unwrap_or_else(|error| Err(io::Error::other(error)));
         let mut runs = self.runs.lock();
-        if runs.life != life {
-            // Of a stream that may be another one by now.
+        if runs.generation != generation {
+            // The bus may have another stream by now.
             return Ok(Vec::new());
         }
         for (run, seq) in &reached {
-            if let Some(of_run) = runs.all.get_mut(run) {
+            if let Some(of_run) = runs.by_key.get_mut(run) {
                 of_run.is_waiting = synced.is_err();
                 if synced.is_ok() {
                     of_run.synced = of_run.synced.max(*seq);
@@ -190,8 +191,8 @@ impl DurableFloorTracker {
     }
 }
 
-/// Whether a run is of the messages of a Rack: those of its telemetry are even.
-const fn is_of_messages(boot_epoch: u64) -> bool {
+/// Whether a boot epoch is that of a Rack's outbox (odd) and not of its spool (even).
+const fn is_outbox_run(boot_epoch: u64) -> bool {
     boot_epoch % 2 == 1
 }
 
@@ -203,11 +204,11 @@ pub(crate) struct DurableFloorSender {
 }
 
 impl DurableFloorSender {
-    /// Sends floors for the producers that come over `durable`, until it closes.
+    /// Sends a floor to each producer whose batch comes over `durable`, until that channel closes.
     pub(crate) async fn run(self, durable: mpsc::Receiver<BatchId>) {
         tokio::select! {
             () = self.send_floors(durable) => {}
-            () = self.sync() => {}
+            () = self.send_synced_floors() => {}
         }
     }
 
@@ -218,41 +219,41 @@ impl DurableFloorSender {
             let runs: BTreeSet<RunKey> = ids.drain(..).map(|id| (id.entity, id.boot_epoch)).collect();
             for run in runs {
                 let floor = self.floors.durable_floor(run.0, run.1);
-                // That the archive has more is reason not to send it again, though the bus may lose it still.
-                let news = (floor.seq, floor.on_disk);
-                if sent.get(&run) != Some(&news) {
+                // `on_disk` counts too: it keeps the Rack from sending again what the archive has, even if the bus may still lose it.
+                let current = (floor.seq, floor.on_disk);
+                if sent.get(&run) != Some(&current) {
                     self.send(floor).await;
-                    sent.insert(run, news);
+                    sent.insert(run, current);
                 }
             }
-            if sent.len() > REMEMBERED {
+            if sent.len() > MAX_RUNS {
                 sent.clear();
             }
-            sleep(EVERY).await;
+            sleep(FLOOR_INTERVAL).await;
         }
     }
 
-    /// Sends the floors of messages that rise by a sync of the bus, for ever.
-    async fn sync(&self) {
-        let mut is_told = false;
+    /// Syncs the bus whenever a run waits for it, and sends the floors that rose. Never returns.
+    async fn send_synced_floors(&self) {
+        let mut is_reported = false;
         loop {
-            self.floors.waits.notified().await;
+            self.floors.sync_requested.notified().await;
             match Arc::clone(&self.floors).sync().await {
                 Ok(risen) => {
-                    is_told = false;
+                    is_reported = false;
                     for floor in risen {
                         self.send(floor).await;
                     }
                 }
                 Err(error) => {
-                    if !std::mem::replace(&mut is_told, true) {
+                    if !std::mem::replace(&mut is_reported, true) {
                         error!(%error, "cannot sync the bus's files: Racks keep their messages; if this persists, \
                                         restart the Mixer");
                     }
-                    self.floors.waits.notify_one();
+                    self.floors.sync_requested.notify_one();
                 }
             }
-            sleep(SYNC_EVERY).await;
+            sleep(SYNC_INTERVAL).await;
         }
     }
 
@@ -272,7 +273,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_came_counts_without_a_gap_above_what_is_settled() {
+    fn a_run_counts_messages_that_came_without_a_gap_above_the_settled_ones() {
         let mut run = MessageRun::default();
         let mut through = |seq, settled| {
             run.add(seq, settled);

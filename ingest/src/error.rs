@@ -1,26 +1,26 @@
-//! The errors of ingest.
+//! Errors that end the pipeline.
 
-/// Why the pipeline cannot go on by itself.
+/// Why the pipeline cannot continue.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The bus does not let us read a stream.
+    /// A stream cannot be read.
     #[error("cannot {action} on the bus: {reason}")]
     Bus {
         /// What was tried.
         action: String,
-        /// What the bus said.
+        /// The bus's answer.
         reason: String,
     },
     /// The engine takes no more rows.
     #[error("the storage engine refused a batch")]
     Engine(#[from] engine::Error),
-    /// A task of the pipeline ended by panic.
+    /// A task of the pipeline panicked.
     #[error("the ingest task failed: {0}")]
     TaskDied(#[from] tokio::task::JoinError),
 }
 
-/// An error of the bus while `action` was done to `name`.
+/// Makes the error of a bus request that did `action` to `name`.
 pub(crate) fn bus_error<E: std::fmt::Display>(action: &'static str, name: &str) -> impl FnOnce(E) -> Error {
     let action = format!("{action} {name}");
     move |error| Error::Bus {

@@ -1,4 +1,4 @@
-//! Ingest from the bus into the engine: every telemetry batch is stored once, acknowledged, and its producer notified.
+//! Ingest: stores every message of the bus once in the engine, acknowledges it, and tells its Rack how far its batches are durable.
 //!
 //! ```text
 //!   stream flux-telemetry ─ pull ─▶ decode ─▶ engine.append (durable) ─▶ ack ─▶ durable floor to the Rack
@@ -6,21 +6,21 @@
 //!                                     └▶ dead_letters row with the reason (durable) ─▶ ack
 //! ```
 //!
-//! Business messages take the same way from their stream into `messages`, each as one row, of a spec if one takes it; they stay
-//! on the bus for those whom they are for.
+//! Business messages take the same path from their own stream into `messages`, one row each, in the folder of their spec if one
+//! matches. They stay on the bus for their receivers.
 //!
 //! # Invariants
 //!
 //! - A message is acknowledged only after its rows, or its dead letter, are durable.
-//! - A batch that the bus or a Rack sends again is stored once: the engine knows its origin.
-//! - Memory is bounded: at most `ingest.buffer_size` batches and half of [`engine::Settings::inbound_max`] bytes are in flight, and of each stream half
-//!   as many bytes, or four messages of the largest size that the bus takes, wait here for that; when the engine waits, pulling waits,
-//!   and the bus and the Racks' spools hold the rest.
+//! - A batch that the bus or a Rack sends again is stored once: the engine remembers its origin.
+//! - Memory is bounded. At most `ingest.buffer_size` batches and half of [`engine::Settings::inbound_max`] bytes are in flight. Beside these,
+//!   each stream may have half as many bytes, or four messages of the largest size that the bus takes, waiting here for room. When the
+//!   engine makes appends wait, pulling waits too, and the bus and the Racks' spools hold the rest.
 //! - Nothing is retried for ever and nothing vanishes silently.
 //!
 //! # Not here
 //!
-//! Storage and exactly-once bookkeeping (`engine`), signing floors (`mixer`), OTLP and HTTP ingest.
+//! Storage and deduplication (`engine`), signing floors and HTTP ingest (`mixer`).
 
 mod archive;
 mod consumer;

@@ -1,13 +1,14 @@
-//! One message of the bus: decoded, appended to the engine, acknowledged; a dead letter where it cannot be stored.
+//! Processes one message of the bus: decodes it, appends it to the engine, acknowledges it; stores a dead letter if that fails.
 //!
 //! # Invariants
 //!
-//! - A message is acknowledged after its rows are durable, never before; what can never be stored is told to the bus as given up.
-//! - A batch that still waits for the engine is reported as in progress every flush interval.
+//! - A message is acknowledged after its rows are durable, never before. If nothing of it can ever be stored, the bus is told to end
+//!   its delivery.
+//! - While a batch waits for the engine, the bus is told at every flush interval that it is in progress.
 //!
 //! # Not here
 //!
-//! Reading the bus (`puller`), what a message holds (`decode`, `archive`).
+//! Reading the bus (`puller`), decoding messages (`decode`, `archive`).
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, LazyLock};
@@ -32,10 +33,10 @@ use crate::settings::IngestSettings;
 use crate::spec_matcher::{PendingSpecCounts, SpecMatcher};
 use crate::stats::IngestStats;
 
-/// What a dead letter keeps of a message that is too large for the store.
-const CUT: usize = 64 << 10;
+/// How many bytes a dead letter keeps of a message that is too large for the store.
+const TRUNCATED_PAYLOAD: usize = 64 << 10;
 
-/// What the tasks share.
+/// Stores messages. All tasks of the pipeline share one.
 pub(crate) struct MessageProcessor {
     pub(crate) settings: IngestSettings,
     pub(crate) engine: Arc<Engine>,
@@ -48,15 +49,15 @@ pub(crate) struct MessageProcessor {
     pub(crate) stop: CancellationToken,
 }
 
-/// Where a message is in its stream.
+/// The position of a message in its stream.
 pub(crate) struct MessagePosition {
-    /// Unless the bus does not say it.
+    /// None if the bus does not report it.
     pub(crate) position: Option<BusPosition>,
-    /// The stream's incarnation now.
+    /// The stream's incarnation at this moment; it may have changed since the message came.
     pub(crate) current: Arc<AtomicI64>,
 }
 
-/// Room for one batch; given back when it is durable and acknowledged.
+/// A place and memory for one batch, returned when it is durable and acknowledged.
 pub(crate) struct InFlightPermit {
     pub(crate) _batch: OwnedSemaphorePermit,
     pub(crate) bytes: InboundRoom,
@@ -85,7 +86,7 @@ impl MessageProcessor {
             self.stats.volumes.add(&message.subject, message.length as u64);
         }
         let incarnation = position.position.as_ref().map(|position| position.incarnation);
-        let incoming = incoming(&message, position.position);
+        let incoming = inbound_message(&message, position.position);
         IngestStats::add(&self.stats.in_flight, 1);
         let outcome = self.make_durable(source, &incoming, &message, &mut room).await;
         self.stats.in_flight.fetch_sub(1, Ordering::Relaxed);
@@ -96,23 +97,23 @@ impl MessageProcessor {
                 (AckKind::Term, None)
             }
         };
-        // In another incarnation its sequence is another message's.
+        // In another incarnation this sequence number belongs to another message.
         let is_current = incarnation.is_none_or(|incarnation| incarnation == position.current.load(Ordering::Relaxed));
         if is_current && let Err(error) = message.ack_with(kind).await {
             warn!(%error, "a batch was not acknowledged; the bus will send it again");
         }
         if let Some(id) = batch {
             if is_current {
-                // The engine's own floor bounds whatever it says.
+                // The engine's own floor is a limit for whatever `settled` claims.
                 self.floors.record_received(id, origin(&incoming).0.settled);
             }
-            // A full channel or a closed one only delays the floor until the next heartbeat.
+            // If the channel is full or closed, the floor only waits for the next heartbeat.
             let _ = self.durable.try_send(id);
         }
         Ok(())
     }
 
-    /// Makes the message's rows durable; where they cannot be stored, a dead letter, cut if it is too large itself.
+    /// Makes the message's rows durable. If they cannot be stored, stores a dead letter, truncated if it is too large itself.
     async fn make_durable(
         &self,
         source: &IngestSource,
@@ -123,18 +124,18 @@ impl MessageProcessor {
         let now = self.clock.now();
         let mut next = self.decode_message(source, incoming, now);
         if let Ok(DecodedBatch { batch, .. }) = &next {
-            let taken = if batch.payload.as_ptr() == incoming.payload.as_ptr() {
-                // An Arrow body is logged as it came, and shared by its rows.
+            let memory_bytes = if batch.payload.as_ptr() == incoming.payload.as_ptr() {
+                // An Arrow body is logged as it came, and its rows share its memory.
                 telemetry_codec::decoded_bytes(telemetry_codec::BatchEncoding::Arrow, incoming.payload)
             } else {
                 let rows: usize = batch.rows.iter().map(model::batch::slice_bytes).sum();
                 (incoming.payload.len() + batch.payload.len() + rows) as u64
             };
-            room.bytes.shrink_to(taken);
+            room.bytes.shrink_to(memory_bytes);
         }
-        let mut cuts = [
+        let mut truncations = [
             PayloadTruncation::Whole,
-            PayloadTruncation::Head(CUT),
+            PayloadTruncation::Head(TRUNCATED_PAYLOAD),
             PayloadTruncation::Head(0),
         ]
         .into_iter();
@@ -147,35 +148,35 @@ impl MessageProcessor {
                     return Ok(MessageOutcome::GivenUp);
                 }
             };
-            if dead.is_some() && cuts.len() == 3 {
-                // It is the whole letter already.
-                cuts.next();
+            if dead.is_some() && truncations.len() == 3 {
+                // This batch already is the whole letter.
+                truncations.next();
             }
             let origin = batch.origin.clone();
             let names = specs
                 .iter()
-                .map(|taken| taken.as_ref().map(PendingSpecCounts::name))
+                .map(|counts| counts.as_ref().map(PendingSpecCounts::name))
                 .collect();
             let error = match self.append(batch, names, message).await {
                 Ok(appended) => {
                     if matches!(appended, AppendOutcome::Stored { .. }) {
                         specs.iter().flatten().for_each(PendingSpecCounts::count);
                     }
-                    self.count(appended, dead.as_deref(), incoming.subject);
+                    self.count_outcome(appended, dead.as_deref(), incoming.subject);
                     return Ok(MessageOutcome::Durable(origin.producer));
                 }
                 Err(error) if error.kind() == ErrorKind::Input => error,
                 Err(error) => return Err(error.into()),
             };
             let reason = dead.unwrap_or_else(|| error.to_string());
-            next = match cuts.next() {
-                Some(keep) => dead_letter(incoming, origin, reason, now, keep),
+            next = match truncations.next() {
+                Some(truncation) => dead_letter(incoming, origin, reason, now, truncation),
                 None => Err(error.to_string()),
             };
         }
     }
 
-    /// The batch that a message carries; a dead letter if it carries none, or speaks for another than who sent it.
+    /// Decodes a message into a batch, or into a dead letter if it cannot be decoded or claims another publisher than its subject's.
     fn decode_message(
         &self,
         source: &IngestSource,
@@ -183,7 +184,7 @@ impl MessageProcessor {
         now: Timestamp,
     ) -> Result<DecodedBatch, String> {
         let letter = |reason, origin| dead_letter(incoming, origin, reason, now, PayloadTruncation::Whole);
-        // Without the producer's key: it is another's.
+        // Without the producer's key, which belongs to another Rack.
         let foreign = || BatchOrigin {
             bus: incoming.position.clone(),
             ..BatchOrigin::default()
@@ -192,7 +193,7 @@ impl MessageProcessor {
             match publisher_identity::verify_publisher(self.directory.as_ref(), incoming.subject, incoming.headers) {
                 Ok(owner) => owner,
                 Err(PublisherMismatch { reason, is_of_removed }) => {
-                    // Of a removed Rack its number counts, and not what it says of others.
+                    // For a removed Rack its sequence number counts, but not its claim of what is settled.
                     let of_removed = || BatchOrigin {
                         settled: 0,
                         ..origin(incoming).0
@@ -214,20 +215,20 @@ impl MessageProcessor {
         Ok(decoded)
     }
 
-    fn count(&self, appended: AppendOutcome, dead: Option<&str>, subject: &str) {
+    fn count_outcome(&self, appended: AppendOutcome, dead: Option<&str>, subject: &str) {
         match appended {
             AppendOutcome::Stored { rows } => {
                 IngestStats::add(&self.stats.stored_rows, rows as u64);
                 if let Some(reason) = dead {
                     IngestStats::add(&self.stats.dead_letters, 1);
-                    warn!(subject, reason, "stored telemetry as a dead letter");
+                    warn!(subject, reason, "stored a message as a dead letter");
                 }
             }
             AppendOutcome::Duplicate => IngestStats::add(&self.stats.duplicates, 1),
         }
     }
 
-    /// Appends; while the engine makes us wait, tells the bus every flush interval that work goes on.
+    /// Appends. While the engine makes it wait, tells the bus at every flush interval that the message is in progress.
     async fn append(
         &self,
         batch: AppendBatch,
@@ -257,7 +258,7 @@ impl MessageProcessor {
     }
 }
 
-fn incoming(message: &Message, position: Option<BusPosition>) -> InboundMessage<'_> {
+fn inbound_message(message: &Message, position: Option<BusPosition>) -> InboundMessage<'_> {
     static NONE: LazyLock<HeaderMap> = LazyLock::new(HeaderMap::new);
     InboundMessage {
         subject: &message.subject,

@@ -1,4 +1,5 @@
-//! The pipeline's tasks: one pulls from each stream, many store, one sends floors. `start` spawns them, `close` drains and joins them.
+//! The ingest pipeline: one task pulls from each stream, many store messages, one sends durable floors. `start` spawns them, `close`
+//! drains and joins them.
 
 use std::sync::Arc;
 
@@ -19,29 +20,29 @@ use crate::settings::IngestSettings;
 use crate::spec_matcher::SpecMatcher;
 use crate::stats::IngestStats;
 
-/// What the pipeline works with.
+/// The services that the pipeline uses.
 pub struct PipelineParts {
-    /// JetStream of our domain.
+    /// The JetStream context of our domain.
     pub js: Context,
-    /// The plain connection, for floors.
+    /// The connection over which floors are sent.
     pub client: async_nats::Client,
-    /// Where rows go.
+    /// The engine that stores the rows.
     pub engine: Arc<Engine>,
-    /// The time of dead letters.
+    /// Gives dead letters their time.
     pub clock: Clock,
     /// The durable floors announced to Racks.
     pub floors: Arc<DurableFloorTracker>,
     /// Signs floors for Racks.
     pub sign_floor: SignFloor,
-    /// Whose subjects are whose, where the bus knows Racks by their keys.
+    /// Which subjects belong to which Rack; none if the bus does not know Racks by their keys.
     pub directory: Option<RackDirectory>,
-    /// What becomes of business messages.
+    /// The specs by which business messages are stored.
     pub specs: Arc<SpecMatcher>,
 }
 
 impl std::fmt::Debug for PipelineParts {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("ingest::Parts")
+        f.write_str("ingest::PipelineParts")
     }
 }
 
@@ -56,7 +57,7 @@ pub struct IngestPipeline {
 }
 
 impl IngestPipeline {
-    /// Starts pulling. It waits for a bus that is unreachable or a stream that is missing.
+    /// Starts pulling. While the bus is unreachable or a stream is missing, it tries again.
     #[must_use]
     pub fn start(settings: IngestSettings, parts: PipelineParts) -> Self {
         let stop = CancellationToken::new();
@@ -74,7 +75,7 @@ impl IngestPipeline {
             source: IngestSource::Telemetry,
             batches: Arc::new(Semaphore::new(permits)),
             incarnation: Arc::default(),
-            shared: Arc::new(MessageProcessor {
+            processor: Arc::new(MessageProcessor {
                 settings,
                 engine: parts.engine,
                 clock: parts.clock,
@@ -103,7 +104,7 @@ impl IngestPipeline {
         Arc::clone(&self.stats)
     }
 
-    /// Whether the pipeline ended by itself: only the engine's end does that.
+    /// Whether the pipeline ended by itself, which happens only if the engine takes no more rows.
     #[must_use]
     pub fn is_finished(&self) -> bool {
         self.puller.is_finished() || self.archive.as_ref().is_some_and(JoinHandle::is_finished)
@@ -112,7 +113,7 @@ impl IngestPipeline {
     /// Stops pulling, waits until everything received is durable and acknowledged, joins the tasks.
     ///
     /// # Errors
-    /// Why the pipeline had ended before, if it had.
+    /// Why the pipeline ended, if it had ended before.
     pub async fn close(self) -> Result<(), Error> {
         self.stop.cancel();
         let mut ended = self.puller.await?;

@@ -1,20 +1,20 @@
-//! Publisher identity: rejects messages whose content claims another identity than the subject they were published on, where
-//! the bus knows each Rack by its key.
+//! Publisher identity: rejects messages whose content claims another identity than the subject they were published on belongs to.
+//! Applies only where the bus knows each Rack by its key.
 //!
 //! # Invariants
 //!
-//! - A message that speaks for another entity becomes a dead letter and moves no watermark: the durable floor of a Rack is
-//!   moved by that Rack alone. What a Rack was before it was removed is no other: batches that wait in its folders are under that
-//!   entity still, and wait until its floor is past them.
-//! - But for a Rack that was removed and whose name nobody has: then whoever has its folders moves it, one message at a time, so that one
-//!   which begins anew under another name is not left with them. What is in them becomes dead letters, once.
-//! - A row is stored under the name in its message's subject, whatever name it brings: its own former one, from before it was
-//!   renamed, or that of another Rack. What a message becomes depends on nothing but the message, so that one that comes twice
-//!   is the same twice.
+//! - A message that claims another entity becomes a dead letter and moves no watermark: only a Rack itself moves its durable floor.
+//!   A Rack that was removed and enrolled again under its name may still send as its former entity, because the batches that
+//!   wait in its folders carry that entity, and wait until its floor is past them.
+//! - One exception: if a Rack was removed and nobody has its name, its batches move its own floor whoever sends them. So a Rack that
+//!   starts over under another name is not left with them for ever. Their content becomes dead letters, once.
+//! - A row is stored under the name in its message's subject, whatever name it carries: the Rack's former one, from before it was
+//!   renamed, or that of another Rack. The result depends on nothing but the message, so a message that comes twice is
+//!   stored with the same content.
 //!
 //! # Not here
 //!
-//! Who may publish on which subject (the bus); what a Rack is (`mixer`).
+//! Who may publish on which subject (the bus); the state of Racks (`mixer`).
 
 use std::sync::Arc;
 
@@ -25,36 +25,36 @@ use model::{EntityId, Token, subject, telemetry_codec};
 
 use crate::decode::{DecodedBatch, entity};
 
-/// The entity that the Rack of this name is; none where anybody may speak for it.
+/// The entity of the Rack with this name; none if anybody may publish under the name.
 pub type CurrentIdentityLookup = Arc<dyn Fn(&Token) -> Option<EntityId> + Send + Sync>;
-/// What an entity is to the Rack of a name that is another one.
+/// How another entity is related to the Rack with this name.
 pub type FormerIdentityLookup = Arc<dyn Fn(&Token, EntityId) -> FormerIdentity + Send + Sync>;
 
-/// What an entity is to a Rack that is another one.
+/// How another entity is related to a Rack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FormerIdentity {
-    /// The Rack before it was removed and began anew under its name.
+    /// The same Rack, before it was removed and enrolled again under its name.
     Own,
-    /// A Rack that was removed, and nobody has its name.
+    /// A Rack that was removed and whose name nobody has.
     Removed,
-    /// Somebody else.
+    /// A different Rack.
     Other,
 }
 
-/// Why a message is not its Rack's word.
+/// Why a message is not from the Rack that its subject belongs to.
 #[derive(Debug)]
 pub(crate) struct PublisherMismatch {
     pub(crate) reason: String,
-    /// Whether it is of a Rack that was removed.
+    /// Whether it claims to be from a Rack that was removed.
     pub(crate) is_of_removed: bool,
 }
 
-/// Who Racks are, and who they were.
+/// Looks up which entity a Rack is, and which entities it was before.
 #[derive(Clone)]
 pub struct RackDirectory {
-    /// Asked of each message.
+    /// Asked for each message.
     pub is: CurrentIdentityLookup,
-    /// Asked of a message of another entity.
+    /// Asked for a message that claims another entity.
     pub was: FormerIdentityLookup,
 }
 
@@ -68,20 +68,23 @@ impl std::fmt::Debug for RackDirectory {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SubjectOwner {
     pub(crate) id: EntityId,
-    /// What it was when it made the message.
+    /// The entity that it was when it made the message.
     pub(crate) was: EntityId,
     pub(crate) name: Token,
 }
 
-/// Whom a message on this subject must be of, none if it may be of anybody; or why its headers are not the owner's word.
+/// The Rack that a message on this subject must come from; none if anybody may send it.
+///
+/// # Errors
+/// If the headers claim an entity that is not the owner's.
 pub(crate) fn verify_publisher(
     directory: Option<&RackDirectory>,
-    on: &str,
+    published_on: &str,
     headers: &HeaderMap,
 ) -> Result<Option<SubjectOwner>, PublisherMismatch> {
-    let rack = subject::parse_telemetry(on).map(|(_, rack)| rack);
-    let rack = rack.or_else(|| subject::parse_message(on).map(|(rack, ..)| rack));
-    let name = rack.or_else(|| subject::parse_gear(on).map(|(rack, _)| rack));
+    let rack = subject::parse_telemetry(published_on).map(|(_, rack)| rack);
+    let rack = rack.or_else(|| subject::parse_message(published_on).map(|(rack, ..)| rack));
+    let name = rack.or_else(|| subject::parse_gear(published_on).map(|(rack, _)| rack));
     let Some((directory, name)) = directory.zip(name) else {
         return Ok(None);
     };
@@ -104,7 +107,7 @@ pub(crate) fn verify_publisher(
 }
 
 impl SubjectOwner {
-    /// Why the rows are not the owner's, if they are not.
+    /// The reason, if a row belongs to an entity that is not the owner's.
     pub(crate) fn find_foreign_row(&self, rows: &[RecordBatch]) -> Option<String> {
         let own = [self.id, self.was];
         let is_foreign = |batch: &RecordBatch| {
@@ -120,7 +123,7 @@ impl SubjectOwner {
             .map(|()| format!("a row says that it is of another entity than {id}, to whom its subject belongs"))
     }
 
-    /// Puts the owner's name on rows that bring another.
+    /// Puts the owner's name on rows that carry another one.
     ///
     /// # Errors
     /// Only if they cannot be encoded, a defect of `model`.
@@ -141,7 +144,7 @@ impl SubjectOwner {
         Ok(())
     }
 
-    /// The rows under the owner's name; none if they are.
+    /// The rows under the owner's name; none if they carry it already.
     fn with_entity_name(&self, rows: &RecordBatch) -> Result<Option<RecordBatch>, String> {
         let Some((at, _)) = rows.schema_ref().column_with_name("entity_name") else {
             return Ok(None);
@@ -184,7 +187,7 @@ mod tests {
         EntityId::for_name(&format!("the id of {of}"))
     }
 
-    /// Whom a message of this entity must be of, on the subject of rack-a, which began anew.
+    /// The verified publisher of a message that claims this entity, on the subject of rack-a, which was removed and enrolled again.
     fn said(of: Option<EntityId>) -> Result<Option<SubjectOwner>, PublisherMismatch> {
         let directory = RackDirectory {
             is: Arc::new(|name| (name.as_str() == "rack-a").then(|| id("rack-a"))),
@@ -278,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_name_rows_bring_they_are_stored_under_that_of_the_subject_the_same_each_time() {
+    fn rows_are_stored_under_the_name_in_the_subject_whatever_name_they_carry() {
         let (arrow_type, json) = (telemetry_codec::BatchEncoding::Arrow.content_type(), "application/json");
         let record = |name: &str| format!(r#"[{{"ts":"2026-11-21T10:00:00Z","level":"info","message":"m"{name}}}]"#);
         for (content_type, header, body) in [

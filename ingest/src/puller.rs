@@ -1,9 +1,9 @@
-//! One puller for each stream: takes its messages from the bus, as far as there is room, and has each one stored.
+//! Pulls messages from a stream of the bus as far as there is room, and spawns a task that stores each one. One puller per stream.
 //!
 //! # Invariants
 //!
-//! - What was sent and is not taken yet is bounded by what is asked for ([`PullLimit`]).
-//! - A message that is larger than what is asked for, from when the bus took larger ones, comes all the same, alone.
+//! - Messages that were sent and are not taken yet are bounded by the open pull requests ([`PullLimit`]).
+//! - A message that is larger than a pull request (the bus once took larger ones) is pulled all the same, alone.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -27,38 +27,38 @@ use crate::stats::IngestStats;
 use crate::stream_regression::StreamPoint;
 
 /// How long a stop waits for the engine to take what is in flight.
-const DRAIN: Duration = Duration::from_secs(10);
-/// So long without a message, twice, and the bus is asked whether it keeps one back that is larger than what is asked for.
-const QUIET: Duration = Duration::from_secs(3);
-/// After so many messages, or [`QUIET`], the engine is told how far the bus is done.
-const FLOOR_EVERY: u32 = 1 << 10;
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
+/// After two intervals without a message, the bus is asked whether it withholds one that is larger than a pull request.
+const QUIET_INTERVAL: Duration = Duration::from_secs(3);
+/// After so many messages, or a [`QUIET_INTERVAL`], the bus's acknowledgement floor is reported to the engine.
+const MESSAGES_PER_FLOOR: u32 = 1 << 10;
 
-/// See the module.
+/// The puller of one stream.
 pub(crate) struct StreamPuller {
     pub(crate) source: IngestSource,
-    pub(crate) shared: Arc<MessageProcessor>,
+    pub(crate) processor: Arc<MessageProcessor>,
     pub(crate) js: Context,
     pub(crate) batches: Arc<Semaphore>,
-    /// The stream's incarnation.
+    /// The stream's present incarnation.
     pub(crate) incarnation: Arc<AtomicI64>,
 }
 
-/// Why messages are not asked for any more as they were.
+/// Why pulling with one limit ended.
 enum PullOutcome {
-    /// Another way is needed.
-    Otherwise(PullLimit),
-    /// The bus broke.
+    /// Another limit is needed.
+    ChangeLimit(PullLimit),
+    /// The connection or the consumer failed, or must be opened again.
     Broken,
     /// There is nothing more to do.
     Ended(Result<(), Error>),
 }
 
 impl StreamPuller {
-    /// Another one, in the same room.
+    /// A puller of another source that shares this one's memory and services.
     pub(crate) fn for_source(&self, source: IngestSource) -> Self {
         Self {
             source,
-            shared: Arc::clone(&self.shared),
+            processor: Arc::clone(&self.processor),
             js: self.js.clone(),
             batches: Arc::clone(&self.batches),
             incarnation: Arc::default(),
@@ -68,13 +68,13 @@ impl StreamPuller {
     /// Opens the consumer again and again until stopped or until the engine is gone.
     pub(crate) async fn run(self) -> Result<(), Error> {
         let mut wait = Duration::from_millis(100);
-        let mut storing = JoinSet::new();
-        let (mut taken, mut begins) = (None, true);
+        let mut store_tasks = JoinSet::new();
+        let (mut taken, mut is_first_open) = (None, true);
         let ended = loop {
-            let (settings, engine) = (&self.shared.settings, &self.shared.engine);
+            let (settings, engine) = (&self.processor.settings, &self.processor.engine);
             let opened = tokio::select! {
-                () = self.shared.stop.cancelled() => break Ok(()),
-                opened = consumer::open(&self.js, &self.source, settings, engine, taken, begins) => opened,
+                () = self.processor.stop.cancelled() => break Ok(()),
+                opened = consumer::open(&self.js, &self.source, settings, engine, taken, is_first_open) => opened,
             };
             match opened {
                 Ok(mut opened) => {
@@ -82,42 +82,43 @@ impl StreamPuller {
                     let incarnation = opened.known.tail.incarnation;
                     self.incarnation.store(incarnation, Ordering::Relaxed);
                     info!(incarnation, of = self.source.description(), "consumer is open");
-                    let reads_again = opened.through.is_some();
-                    if let Some(end) = self.pull(&mut opened, &mut storing).await {
+                    let was_rereading = opened.reread_through.is_some();
+                    if let Some(end) = self.pull(&mut opened, &mut store_tasks).await {
                         break end;
                     }
                     if matches!(self.source, IngestSource::Messages(_)) {
-                        self.shared.floors.reset();
+                        self.processor.floors.reset();
                     }
-                    // Only then may the acknowledgement floor of the durable consumer count as stored.
-                    if reads_again && let Some(end) = self.all_stored(&mut storing).await {
+                    // The acknowledgement floor of the durable consumer counts as stored, so first all that was read again must be.
+                    if was_rereading && let Some(end) = self.wait_until_stored(&mut store_tasks).await {
                         break end;
                     }
-                    begins = opened.through.is_some();
+                    // Unless the second reading reached its end, begin it again.
+                    is_first_open = opened.reread_through.is_some();
                     taken = Some(opened.known);
                 }
                 Err(error) => warn!(%error, of = self.source.description(), "cannot read from the bus; retrying"),
             }
-            IngestStats::add(&self.shared.stats.resubscribed, 1);
+            IngestStats::add(&self.processor.stats.resubscribed, 1);
             tokio::select! {
-                () = self.shared.stop.cancelled() => break Ok(()),
+                () = self.processor.stop.cancelled() => break Ok(()),
                 () = tokio::time::sleep(wait) => wait = (wait * 2).min(Duration::from_secs(5)),
             }
         };
-        let drained = drain(&mut storing).await;
+        let drained = drain(&mut store_tasks).await;
         ended.and(drained)
     }
 
-    /// Pulls until the bus breaks (`None`), or until the end (`Some`).
+    /// Pulls until the consumer must be opened again (`None`), or until the pipeline ends (`Some`).
     async fn pull(
         &self,
         opened: &mut StreamConsumer,
-        storing: &mut JoinSet<Result<(), Error>>,
+        store_tasks: &mut JoinSet<Result<(), Error>>,
     ) -> Option<Result<(), Error>> {
-        let mut ask = self.pull_limit();
+        let mut limit = self.pull_limit();
         let end = loop {
-            match self.pull_as(ask, opened, storing).await {
-                PullOutcome::Otherwise(other) => ask = other,
+            match self.pull_with_limit(limit, opened, store_tasks).await {
+                PullOutcome::ChangeLimit(other) => limit = other,
                 PullOutcome::Broken => break None,
                 PullOutcome::Ended(end) => break Some(end),
             }
@@ -126,13 +127,13 @@ impl StreamPuller {
         end
     }
 
-    /// Waits until everything is stored; the end if there is one.
-    async fn all_stored(&self, storing: &mut JoinSet<Result<(), Error>>) -> Option<Result<(), Error>> {
+    /// Waits until everything that was pulled is stored. `Some` if the pipeline ends meanwhile.
+    async fn wait_until_stored(&self, store_tasks: &mut JoinSet<Result<(), Error>>) -> Option<Result<(), Error>> {
         loop {
-            match self.unless_stopped(storing.join_next()).await {
+            match self.unless_stopped(store_tasks.join_next()).await {
                 None => return Some(Ok(())),
                 Some(None) => return None,
-                Some(Some(done)) => match flatten(done) {
+                Some(Some(done)) => match join_result(done) {
                     Ok(()) => {}
                     Err(error) => return Some(Err(error)),
                 },
@@ -141,18 +142,18 @@ impl StreamPuller {
     }
 
     fn pull_limit(&self) -> PullLimit {
-        let inbound = self.shared.engine.settings().inbound_max;
-        PullLimit::several(&self.shared.settings, inbound, &self.js.client())
+        let inbound = self.processor.engine.settings().inbound_max;
+        PullLimit::several(&self.processor.settings, inbound, &self.js.client())
     }
 
-    /// Pulls in one way.
-    async fn pull_as(
+    /// Pulls with one limit for as long as it fits.
+    async fn pull_with_limit(
         &self,
-        ask: PullLimit,
+        limit: PullLimit,
         opened: &mut StreamConsumer,
-        storing: &mut JoinSet<Result<(), Error>>,
+        store_tasks: &mut JoinSet<Result<(), Error>>,
     ) -> PullOutcome {
-        let mut messages = match opened.messages(ask).await {
+        let mut messages = match opened.messages(limit).await {
             Ok(messages) => messages,
             Err(error) => {
                 warn!(%error, of = self.source.description(), "the consumer cannot be pulled");
@@ -160,32 +161,36 @@ impl StreamPuller {
             }
         };
         self.set_pulling(true);
-        let stop = &self.shared.stop;
-        let mut quiet = interval_at(Instant::now() + QUIET, QUIET);
+        let stop = &self.processor.stop;
+        let mut quiet = interval_at(Instant::now() + QUIET_INTERVAL, QUIET_INTERVAL);
         quiet.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let client = self.js.client();
-        let (mut came, mut is_suspected, mut since_floor) = (false, false, 0);
+        let (mut has_received, mut is_suspected, mut since_floor) = (false, false, 0);
         loop {
             let message = tokio::select! {
                 biased;
                 () = stop.cancelled() => return PullOutcome::Ended(Ok(())),
-                Some(done) = storing.join_next() => match flatten(done) {
+                Some(done) = store_tasks.join_next() => match join_result(done) {
                     Ok(()) => continue,
                     Err(error) => return PullOutcome::Ended(Err(error)),
                 },
                 message = messages.next() => message,
-                _ = quiet.tick(), if ask != PullLimit::One => {
-                    if opened.through.is_some() && !came && self.unless_stopped(opened.is_reread_complete()).await == Some(true) {
-                        opened.through = None;
+                _ = quiet.tick(), if limit != PullLimit::One => {
+                    if opened.reread_through.is_some()
+                        && !has_received
+                        && self.unless_stopped(opened.is_reread_complete()).await == Some(true)
+                    {
+                        opened.reread_through = None;
                         return PullOutcome::Broken;
                     }
                     if std::mem::take(&mut since_floor) > 0 {
-                        self.unless_stopped(opened.raise_floor(&self.shared.engine)).await;
+                        self.unless_stopped(opened.report_ack_floor(&self.processor.engine)).await;
                     }
-                    // What is on its way just now has come by the second time.
-                    let is_held = !std::mem::take(&mut came) && self.unless_stopped(opened.has_withheld_messages(storing.len())).await == Some(true);
+                    // A message that is on its way now will have come by the second look.
+                    let is_held = !std::mem::take(&mut has_received)
+                        && self.unless_stopped(opened.has_withheld_messages(store_tasks.len())).await == Some(true);
                     if std::mem::replace(&mut is_suspected, is_held) && is_held {
-                        return PullOutcome::Otherwise(PullLimit::One);
+                        return PullOutcome::ChangeLimit(PullLimit::One);
                     }
                     continue;
                 }
@@ -195,14 +200,14 @@ impl StreamPuller {
                     let size = message.length;
                     let point = StreamPoint::of(&message);
                     let is_last = opened
-                        .through
+                        .reread_through
                         .is_some_and(|last| point.as_ref().is_ok_and(|point| point.seq >= last));
                     if let Ok(point) = &point {
-                        let has = opened.check_history(*point, &client, &self.shared.engine);
-                        match self.unless_stopped(has).await {
+                        let is_same_history = opened.check_history(*point, &client, &self.processor.engine);
+                        match self.unless_stopped(is_same_history).await {
                             None => return PullOutcome::Ended(Ok(())),
                             Some(Ok(true)) => {}
-                            // It stays on the bus, if the bus has it.
+                            // The message stays on the bus, if the bus still has it.
                             Some(Ok(false)) => return PullOutcome::Broken,
                             Some(Err(error)) => {
                                 warn!(%error, of = self.source.description(), "pulling was interrupted");
@@ -219,22 +224,23 @@ impl StreamPuller {
                         }),
                         current: Arc::clone(&self.incarnation),
                     };
-                    if !self.spawn_store(message, placed, storing).await {
+                    if !self.spawn_store(message, placed, store_tasks).await {
                         return PullOutcome::Ended(Ok(()));
                     }
                     if is_last {
-                        opened.through = None;
+                        opened.reread_through = None;
                         return PullOutcome::Broken;
                     }
                     since_floor += 1;
-                    if since_floor == FLOOR_EVERY {
+                    if since_floor == MESSAGES_PER_FLOOR {
                         since_floor = 0;
-                        self.unless_stopped(opened.raise_floor(&self.shared.engine)).await;
+                        self.unless_stopped(opened.report_ack_floor(&self.processor.engine))
+                            .await;
                     }
-                    if ask == PullLimit::One && self.pull_limit().brings(size) {
-                        return PullOutcome::Otherwise(self.pull_limit());
+                    if limit == PullLimit::One && self.pull_limit().fits(size) {
+                        return PullOutcome::ChangeLimit(self.pull_limit());
                     }
-                    came = true;
+                    has_received = true;
                 }
                 Some(Err(error)) => {
                     warn!(%error, of = self.source.description(), "pulling was interrupted");
@@ -245,20 +251,20 @@ impl StreamPuller {
         }
     }
 
-    /// What the bus answers; `None` when stopped meanwhile.
+    /// The answer; `None` if the pipeline is stopped first.
     async fn unless_stopped<T>(&self, answer: impl Future<Output = T>) -> Option<T> {
         tokio::select! {
-            () = self.shared.stop.cancelled() => None,
+            () = self.processor.stop.cancelled() => None,
             answer = answer => Some(answer),
         }
     }
 
-    /// Has a message stored once there is room for it; false when stopped meanwhile.
+    /// Waits for room, then spawns a task that stores the message; false if the pipeline is stopped first.
     async fn spawn_store(
         &self,
         mut message: Message,
         position: MessagePosition,
-        storing: &mut JoinSet<Result<(), Error>>,
+        store_tasks: &mut JoinSet<Result<(), Error>>,
     ) -> bool {
         let Some(room) = self
             .acquire_permit(estimate_memory(
@@ -270,27 +276,27 @@ impl StreamPuller {
         else {
             return false;
         };
-        // It is a slice of what was read from the bus, all of which it would keep alive: as long as its rows where they share it.
+        // The payload is a slice of the connection's read buffer, and would keep all of that in memory for as long as rows share it.
         message.message.payload = Bytes::copy_from_slice(&message.payload);
-        let (shared, feed) = (Arc::clone(&self.shared), self.source.clone());
-        storing.spawn(async move { shared.store(&feed, message, position, room).await });
+        let (processor, source) = (Arc::clone(&self.processor), self.source.clone());
+        store_tasks.spawn(async move { processor.store(&source, message, position, room).await });
         true
     }
 
-    /// Telemetry tells whether ingest is ready.
+    /// Reports whether ingest is ready. Only the puller of telemetry decides that.
     fn set_pulling(&self, pulling: bool) {
         if self.source == IngestSource::Telemetry {
-            self.shared.stats.pulling.send_replace(pulling);
+            self.processor.stats.pulling.send_replace(pulling);
         }
     }
 
-    /// Waits for room; `None` when stopped meanwhile.
+    /// Waits for room; `None` if the pipeline is stopped first.
     async fn acquire_permit(&self, bytes: u64) -> Option<InFlightPermit> {
         tokio::select! {
-            () = self.shared.stop.cancelled() => None,
+            () = self.processor.stop.cancelled() => None,
             room = async {
                 let _batch = Arc::clone(&self.batches).acquire_owned().await.ok()?;
-                let mut room = self.shared.engine.inbound().messages.room();
+                let mut room = self.processor.engine.inbound().messages.room();
                 room.grow(bytes).await;
                 Some(InFlightPermit { _batch, bytes: room })
             } => room,
@@ -298,50 +304,51 @@ impl StreamPuller {
     }
 }
 
-/// The bytes to make room for before a message is decoded, a copy of what was read.
+/// How many bytes to reserve before a message is copied and decoded.
 fn estimate_memory(source: &IngestSource, headers: Option<&HeaderMap>, payload: &[u8]) -> u64 {
     let length = payload.len() as u64;
-    // The message, a row of about its bytes, and the row as it is logged: a business message, or what becomes a dead letter.
-    let row = length.saturating_mul(3);
-    let said = headers.and_then(|headers| headers.get(telemetry_codec::CONTENT_TYPE));
+    // The message, a row of about its size, and the row as it is logged. So much takes a business message, and any dead letter.
+    let as_row = length.saturating_mul(3);
+    let content_type = headers.and_then(|headers| headers.get(telemetry_codec::CONTENT_TYPE));
     match (
         source,
-        said.and_then(|said| said.as_str().parse::<BatchEncoding>().ok()),
+        content_type.and_then(|name| name.as_str().parse::<BatchEncoding>().ok()),
     ) {
-        // Whatever it is called: its values are read, each of them many times its bytes.
-        (IngestSource::Messages(_), _) => row.saturating_add(telemetry_codec::value_bytes(payload)),
-        // Rows and what is logged share its bytes, unless it becomes a dead letter or is written anew.
+        // Whatever its content type: its values are decoded, and each may take many times its bytes.
+        (IngestSource::Messages(_), _) => as_row.saturating_add(telemetry_codec::value_bytes(payload)),
+        // Its rows and the log share its bytes, unless it becomes a dead letter or is encoded again.
         (IngestSource::Telemetry, Some(BatchEncoding::Arrow)) => {
             let unpacked = telemetry_codec::decoded_bytes(BatchEncoding::Arrow, payload).saturating_sub(length);
-            row.saturating_add(unpacked)
+            as_row.saturating_add(unpacked)
         }
-        // The message, its rows, and they as they are logged.
+        // The message, its rows, and its rows as they are logged.
         (IngestSource::Telemetry, Some(encoding)) => {
             let decoded = telemetry_codec::decoded_bytes(encoding, payload).saturating_mul(2);
             length.saturating_add(decoded)
         }
-        (IngestSource::Telemetry, None) => row,
+        (IngestSource::Telemetry, None) => as_row,
     }
 }
 
-fn flatten(done: Result<Result<(), Error>, JoinError>) -> Result<(), Error> {
+fn join_result(done: Result<Result<(), Error>, JoinError>) -> Result<(), Error> {
     done?
 }
 
-/// Waits for what is being stored. What the engine still makes wait after [`DRAIN`] stays unacknowledged on the bus.
-async fn drain(storing: &mut JoinSet<Result<(), Error>>) -> Result<(), Error> {
+/// Waits for the messages that are being stored. Those that still wait for the engine after [`DRAIN_TIMEOUT`] stay on the bus,
+/// unacknowledged.
+async fn drain(store_tasks: &mut JoinSet<Result<(), Error>>) -> Result<(), Error> {
     let mut first = Ok(());
     let all = async {
-        while let Some(done) = storing.join_next().await {
-            first = std::mem::replace(&mut first, Ok(())).and(flatten(done));
+        while let Some(done) = store_tasks.join_next().await {
+            first = std::mem::replace(&mut first, Ok(())).and(join_result(done));
         }
     };
-    if tokio::time::timeout(DRAIN, all).await.is_err() {
+    if tokio::time::timeout(DRAIN_TIMEOUT, all).await.is_err() {
         warn!(
-            batches = storing.len(),
+            batches = store_tasks.len(),
             "not everything was stored before the stop; the bus keeps the rest"
         );
-        storing.shutdown().await;
+        store_tasks.shutdown().await;
     }
     first
 }
@@ -358,12 +365,12 @@ mod tests {
     }
 
     #[test]
-    fn a_message_has_room_for_its_values_whatever_it_is_called_and_telemetry_for_what_may_become_of_it() {
+    fn memory_is_reserved_for_the_values_of_messages_and_for_the_rows_of_telemetry() {
         let messages = IngestSource::Messages(ArchiveSource {
             stream: "flux".to_owned(),
             subjects: Vec::new(),
         });
-        // As Racks send them, and as others do.
+        // With the content type that Racks send, and without one, as others send them.
         let cbor = of_kind(BatchEncoding::Cbor.content_type());
         let objects = [&[0x99, 0x27, 0x10][..], &[0xa0; 10_000]].concat();
         for headers in [Some(&cbor), None] {

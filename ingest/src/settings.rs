@@ -1,12 +1,12 @@
-//! Settings of the pipeline: the `[ingest]` section, and which business messages are archived.
+//! Settings of the pipeline: the `[ingest]` section, limits, and which business messages are archived.
 
 use std::time::Duration;
 
 /// The `[ingest]` section and the limits that the pipeline obeys.
 #[derive(Debug, Clone)]
 pub struct IngestSettings {
-    /// How long a received batch may wait for the engine before the wait is reported as a stall and the bus is told
-    /// that it goes on (`ingest.flush_interval`). Batches are appended at once whenever the engine takes them.
+    /// How long a received batch may wait for the engine before the wait counts as a stall and the bus is told that the
+    /// batch is in progress (`ingest.flush_interval`). Batches are appended as soon as the engine takes them.
     pub flush_interval: Duration,
     /// The most batches in flight (`ingest.buffer_size`).
     pub buffer_size: u32,
@@ -16,11 +16,11 @@ pub struct IngestSettings {
     pub messages: Option<ArchiveSource>,
 }
 
-/// The stream of business messages.
+/// The stream from which business messages are archived.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ArchiveSource {
-    /// Its name.
+    /// The stream's name.
     pub stream: String,
-    /// What of it is archived.
+    /// The subjects that are archived.
     pub subjects: Vec<String>,
 }

@@ -1,9 +1,9 @@
-//! Matches messages to the specs in force, and counts them.
+//! Matches business messages to the active specs, and counts the messages of each spec.
 //!
 //! # Invariants
 //!
-//! - Specs are swapped whole: a message meets all of one set or all of the next.
-//! - What a spec took counts as long as the process lives, over its changes.
+//! - The set of specs is swapped whole: a message is matched against one set, old or new.
+//! - Counts last as long as the process, even if their spec is replaced or removed.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use engine::SpecName;
 use model::spec::{MessageFacts, Spec, in_order};
 
-/// What one spec took.
+/// Live counters of one spec.
 #[derive(Debug, Default)]
 pub(crate) struct SpecCounters {
     messages: AtomicU64,
@@ -20,90 +20,92 @@ pub(crate) struct SpecCounters {
 }
 
 impl SpecCounters {
-    /// Counts messages that are stored, and how many of their values were not of their fields' types.
+    /// Counts stored messages, and those of their values that did not have the type of their field.
     fn add(&self, messages: u64, failed: u64) {
         self.messages.fetch_add(messages, Ordering::Relaxed);
         self.failed.fetch_add(failed, Ordering::Relaxed);
     }
 }
 
-/// What one spec took.
+/// The counters of one spec at one moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SpecCounts {
-    /// Messages that are stored as the spec's.
+    /// Messages that are stored under the spec.
     pub messages: u64,
-    /// Values of them that were not of their field's type, and are missing.
+    /// Values of these that did not have the type of their field, and were left out.
     pub failed: u64,
 }
 
-/// A spec in force.
+/// An active spec with its counters.
 #[derive(Debug)]
 pub(crate) struct ActiveSpec {
     pub(crate) spec: Spec,
-    pub(crate) taken: Arc<SpecCounters>,
+    pub(crate) counters: Arc<SpecCounters>,
 }
 
-/// What a spec took of one bus message, not counted yet.
+/// Counts of one bus message for a spec, to be added when the message is stored.
 #[derive(Debug)]
 pub(crate) struct PendingSpecCounts {
-    of: Arc<ActiveSpec>,
+    active: Arc<ActiveSpec>,
     pub(crate) messages: u64,
-    /// Values that were not of their fields' types.
+    /// Values that did not have the type of their field.
     pub(crate) failed: u64,
 }
 
 impl PendingSpecCounts {
-    pub(crate) const fn new(of: Arc<ActiveSpec>) -> Self {
+    pub(crate) const fn new(active: Arc<ActiveSpec>) -> Self {
         Self {
-            of,
+            active,
             messages: 0,
             failed: 0,
         }
     }
 
     pub(crate) fn name(&self) -> SpecName {
-        self.of.spec.name
+        self.active.spec.name
     }
 
-    /// They are stored.
+    /// Adds them to the spec's counters: the message is stored.
     pub(crate) fn count(&self) {
-        self.of.taken.add(self.messages, self.failed);
+        self.active.counters.add(self.messages, self.failed);
     }
 }
 
-/// See the module.
+/// The active specs, and the counters of all specs since the start.
 #[derive(Debug, Default)]
 pub struct SpecMatcher {
-    in_force: RwLock<Arc<[Arc<ActiveSpec>]>>,
-    taken: Mutex<BTreeMap<SpecName, Arc<SpecCounters>>>,
+    active: RwLock<Arc<[Arc<ActiveSpec>]>>,
+    counters: Mutex<BTreeMap<SpecName, Arc<SpecCounters>>>,
 }
 
 impl SpecMatcher {
-    /// Puts these in force, and no others.
+    /// Makes these the active specs, in place of all earlier ones.
     pub fn set(&self, mut specs: Vec<Spec>) {
         in_order(&mut specs);
-        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        let in_force = specs.into_iter().map(|spec| {
-            let taken = Arc::clone(taken.entry(spec.name).or_default());
-            Arc::new(ActiveSpec { spec, taken })
+        let mut counters = self.counters.lock().unwrap_or_else(PoisonError::into_inner);
+        let active = specs.into_iter().map(|spec| {
+            let counters = Arc::clone(counters.entry(spec.name).or_default());
+            Arc::new(ActiveSpec { spec, counters })
         });
-        let in_force = in_force.collect();
-        *self.in_force.write().unwrap_or_else(PoisonError::into_inner) = in_force;
+        let active = active.collect();
+        *self.active.write().unwrap_or_else(PoisonError::into_inner) = active;
     }
 
-    /// What a spec took since the process began.
+    /// The counts of a spec since the process started.
     #[must_use]
     pub fn counts(&self, spec: &SpecName) -> SpecCounts {
-        let taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        taken.get(spec).map_or_else(SpecCounts::default, |taken| SpecCounts {
-            messages: taken.messages.load(Ordering::Relaxed),
-            failed: taken.failed.load(Ordering::Relaxed),
-        })
+        let counters = self.counters.lock().unwrap_or_else(PoisonError::into_inner);
+        counters
+            .get(spec)
+            .map_or_else(SpecCounts::default, |counters| SpecCounts {
+                messages: counters.messages.load(Ordering::Relaxed),
+                failed: counters.failed.load(Ordering::Relaxed),
+            })
     }
 
-    /// The spec that takes a message.
+    /// The spec under which a message is stored: the first one that matches.
     pub(crate) fn match_spec(&self, facts: MessageFacts<'_>) -> Option<Arc<ActiveSpec>> {
-        let in_force = Arc::clone(&self.in_force.read().unwrap_or_else(PoisonError::into_inner));
-        in_force.iter().find(|of| of.spec.rule.takes(facts)).cloned()
+        let active = Arc::clone(&self.active.read().unwrap_or_else(PoisonError::into_inner));
+        active.iter().find(|active| active.spec.rule.takes(facts)).cloned()
     }
 }

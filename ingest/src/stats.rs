@@ -6,7 +6,7 @@ use tokio::sync::watch;
 
 use crate::subject_traffic::SubjectTraffic;
 
-/// Makes the live counters and their values at one moment, under the same names.
+/// Declares the live counters and the struct of their values at one moment, with the same field names.
 macro_rules! counters {
     ($($(#[$about:meta])* $name:ident,)*) => {
         /// Live counters.
@@ -14,7 +14,7 @@ macro_rules! counters {
         pub struct IngestStats {
             $(pub(crate) $name: AtomicU64,)*
             pub(crate) pulling: watch::Sender<bool>,
-            /// Business messages by their subjects.
+            /// The traffic of business messages, by subject.
             pub volumes: SubjectTraffic,
         }
 
@@ -46,11 +46,11 @@ counters! {
     received_bytes,
     /// Rows handed to the engine and durable.
     stored_rows,
-    /// Batches that were stored before.
+    /// Batches that had been stored before.
     duplicates,
     /// Messages that could not be decoded or stored and were kept in `dead_letters`.
     dead_letters,
-    /// Messages of which not even a dead letter could be stored.
+    /// Messages for which not even a dead letter could be stored.
     given_up,
     /// Batches received and not yet durable.
     in_flight,
@@ -65,7 +65,7 @@ counters! {
 impl IngestStats {
     /// Returns as soon as the consumer is open.
     pub async fn wait_until_open(&self) {
-        // The sender is `self`, so this ends by the consumer being open or not at all.
+        // The sender lives in `self`, so the only way that this ends is an open consumer.
         let _ = self.pulling.subscribe().wait_for(|pulling| *pulling).await;
     }
 

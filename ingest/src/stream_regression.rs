@@ -1,21 +1,21 @@
-//! Regression detection: whether a stream still has the messages that were taken from it.
+//! Regression detection: checks whether a stream still has the messages that were read from it.
 //!
-//! A server that writes without sync and loses power forgets the last messages of a stream and gives their sequences to new
-//! ones. A message that is known by its sequence would then be taken for one that is stored. So before anything of a stream is
-//! appended, and again after each change of connection, the stream is compared with what is known of it: it has lost its end
-//! if its last sequence is lower than the highest known one, or another message has that one's place. It goes on under the
-//! next incarnation then, in which no sequence is known.
+//! A bus server that writes without sync and loses power forgets the last messages of a stream, and gives their sequence numbers to
+//! new ones. A new message would then pass for the stored one with its number. So the stream is compared with what is
+//! known about it before anything of it is appended, and again on each new connection. It has lost its end if its last sequence is
+//! lower than the highest known one, or if another message has that sequence. It then continues under the next incarnation, in
+//! which no sequence is known.
 //!
 //! # Invariants
 //!
-//! - A message is appended under an incarnation that was compared with the bus on the connection that brought it.
-//! - Two messages are compared by the time at which the bus says that it stored them, for equality only.
-//! - Nothing is taken for lost because the bus removed it at the stream's beginning.
+//! - A message is appended under an incarnation that was checked against the bus on the connection that brought the message.
+//! - Two messages are the same if the bus reports the same storage time for both; which one is later does not matter.
+//! - Messages that the bus removed from the beginning of a stream do not count as lost.
 //!
 //! # Limits
 //!
-//! A server that we are not connected to directly, and that loses the only copy of a stream, is noticed by the first message
-//! whose number came before on the same subscription, or at the next connection.
+//! If we are not connected directly to the server that loses the only copy of a stream, the loss is noticed when a sequence comes a
+//! second time as a first delivery on the same subscription, or at the next connection.
 
 use std::sync::atomic::Ordering;
 
@@ -27,16 +27,16 @@ use tracing::warn;
 
 use crate::error::{Error, bus_error};
 
-/// How many connections there have been. A message of a new one comes after it was counted.
+/// How many connections the client has made. A new connection is counted before its first message comes.
 pub(crate) fn connections(client: &Client) -> u64 {
     client.statistics().connects.load(Ordering::Relaxed)
 }
 
-/// Where a message is in its stream.
+/// The position of a message in its stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct StreamPoint {
     pub(crate) seq: u64,
-    /// When the bus stored it, ns.
+    /// When the bus stored it, ns; tells it from another message with the same sequence.
     pub(crate) identity: i64,
     /// Whether the bus delivers it for the first time.
     pub(crate) is_first: bool,
@@ -57,16 +57,16 @@ fn nanos(time: i128) -> i64 {
     i64::try_from(time).unwrap_or(i64::MAX)
 }
 
-/// How far a stream is known: stored, or taken by this process.
+/// How far a stream is known: what is stored, and what this process has read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct KnownStream {
-    /// When it was created, µs: its first incarnation.
+    /// When the stream was created, µs. This is also the number of its first incarnation.
     pub(crate) created: i64,
     pub(crate) tail: StreamTail,
 }
 
 impl KnownStream {
-    /// What is stored and what was taken of a stream that was created then, in the last incarnation of both.
+    /// Joins what is stored and what was read of the stream that was created at `created`, in the later incarnation of the two.
     fn join(created: i64, stored: Option<StreamTail>, taken: Option<Self>) -> Self {
         let taken = taken.filter(|taken| taken.created == created).map(|taken| taken.tail);
         let both = [stored, taken].into_iter().flatten();
@@ -81,11 +81,12 @@ impl KnownStream {
         });
         Self {
             created,
-            tail: tail.unwrap_or_else(|| nothing_of(created)),
+            tail: tail.unwrap_or_else(|| empty_tail(created)),
         }
     }
 
-    /// Whether the stream lost what is known, if its last sequence and its message in the newest one's place are these.
+    /// Whether the stream has lost its end: `last` is its last sequence, `found` identifies the message that it has at the newest known
+    /// sequence.
     fn is_lost(&self, last: u64, found: Option<i64>) -> bool {
         let is_other = self
             .tail
@@ -95,14 +96,14 @@ impl KnownStream {
         last < self.tail.last || is_other
     }
 
-    /// Counts a message as taken.
+    /// Records that a message was read.
     pub(crate) fn advance(&mut self, point: StreamPoint) {
         self.tail.last = self.tail.last.max(point.seq);
         self.tail.newest = self.tail.newest.max(Some((point.seq, point.identity)));
     }
 }
 
-const fn nothing_of(incarnation: i64) -> StreamTail {
+const fn empty_tail(incarnation: i64) -> StreamTail {
     StreamTail {
         incarnation,
         last: 0,
@@ -110,7 +111,7 @@ const fn nothing_of(incarnation: i64) -> StreamTail {
     }
 }
 
-/// Compares a stream with what is known of it; says what is known in the incarnation in which it goes on.
+/// Checks a stream for regression, and returns what is known of it in the incarnation in which it continues.
 pub(crate) async fn check_regression(
     stream: &BusStream,
     engine: &Engine,
@@ -136,7 +137,7 @@ pub(crate) async fn check_regression(
             ?known,
             "the bus lost the last messages of a stream: reused sequences are new messages"
         );
-        known.tail = nothing_of(known.tail.incarnation + 1);
+        known.tail = empty_tail(known.tail.incarnation + 1);
     }
     Ok(known)
 }
@@ -158,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_lost_its_end_if_the_known_message_is_not_there_or_is_another() {
+    fn a_stream_has_lost_its_end_if_its_newest_known_message_is_missing_or_another() {
         let known = known(500, tail(500, 10, Some((10, 77))));
         for (last, found, is_lost) in [
             (10, Some(77), false),
@@ -174,17 +175,17 @@ mod tests {
     }
 
     #[test]
-    fn of_a_stream_of_which_nothing_is_known_nothing_is_lost() {
+    fn an_unknown_stream_has_lost_nothing() {
         let unknown = KnownStream::join(500, None, None);
         assert_eq!((unknown.tail, unknown.is_lost(0, None)), (tail(500, 0, None), false));
-        // After a rebuild only the number is known.
+        // After a rebuild of the catalogue only the sequence number is known.
         let rebuilt = KnownStream::join(500, Some(tail(501, 10, None)), None);
         assert_eq!(rebuilt.tail.incarnation, 501);
         assert!(rebuilt.is_lost(9, None) && !rebuilt.is_lost(10, None));
     }
 
     #[test]
-    fn what_was_taken_and_is_not_stored_yet_counts_too() {
+    fn messages_that_were_read_but_not_stored_yet_are_known_too() {
         let stored = tail(500, 10, Some((10, 77)));
         let mut taken = known(500, tail(500, 10, Some((10, 77))));
         for seq in [12, 11] {
@@ -202,7 +203,7 @@ mod tests {
             KnownStream::join(500, Some(floor), Some(taken)).tail,
             tail(500, 20, Some((12, 5)))
         );
-        // The stream lost its end, and nothing of what came since is stored yet.
+        // The stream lost its end, and no later message is stored yet.
         let after = known(500, tail(501, 9, Some((9, 5))));
         assert_eq!(KnownStream::join(500, Some(stored), Some(after)), after);
         assert_eq!(
@@ -211,7 +212,7 @@ mod tests {
                 .incarnation,
             502
         );
-        // It was made anew since.
+        // The stream was created again since.
         assert_eq!(
             KnownStream::join(900, None, Some(after)),
             known(900, tail(900, 0, None))

@@ -1,17 +1,18 @@
-//! Traffic of each subject of business messages since the start, to estimate backlogs in bytes: a stream knows their numbers only.
+//! Counts the traffic of business messages by subject since the start. Backlogs are estimated in bytes from it, because the bus
+//! reports only how many messages wait.
 //!
 //! # Invariants
 //!
-//! - At most [`MOST`] subjects are counted: strangers cannot fill the memory with names.
+//! - At most [`MAX_SUBJECTS`] subjects are counted, so that publishers cannot fill the memory with names.
 
 use std::collections::HashMap;
 
 use parking_lot::Mutex;
 
-/// The most subjects.
-const MOST: usize = 1 << 16;
+/// The most subjects that are counted.
+const MAX_SUBJECTS: usize = 1 << 16;
 
-/// Bus messages and their bytes.
+/// A number of bus messages and of their bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TrafficVolume {
     /// Bus messages.
@@ -27,7 +28,7 @@ impl std::ops::AddAssign for TrafficVolume {
     }
 }
 
-/// See the module.
+/// The traffic of each subject.
 #[derive(Debug, Default)]
 pub struct SubjectTraffic(Mutex<HashMap<String, TrafficVolume>>);
 
@@ -36,18 +37,18 @@ impl SubjectTraffic {
         let mut all = self.0.lock();
         if let Some(volume) = all.get_mut(subject) {
             *volume += TrafficVolume { messages: 1, bytes };
-        } else if all.len() < MOST {
+        } else if all.len() < MAX_SUBJECTS {
             all.insert(subject.to_owned(), TrafficVolume { messages: 1, bytes });
         }
     }
 
-    /// What came by a subject.
+    /// The traffic of one subject.
     #[must_use]
     pub fn of(&self, subject: &str) -> TrafficVolume {
         self.0.lock().get(subject).copied().unwrap_or_default()
     }
 
-    /// What came by the subjects that a condition names.
+    /// The traffic of all subjects that a condition selects.
     #[must_use]
     pub fn sum(&self, names: impl Fn(&str) -> bool) -> TrafficVolume {
         let all = self.0.lock();
