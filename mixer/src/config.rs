@@ -73,7 +73,7 @@ static INGEST: [ConfigKey; 3] = [
         "ingest.flush_interval",
         ValueKind::span(1),
         "\"5s\"",
-        "Longest time a received batch waits before it is appended and durable",
+        "Longest wait of a received batch that counts as normal: batches are appended at once, a longer wait is counted as a stall",
     ),
     ConfigKey::new(
         "ingest.buffer_size",

@@ -11,8 +11,8 @@ const HEAD: &str = "# Commands
 
 Standard output carries data only, everything else goes to standard error. Control characters in stored text are never
 written as they are. Colours appear only on a terminal, and never with `NO_COLOR`. Exit codes: 0 done, 1 what was asked
-for by id is not there or a test failed, 64 usage, 65 bad data or an answer that is not whole, 69 nobody answers, 74 input or output,
-77 denied, 78 configuration.
+for by id is not there or a test failed, 64 usage, 65 bad data or an incomplete answer, 69 nobody answers, 74 input or output,
+77 denied, 78 configuration, 130 interrupted.
 ";
 
 /// Every command of a program, as words, with its help; parents before their children.

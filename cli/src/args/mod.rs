@@ -85,7 +85,7 @@ pub(crate) enum CliCommand {
     /// Its messages are those that left a gear by a wire of lane guaranteed. What goes by wires of lane hot only is not archived;
     /// its spans and log records are there.
     Flux(FluxArgs),
-    /// List telemetry that could not be decoded, with the reason
+    /// List dead letters: messages that gears could not handle, telemetry that could not be decoded
     DeadLetters(PageArgs),
     /// List, show, replay and drop what gears could not handle: the dead-letter queue
     Dlq(DlqArgs),
