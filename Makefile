@@ -2,7 +2,6 @@
 # The build folder honours CARGO_TARGET_DIR; by default it is one folder outside the clone, shared by all clones.
 export CARGO_TARGET_DIR ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/platform-build
 export CARGO_INCREMENTAL ?= 1
-STATIC_TARGET := x86_64-unknown-linux-gnu
 
 .PHONY: help demo test build check suite differential hostile schema-check bins lanes-long unit tools readers docs bench clean-demo
 help:            ## this list
@@ -17,7 +16,7 @@ test: export PLATFORM_TEST_SEED ?= $(SEED)
 test: tools check suite schema-check ## all tests, with formatting, lints and documentation
 
 build:           ## both release binaries in dist/: platform (fully static) and platform-mixer
-	@scripts/build-dist.sh $(STATIC_TARGET)
+	@scripts/build-dist.sh
 
 check:           ## formatting, lints, documentation, all without warnings
 	cargo fmt --all --check
