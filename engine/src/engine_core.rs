@@ -37,7 +37,7 @@ use crate::index::IndexQueue;
 use crate::io_pacing::IoPriority;
 use crate::layout::{StoreLayout, TimePartition};
 use crate::live_tail::TailBuffers;
-use crate::manifest::{FileEntry, FileLineage, StoreLockFile, StoreManifest};
+use crate::manifest::{FileEntry, FileLineage, StoreManifest};
 use crate::memtable::{MemtableSet, PartitionKey};
 use crate::object_storage::takeover::RemoteLink;
 use crate::partitioner::PartitionRule;
@@ -93,7 +93,7 @@ pub(crate) struct StoreFiles {
     /// How files of specs are begun.
     pub(crate) templates: ArcSwap<FileTemplates>,
     /// Let go when the store is closed.
-    pub(crate) locks: Mutex<Vec<StoreLockFile>>,
+    pub(crate) locks: Mutex<Vec<durable_fs::FileLock>>,
 }
 
 /// What queries see, and what it is made of.

@@ -22,6 +22,7 @@ use std::time::{Duration, Instant};
 
 use model::Table;
 
+use crate::Error;
 use crate::data_file_handle::DataFileHandle;
 use crate::datafile::FilePrefix;
 use crate::engine_core::{EngineCore, PoisonGuard};
@@ -31,7 +32,6 @@ use crate::index::{
 use crate::io_pacing::IoPriority;
 use crate::layout::FileVersionKey;
 use crate::layout::StoreLayout;
-use crate::{Error, durable_fs};
 use crate::{panic_guard::catch_panic, store_tree::data_files};
 
 /// How long a file that could not be indexed is left alone.

@@ -44,9 +44,9 @@ use std::path::{Path, PathBuf};
 
 use model::Table;
 
+use crate::Error;
 use crate::layout::FileVersionKey;
 use crate::layout::StoreLayout;
-use crate::{Error, durable_fs};
 use sidecar_format::SectionKind;
 
 pub use block_selection::{BlockSelection, IndexLookup};

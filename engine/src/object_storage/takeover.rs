@@ -33,6 +33,7 @@ use super::object_upload::give_up_abandoned;
 use super::read_cache::RemoteFileCache;
 use super::retry::{BlockingStore, CreateOutcome};
 use super::state::{RemoteFile, RemoteState};
+use crate::Error;
 use crate::dedup::DedupWatermarks;
 use crate::error::RemoteErrorKind;
 use crate::layout::StoreLayout;
@@ -42,7 +43,6 @@ use crate::manifest::{
 };
 use crate::stats::RemoteCounters;
 use crate::store_tree::check_not_lost;
-use crate::{Error, durable_fs};
 use crate::{RemoteMode, RemoteSettings};
 
 /// How often it is looked while somebody waits for a cut.
@@ -369,7 +369,7 @@ pub(crate) fn become_reader(layout: &StoreLayout, connected: &RemoteConnection) 
         for entry in std::fs::read_dir(dir).map_err(Error::io("list", dir))? {
             let path = entry.map_err(Error::io("list", dir))?.path();
             if path.is_file() && path.file_name().is_some_and(|name| name != "LOCK") {
-                durable_fs::remove_if_there(&path).map_err(Error::io("remove", &path))?;
+                durable_fs::remove_if_there(&path)?;
             }
         }
     }

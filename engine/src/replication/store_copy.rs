@@ -28,7 +28,7 @@ use crate::object_storage::state::{RemoteFile, RemoteRecord};
 use crate::object_storage::takeover::{RemoteConnection, connect};
 use crate::open_partition::write_options;
 use crate::store_tree::lock;
-use crate::{Error, Settings, durable_fs, wal};
+use crate::{Error, Settings, wal};
 use crate::{RemoteErrorKind, RemoteMode, RemoteSettings};
 
 /// What a copy came to.
@@ -188,7 +188,7 @@ impl BucketExport<'_> {
             return Err(crate::error::damaged(&link.settings.url, &key, &reason));
         }
         if is_staged {
-            durable_fs::remove_if_there(&path).map_err(Error::io("remove", &path))?;
+            durable_fs::remove_if_there(&path)?;
         }
         self.report.count(&entry);
         Ok(RemoteFile::sealed(entry, key))
