@@ -24,8 +24,9 @@ check:           ## formatting, lints, documentation, all without warnings
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --document-private-items --locked --quiet
 
+# With the feature that the unit tests ask for: our crates are compiled once for both.
 bins:            ## the debug binaries that the integration tests start
-	cargo build --workspace --bins --locked
+	cargo build --workspace --bins --locked --features platform-durable-fs/fault-injection
 
 suite: tools bins ## unit and integration tests
 	@scripts/with-nextest.sh

@@ -20,24 +20,6 @@ pub enum Error {
         /// The operating system's words.
         reason: String,
     },
-    /// A file or folder cannot be used.
-    #[error("cannot {what} {}: {source}", path.display())]
-    File {
-        /// What was tried.
-        what: &'static str,
-        /// The file or folder.
-        path: PathBuf,
-        /// The operating system's words.
-        source: io::Error,
-    },
-    /// Another process holds a lock file.
-    #[error("{} is locked by another process{}; stop it first or use another folder", path.display(), holder.map(|pid| format!(" ({pid})")).unwrap_or_default())]
-    Locked {
-        /// The lock file.
-        path: PathBuf,
-        /// The process that wrote it last.
-        holder: Option<u32>,
-    },
     /// The log file cannot be written.
     #[error("cannot open the log file {}: {source}; set logging.filename to a file in a folder that can be written", path.display())]
     LogFile {
@@ -153,10 +135,8 @@ impl Error {
             | Self::NotConnected { .. }
             | Self::NoResponder { .. }
             | Self::NoReply { .. }
-            | Self::Request { .. }
-            | Self::Locked { .. } => ExitReason::Unavailable,
+            | Self::Request { .. } => ExitReason::Unavailable,
             Self::Watch { .. }
-            | Self::File { .. }
             | Self::LogFile { .. }
             | Self::Thread { .. }
             | Self::LogStarted

@@ -18,7 +18,6 @@ pub mod bus;
 pub mod child_spawner;
 pub mod config;
 mod config_error;
-pub mod durable_fs;
 mod error;
 mod exit;
 pub mod lingering_close;

@@ -26,8 +26,8 @@ use nix::fcntl::{FallocateFlags, fallocate};
 use nix::sys::statvfs::statvfs;
 use parking_lot::Mutex;
 
+use crate::Error;
 use crate::layout::StoreLayout;
-use crate::{Error, durable_fs};
 
 const MIB: u64 = 1 << 20;
 /// Of a disk, so much must be free for appends, by default: a 64th of it, within bounds.
@@ -80,7 +80,7 @@ fn ballast_for_start(layout: &StoreLayout) -> PathBuf {
 /// Releases the ballast of a store that is about to be opened: its opening needs room.
 pub(crate) fn drop_ballast(layout: &StoreLayout) -> Result<(), Error> {
     for path in [ballast_of(layout), ballast_for_start(layout)] {
-        durable_fs::remove_if_there(&path).map_err(Error::io("remove", &path))?;
+        durable_fs::remove_if_there(&path)?;
     }
     Ok(())
 }

@@ -31,8 +31,8 @@ use crate::tail_follower::TailFollower;
 use crate::wal::WalFrame;
 use crate::{
     AckDurability, AllSpecFiles, AppendBatch, AppendOutcome, EngineStats, Error, InboundShares, ReadView,
-    RetentionHistory, RetentionRun, Settings, SpecName, StoredRequest, StreamTail, durable_fs, frame_origin, indexer,
-    partitioner, scrubber, sealer,
+    RetentionHistory, RetentionRun, Settings, SpecName, StoredRequest, StreamTail, frame_origin, indexer, partitioner,
+    scrubber, sealer, thread_priority,
 };
 
 /// An append that has waited so long for room has every hot row published.
@@ -131,9 +131,9 @@ impl Engine {
             let is_awaited = name == "engine-committer";
             let run = move || {
                 if is_awaited {
-                    durable_fs::raise_thread_priority();
+                    thread_priority::raise_thread_priority();
                 } else {
-                    durable_fs::lower_thread_priority(durable_fs::ThreadNiceness::Background);
+                    thread_priority::lower_thread_priority(thread_priority::ThreadNiceness::Background);
                 }
                 run();
             };

@@ -36,7 +36,7 @@ use crate::index::IndexQueue;
 use crate::io_pacing::IoPriority;
 use crate::layout::{StoreLayout, TimePartition};
 use crate::live_tail::TailBuffers;
-use crate::manifest::{FileEntry, FileLineage, StoreLockFile, StoreManifest};
+use crate::manifest::{FileEntry, FileLineage, StoreManifest};
 use crate::memtable::{MemtableSet, PartitionKey};
 use crate::object_storage::read_cache::UploadedFile;
 use crate::object_storage::takeover::RemoteLink;
@@ -92,7 +92,7 @@ pub(crate) struct StoreFiles {
     /// How files of specs are begun.
     pub(crate) templates: ArcSwap<FileTemplates>,
     /// Let go when the store is closed.
-    pub(crate) locks: Mutex<Vec<StoreLockFile>>,
+    pub(crate) locks: Mutex<Vec<durable_fs::FileLock>>,
 }
 
 /// What queries see, and what it is made of.

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arrow_schema::ArrowError;
+use durable_fs::DurableFsError;
 use model::Table;
 use uuid::Uuid;
 
@@ -434,5 +435,15 @@ impl Error {
     pub(crate) fn io(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.to_owned();
         move |source| Self::Io { action, path, source }
+    }
+}
+
+impl From<DurableFsError> for Error {
+    fn from(error: DurableFsError) -> Self {
+        let (action, path, source) = (error.action, error.path, error.source);
+        match error.in_doubt {
+            true => Self::InDoubt { path, source },
+            false => Self::Io { action, path, source },
+        }
     }
 }

@@ -22,6 +22,7 @@ use std::time::{Duration, Instant};
 
 use model::Table;
 
+use crate::Error;
 use crate::data_file_handle::DataFileHandle;
 use crate::datafile::FilePrefix;
 use crate::engine_core::{EngineCore, PoisonGuard};
@@ -30,7 +31,7 @@ use crate::index::{
 };
 use crate::io_pacing::IoPriority;
 use crate::layout::{FileVersionKey, StoreLayout};
-use crate::{Error, durable_fs, panic_guard::catch_panic, store_tree::data_files};
+use crate::{panic_guard::catch_panic, store_tree::data_files};
 
 /// How long a file that could not be indexed is left alone.
 const PATIENCE: Duration = Duration::from_secs(300);

@@ -32,7 +32,7 @@ use crate::layout::StoreLayout;
 use crate::manifest::{FileEntry, LoadedManifest, StoreManifest, known_store_id};
 use crate::object_storage::remote_check::RemoteInspector;
 use crate::store_tree::data_files;
-use crate::{Error, Settings, durable_fs};
+use crate::{Error, Settings};
 
 /// How often a catalogue that changes under the reader is read again, and the time between.
 const TRIES: usize = 10;

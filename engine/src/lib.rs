@@ -30,12 +30,9 @@ mod data_file_handle;
 mod datafile;
 mod dedup;
 mod disk_space;
-mod durable_fs;
 mod engine;
 mod engine_core;
 mod error;
-#[cfg(test)]
-mod fault_injection;
 mod file_templates;
 mod flush_scheduler;
 mod flusher;
@@ -74,6 +71,7 @@ mod snapshot;
 mod stats;
 mod store_tree;
 mod tail_follower;
+mod thread_priority;
 mod wal;
 mod weighted_cache;
 
@@ -88,7 +86,6 @@ pub use append::{
 };
 pub use data_file_handle::DataFileHandle;
 pub use datafile::{NdjsonReader, SortedRun};
-pub use durable_fs::{ThreadNiceness, lower_thread_priority};
 pub use engine::{Engine, HealthIssue};
 pub use error::{Error, ErrorKind, RemoteErrorKind};
 pub use inbound_memory::{InboundMemory, InboundRoom, InboundShares};
@@ -114,4 +111,5 @@ pub use settings::{
 pub use snapshot::ReadView;
 pub use stats::{EngineStats, RemoteStats};
 pub use tail_follower::{ArrivalBatch, TailFollower};
+pub use thread_priority::{ThreadNiceness, lower_thread_priority};
 pub use weighted_cache::WeightedCache;

@@ -45,7 +45,7 @@ use crate::object_storage::remote_check::RemoteInspector;
 use crate::quarantine::move_to_quarantine;
 use crate::recovery::describe;
 use crate::store_tree::{data_files, lock_store};
-use crate::{Error, Settings, durable_fs, wal};
+use crate::{Error, Settings, wal};
 use log_origins::LogOrigins;
 use previous_manifest::{find_store, keep_old};
 

@@ -16,11 +16,11 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use durable_fs::FolderHandles;
 use model::Table;
 
 use crate::Error;
 use crate::data_file_handle::{DataFileHandle, DataFileOwner};
-use crate::durable_fs::{self, FolderHandles};
 use crate::engine_core::EngineCore;
 use crate::flush_scheduler::DamagedFile;
 use crate::layout::{StoreLayout, TimePartition};
@@ -34,9 +34,9 @@ pub(crate) fn move_to_quarantine(layout: &StoreLayout, path: &Path) -> Result<Pa
         Err(error) if error.kind() == ErrorKind::CrossesDevices => {
             copy(path, &target).map_err(Error::io("copy into quarantine", path))?;
             durable_fs::sync_dir(durable_fs::parent_of(&target))?;
-            durable_fs::remove_if_there(path).map_err(Error::io("remove", path))?;
+            durable_fs::remove_if_there(path)?;
         }
-        renamed => renamed.map_err(Error::io("put into quarantine", path))?,
+        renamed => renamed.map_err(|error| Error::io("put into quarantine", path)(error.source))?,
     }
     folders.sync()?;
     Ok(target)

@@ -21,7 +21,7 @@ use crate::integrity_check::{CheckReport, FileProblem, StoreInspector};
 use crate::manifest::{FileEntry, ManifestRecord};
 use crate::quarantine::move_to_quarantine;
 use crate::store_tree::lock_store;
-use crate::{Error, Settings, durable_fs};
+use crate::{Error, Settings};
 
 /// Repairs the store. `each` is called before each file, with the files done and all of them; `say` before anything is done
 /// about a file.

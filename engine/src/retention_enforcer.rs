@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use model::Timestamp;
 
+use crate::Error;
 use crate::engine_core::EngineCore;
 use crate::manifest::FileEntry;
 use crate::retention::clock_guard::{ClockGuard, ClockVerdict, SLACK};
 use crate::retention::external_readers::ExternalReaders;
 use crate::retention::pending_delete::PendingDeletion;
 use crate::retention::{RetentionCandidate, RetentionRun, cap, gather, plan};
-use crate::{Error, durable_fs};
 
 /// Checks the rules and clears away what went.
 #[derive(Debug)]

@@ -2,27 +2,39 @@
 
 use std::path::{Path, PathBuf};
 
+use durable_fs::{FileLock, LockError};
 use model::Table;
 use uuid::Uuid;
 
 use crate::datafile::inspect;
 use crate::layout::StoreLayout;
-use crate::manifest::{StoreLockFile, known_store_id};
-use crate::{Error, Settings, durable_fs, wal};
+use crate::manifest::known_store_id;
+use crate::{Error, Settings, wal};
 
 /// Takes the store and its tree for this process. Of the folders that it needs, those in staging are made.
-pub(crate) fn lock_store(layout: &StoreLayout, settings: &Settings) -> Result<Vec<StoreLockFile>, Error> {
+pub(crate) fn lock_store(layout: &StoreLayout, settings: &Settings) -> Result<Vec<FileLock>, Error> {
     for dir in layout.staging_folders() {
         durable_fs::create_dirs(dir)?;
     }
     let mut locks = vec![
-        StoreLockFile::take(&layout.meta, &settings.store_dir)?,
-        StoreLockFile::take(&layout.data_staging, &settings.data_dir)?,
+        take_lock(&layout.meta, &settings.store_dir)?,
+        take_lock(&layout.data_staging, &settings.data_dir)?,
     ];
     if layout.messages_staging != layout.data_staging {
-        locks.push(StoreLockFile::take(&layout.messages_staging, &settings.messages_dir)?);
+        locks.push(take_lock(&layout.messages_staging, &settings.messages_dir)?);
     }
     Ok(locks)
+}
+
+/// Locks the store's folder `dir` by the file `LOCK` in `folder`.
+fn take_lock(folder: &Path, dir: &Path) -> Result<FileLock, Error> {
+    FileLock::take(&folder.join("LOCK")).map_err(|error| match error {
+        LockError::Held { pid, .. } => Error::Locked {
+            dir: dir.to_owned(),
+            pid: pid.map_or_else(|| "unknown".to_owned(), |pid| pid.to_string()),
+        },
+        LockError::File(error) => error.into(),
+    })
 }
 
 /// Refuses a store whose catalogue is gone: it must not begin anew beside its data, and forget what it had stored.

@@ -53,7 +53,7 @@ pub fn init_cluster(config: &MixerConfig, clock: &Clock, entropy: &Entropy) -> R
 }
 
 fn try_init_cluster(config: &MixerConfig, path: &Path, clock: &Clock, entropy: &Entropy) -> Result<String, StartError> {
-    chassis::durable_fs::create_dir_durable(&config.store.dir)?;
+    durable_fs::create_dirs(&config.store.dir)?;
     let registry = ClusterRegistry::open(path)?;
     if let Some(founding) = registry.cluster_identity()? {
         return Err(StartError::Cluster(ClusterError::Founded {

@@ -106,7 +106,7 @@ pub enum ClusterError {
     },
     /// The file cannot be written.
     #[error(transparent)]
-    Unwritable(#[from] chassis::Error),
+    Unwritable(#[from] durable_fs::DurableFsError),
     /// The registry failed.
     #[error(transparent)]
     Registry(#[from] RegistryError),
@@ -242,6 +242,6 @@ fn read_key(path: &Path) -> Result<Option<SigningKey>, ClusterError> {
 fn create_key(path: &Path, entropy: &Entropy) -> Result<SigningKey, ClusterError> {
     let key = SigningKey::from_bytes(&entropy.bytes());
     let text = format!("{HEAD}{}\n", crate::hex::encode(&key.to_bytes()));
-    chassis::durable_fs::write_atomic(path, text.as_bytes(), 0o600)?;
+    durable_fs::write_atomically(path, text.as_bytes(), Some(0o600))?;
     Ok(key)
 }

@@ -66,7 +66,7 @@ pub enum StartError {
     Specs(#[from] SpecSetError),
     /// A folder cannot be made.
     #[error(transparent)]
-    Chassis(#[from] chassis::Error),
+    Folder(#[from] durable_fs::DurableFsError),
 }
 
 fn api_address(host: &IpAddr, port: u16, source: &io::Error) -> String {
@@ -139,8 +139,7 @@ impl StartError {
                 SpecSetError::Unreadable { .. } => ExitReason::Io,
                 SpecSetError::Damaged { .. } | SpecSetError::Format { .. } => ExitReason::Data,
             },
-            Self::Query(_) => ExitReason::Io,
-            Self::Chassis(error) => error.exit(),
+            Self::Query(_) | Self::Folder(_) => ExitReason::Io,
         }
     }
 }

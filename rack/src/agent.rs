@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use chassis::bus::{BusConnection, BusOptions};
 use chassis::config::SecretString;
-use chassis::durable_fs::LockFile;
 use chassis::log_rate_limiter::LogRateLimiter;
 use chassis::logs::LogLevelHandle;
+use durable_fs::FileLock;
 use model::control::{NameClaim, RackState};
 use model::{Clock, EntityId, Entropy, Token, subject};
 use tokio::sync::{Notify, mpsc, watch};
@@ -128,7 +128,7 @@ pub struct RackAgent {
     spool: SpoolThread,
     outbox: SpoolThread,
     status: StatusWatch,
-    _lock: LockFile,
+    _lock: FileLock,
 }
 
 /// Tasks, and the token that stops them.
@@ -170,8 +170,8 @@ impl RackAgent {
     pub async fn start(parts: AgentParts) -> Result<Self, Error> {
         let config = &parts.config;
         let claim = claim(config)?;
-        chassis::durable_fs::create_dir_durable(&config.base.state_dir)?;
-        let lock = LockFile::take(config.base.state_dir.join("rack.lock"))?;
+        durable_fs::create_dirs(&config.base.state_dir)?;
+        let lock = FileLock::take(&config.base.state_dir.join("rack.lock"))?;
         let state = StateFile::of(&config.base, &parts.entropy)?;
         let (spool, spool_thread, found) = spool::open(
             &config.base.state_dir.join("spool"),

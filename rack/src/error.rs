@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use chassis::ExitReason;
+use durable_fs::{DurableFsError, LockError};
 use model::passport::BadPassport;
 
 use crate::spool::SpoolError;
@@ -65,9 +66,15 @@ pub enum Error {
     /// The spool.
     #[error(transparent)]
     Spool(#[from] SpoolError),
-    /// Files, locks, the bus.
+    /// The bus.
     #[error(transparent)]
     Chassis(#[from] chassis::Error),
+    /// A file or folder cannot be written.
+    #[error(transparent)]
+    File(#[from] DurableFsError),
+    /// The lock file cannot be had.
+    #[error(transparent)]
+    Lock(#[from] LockError),
 }
 
 impl Error {
@@ -86,8 +93,9 @@ impl Error {
             Self::State { .. } | Self::Sealed { .. } => ExitReason::Denied,
             Self::StateUnreadable { .. } | Self::StateForm { .. } => ExitReason::Io,
             Self::Name { .. } | Self::StateKey { .. } => ExitReason::Config,
-            Self::Spool(SpoolError::File(error)) | Self::Chassis(error) => error.exit(),
-            Self::Spool(_) => ExitReason::Io,
+            Self::Chassis(error) => error.exit(),
+            Self::Lock(LockError::Held { .. }) => ExitReason::Unavailable,
+            Self::Spool(_) | Self::File(_) | Self::Lock(_) => ExitReason::Io,
         }
     }
 }

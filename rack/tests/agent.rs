@@ -6,6 +6,7 @@ mod peer;
 
 use std::time::Duration;
 
+use durable_fs::LockError;
 use model::control::{RackState, ScenarioPush, ScenarioPushAnswer, StateChange};
 use model::subject::RackCommand;
 use model::{Attributes, Level, Timestamp, TraceId};
@@ -431,10 +432,7 @@ async fn a_second_rack_on_the_same_folder_is_refused() {
     let error = RackAgent::start(parts(dir.path(), "nats://127.0.0.1:1", &[]))
         .await
         .unwrap_err();
-    assert!(
-        matches!(error, Error::Chassis(chassis::Error::Locked { .. })),
-        "{error}"
-    );
+    assert!(matches!(error, Error::Lock(LockError::Held { .. })), "{error}");
     close(first).await;
 }
 

@@ -161,6 +161,6 @@ impl LoggingConfig {
     /// The folder of the log files.
     #[must_use]
     pub fn dir(&self) -> &Path {
-        crate::durable_fs::folder(&self.filename)
+        durable_fs::parent_of(&self.filename)
     }
 }

@@ -90,7 +90,7 @@ pub fn watch(
     let Some(path) = sources.file.clone() else {
         return Ok(None);
     };
-    let dir = crate::durable_fs::folder(&path).to_owned();
+    let dir = durable_fs::parent_of(&path).to_owned();
     let (wake, events) = mpsc::channel(1);
     let fault = |error: notify::Error| Error::Watch {
         path: dir.clone(),

@@ -21,11 +21,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
+use durable_fs::parent_of;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
 use crate::config::LoggingConfig;
-use crate::durable_fs::folder;
 
 /// Bytes after which the file's name is checked again: somebody may have moved the file away.
 const CHECK_EVERY: u64 = 64 << 10;
@@ -95,7 +95,7 @@ struct CompressionWorker {
 
 impl RotatingFile {
     pub(super) fn open(path: &Path, rotation: LogRotationPolicy) -> io::Result<Self> {
-        fs::create_dir_all(folder(path))?;
+        fs::create_dir_all(parent_of(path))?;
         let (file, size) = open(path)?;
         let mut this = Self {
             path: path.to_owned(),
@@ -156,7 +156,7 @@ impl RotatingFile {
     }
 
     fn reopen(&mut self) -> io::Result<()> {
-        fs::create_dir_all(folder(&self.path))?;
+        fs::create_dir_all(parent_of(&self.path))?;
         let (file, size) = open(&self.path)?;
         (self.file, self.size) = (Some(file), size);
         Ok(())
@@ -237,7 +237,7 @@ fn name_parts(path: &Path) -> (String, String) {
 
 fn backup_path(path: &Path, number: u64) -> PathBuf {
     let (stem, extension) = name_parts(path);
-    folder(path).join(format!("{stem}-{number:06}{extension}"))
+    parent_of(path).join(format!("{stem}-{number:06}{extension}"))
 }
 
 /// The rotated files, oldest first.
@@ -253,7 +253,7 @@ fn backups(path: &Path) -> Vec<LogBackup> {
         let plain = digits.len() >= 6 && digits.bytes().all(|byte| byte.is_ascii_digit());
         Some((digits.parse().ok().filter(|_| plain)?, compressed))
     };
-    let entries = fs::read_dir(folder(path)).into_iter().flatten().flatten();
+    let entries = fs::read_dir(parent_of(path)).into_iter().flatten().flatten();
     let mut found: Vec<LogBackup> = entries
         .filter_map(|entry| {
             let (number, compressed) = parse(entry.file_name().to_str()?)?;
@@ -311,7 +311,7 @@ fn tidy(path: &Path, rotation: LogRotationPolicy, stop: &AtomicBool) {
 fn staged(path: &Path) -> Vec<PathBuf> {
     let start = format!(".{}-", name_parts(path).0);
     let is_ours = |name: &str| name.starts_with(&start) && name.ends_with(".gz.tmp");
-    let entries = fs::read_dir(folder(path)).into_iter().flatten().flatten();
+    let entries = fs::read_dir(parent_of(path)).into_iter().flatten().flatten();
     entries
         .filter(|entry| entry.file_name().to_str().is_some_and(is_ours))
         .map(|entry| entry.path())
@@ -321,11 +321,10 @@ fn staged(path: &Path) -> Vec<PathBuf> {
 /// Writes the compressed form beside the file, then removes the file.
 fn compress(path: &Path, stop: &AtomicBool) -> io::Result<()> {
     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let dir = folder(path);
+    let dir = parent_of(path);
     let staged = dir.join(format!(".{name}.gz.tmp"));
     let written = compress_to(path, &staged, stop)
-        .and_then(|()| fs::rename(&staged, dir.join(format!("{name}.gz"))))
-        .and_then(|()| File::open(dir)?.sync_all());
+        .and_then(|()| Ok(durable_fs::rename_durably(&staged, &dir.join(format!("{name}.gz")))?));
     if written.is_err() {
         let _ = fs::remove_file(&staged);
         return written;

@@ -29,8 +29,8 @@ use super::promoted_columns::PromotedColumns;
 use super::row_width::RowWidths;
 use super::schema::{WriteOptions, json_type_of};
 use super::shadow_file::{self, PrefixChecksum, ReplaceMethod, ShadowFile};
+use crate::Error;
 use crate::io_pacing::IoPriority;
-use crate::{Error, durable_fs};
 
 /// What the catalogue recorded about an open file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,7 +67,7 @@ pub(crate) fn resume(
     options: WriteOptions,
     recorded: Option<RecordedVersion>,
 ) -> Result<RecoveredFile, Error> {
-    durable_fs::remove_if_there(&twin_path).map_err(Error::io("remove", &twin_path))?;
+    durable_fs::remove_if_there(&twin_path)?;
     let whole = FilePrefix::open(&path)?;
     let at = FileRecovery {
         path,
@@ -186,9 +186,9 @@ impl FileRecovery {
         let (fresh, _) = shadow_file::prepare(&self.twin_path, ShadowFile::Absent, &self.path, want, IoPriority::Yes)?;
         fresh.sync_all().map_err(Error::io("write", &self.twin_path))?;
         if shadow_file::swap_in(&self.twin_path, &self.path, ReplaceMethod::Exchange)? == ReplaceMethod::Exchange {
-            durable_fs::remove_if_there(&self.twin_path).map_err(Error::io("remove", &self.twin_path))?;
+            durable_fs::remove_if_there(&self.twin_path)?;
         }
-        shadow_file::folders_of(&self.twin_path, &self.path)?.sync()
+        Ok(shadow_file::folders_of(&self.twin_path, &self.path)?.sync()?)
     }
 
     fn resumed(

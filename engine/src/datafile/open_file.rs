@@ -41,7 +41,7 @@ use super::shadow_file::{self, PrefixChecksum, ReplaceMethod, ShadowFile};
 use super::sort_order::FileSortOrder;
 use super::sorted_runs::{PageIndex, moved};
 use crate::io_pacing::IoPriority;
-use crate::{Error, durable_fs, io_pacing};
+use crate::{Error, io_pacing};
 
 /// Row groups of an open file, at most: kept footers grow with their square.
 pub(crate) const MAX_ROW_GROUPS: usize = 128;
@@ -234,12 +234,10 @@ impl OpenDataFile {
         let (mut version, footer) = self.next_version(group, facts, old)?;
         version.footer_crc = crc32c::crc32c(&footer);
         let end = old.size + pages.len() as u64;
-        let write = || -> std::io::Result<()> {
-            io_pacing::write_all_at(&file, pages, old.size, group.haste)?;
-            io_pacing::write_all_at(&file, &footer, end, group.haste)?;
-            durable_fs::sync_file(&file, &self.twin_path)
-        };
-        write().map_err(Error::io("write", &self.twin_path))?;
+        io_pacing::write_all_at(&file, pages, old.size, group.haste)
+            .and_then(|()| io_pacing::write_all_at(&file, &footer, end, group.haste))
+            .map_err(Error::io("write", &self.twin_path))?;
+        durable_fs::sync_file(&file, &self.twin_path)?;
         let added = (pages.len() + footer.len()) as u64;
         version.bytes = PrefixChecksum {
             size: old.size + added,
@@ -334,7 +332,7 @@ impl OpenDataFile {
                 }
             }
             None => {
-                durable_fs::rename_to_free(&self.twin_path, &self.path).map_err(Error::io("create", &self.path))?;
+                durable_fs::rename_to_free(&self.twin_path, &self.path)?;
                 ShadowFile::Absent
             }
         };
@@ -406,7 +404,7 @@ impl OpenDataFile {
     /// If the file cannot be removed; what is left is thrown away at the next start.
     pub(crate) fn discard_shadow(&mut self) -> Result<(), Error> {
         self.shadow = ShadowFile::Absent;
-        durable_fs::remove_if_there(&self.twin_path).map_err(Error::io("remove", &self.twin_path))
+        Ok(durable_fs::remove_if_there(&self.twin_path)?)
     }
 }
 

@@ -23,6 +23,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arrow_array::RecordBatch;
+use durable_fs::FolderHandles;
 use model::Table;
 use parquet::file::metadata::ParquetMetaData;
 
@@ -38,9 +39,8 @@ use super::schema::WriteOptions;
 use super::shadow_file::{self, ReplaceMethod};
 use super::sort_order::FileSortOrder;
 use super::sorted_runs;
-use crate::durable_fs::FolderHandles;
+use crate::Error;
 use crate::io_pacing::PacedWriter;
-use crate::{Error, durable_fs};
 
 /// Merges or copies the row groups of an open file into a sealed one at `staged`, with `version` in its footer.
 ///
@@ -214,7 +214,7 @@ impl SealedFileWriter {
 
 /// Syncs a file that has everything, and describes it.
 pub(super) fn complete(file: &File, path: &Path) -> Result<FileVersion, Error> {
-    durable_fs::sync_file(file, path).map_err(Error::io("sync", path))?;
+    durable_fs::sync_file(file, path)?;
     described(path)
 }
 
@@ -237,7 +237,7 @@ impl FileVersion {
             durable_fs::create_dirs(folder)?;
         }
         let folders = FolderHandles::open([durable_fs::parent_of(path), durable_fs::parent_of(&self.path), folder])?;
-        durable_fs::remove_if_there(retired).map_err(Error::io("remove", retired))?;
+        durable_fs::remove_if_there(retired)?;
         let linked = durable_fs::link(path, retired).is_ok();
         if shadow_file::swap_in(&self.path, path, ReplaceMethod::Exchange)? == ReplaceMethod::Exchange {
             if linked {
@@ -249,10 +249,10 @@ impl FileVersion {
                     path: path.to_owned(),
                     source: std::io::Error::from(error.kind()),
                 })?;
-                return Err(Error::io("retire", path)(error));
+                return Err(Error::io("retire", path)(error.source));
             }
         }
-        folders.sync()
+        Ok(folders.sync()?)
     }
 
     /// Puts the file under a free name, durably.
@@ -263,8 +263,8 @@ impl FileVersion {
         let put = || {
             durable_fs::create_dirs(durable_fs::parent_of(path))?;
             let folders = shadow_file::folders_of(&self.path, path)?;
-            durable_fs::rename_to_free(&self.path, path).map_err(Error::io("create", path))?;
-            folders.sync()
+            durable_fs::rename_to_free(&self.path, path)?;
+            Ok(folders.sync()?)
         };
         clean_on_error(&self.path, put)
     }

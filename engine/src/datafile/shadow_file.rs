@@ -13,14 +13,16 @@
 //! - What is copied is checked against the known CRC, so that damage is found and not spread.
 
 use std::fs::{self, File};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use durable_fs::{DurableFsError, FolderHandles, parent_of};
 use parquet::file::reader::Length;
 
 use super::file_prefix::{FilePrefix, compare_crc};
 use crate::io_pacing::IoPriority;
-use crate::{Error, durable_fs, io_pacing};
+use crate::{Error, io_pacing};
 
 /// A version's bytes, known by length and CRC-32C.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,19 +65,19 @@ pub(super) fn prepare(
 
 /// A fresh inode under the shadow file's name. Another that had the name loses it and is not written to.
 pub(super) fn create(twin_path: &Path) -> Result<File, Error> {
-    let folder = durable_fs::parent_of(twin_path);
+    let folder = parent_of(twin_path);
     if !folder.is_dir() {
         durable_fs::create_dirs(folder)?;
     }
-    durable_fs::remove_if_there(twin_path).map_err(Error::io("remove", twin_path))?;
-    durable_fs::create_new(twin_path).map_err(Error::io("create", twin_path))
+    durable_fs::remove_if_there(twin_path)?;
+    Ok(durable_fs::create_new(twin_path)?)
 }
 
 /// The displaced inode, if it is as it was left and nobody else has it.
 fn reopen(twin_path: &Path, have: PrefixChecksum) -> Option<File> {
     let file = File::options().read(true).write(true).open(twin_path).ok()?;
     let as_left = file.metadata().is_ok_and(|meta| meta.len() == have.size);
-    (as_left && durable_fs::take_exclusive_lease(&file)).then_some(file)
+    (as_left && take_exclusive_lease(&file)).then_some(file)
 }
 
 /// Copies what `have` lacks of `want` from the file at `path`.
@@ -118,14 +120,14 @@ pub(super) enum ReplaceMethod {
 /// If the file system refuses; nothing has changed then, except after [`Error::InDoubt`].
 pub(super) fn swap_in(twin_path: &Path, path: &Path, by: ReplaceMethod) -> Result<ReplaceMethod, Error> {
     let twin = inode(twin_path);
-    let swap = || -> std::io::Result<ReplaceMethod> {
+    let swap = || -> Result<ReplaceMethod, DurableFsError> {
         if by == ReplaceMethod::Exchange && durable_fs::exchange(twin_path, path)? {
             return Ok(ReplaceMethod::Exchange);
         }
         durable_fs::rename(twin_path, path)?;
         Ok(ReplaceMethod::Rename)
     };
-    swap().map_err(|source| {
+    swap().map_err(|DurableFsError { source, .. }| {
         let unchanged = twin.is_some() && inode(twin_path) == twin && inode(path).is_some_and(|now| Some(now) != twin);
         if unchanged {
             Error::io("replace", path)(source)
@@ -140,6 +142,93 @@ fn inode(path: &Path) -> Option<(u64, u64)> {
 }
 
 /// The folders of both names, to be synced when they have changed.
-pub(super) fn folders_of(twin_path: &Path, path: &Path) -> Result<durable_fs::FolderHandles, Error> {
-    durable_fs::FolderHandles::open([durable_fs::parent_of(path), durable_fs::parent_of(twin_path)])
+pub(super) fn folders_of(twin_path: &Path, path: &Path) -> Result<FolderHandles, DurableFsError> {
+    FolderHandles::open([parent_of(path), parent_of(twin_path)])
+}
+
+/// Whether `file`, open for writing, is the only handle on its inode and the inode has one name, so that writing to it
+/// disturbs nobody: no reader, no memory map, no hard-linked backup. Answers `false` wherever that cannot be proved.
+///
+/// It stays so until this handle is closed: whoever opens the file meanwhile waits for that, this process too.
+fn take_exclusive_lease(file: &File) -> bool {
+    take_write_lease(file) && file.metadata().is_ok_and(|meta| meta.nlink() == 1)
+}
+
+/// `fcntl`'s "which signal", the same on every architecture of Linux; `libc` names it only for some.
+const F_SETSIG: libc::c_int = 10;
+
+/// A write lease is granted only on an inode that nobody else has open; closing the handle gives it back.
+///
+/// The signal for "somebody opens it" is set to one that is ignored by default, because the kernel's choice, `SIGIO`, ends
+/// a process that does not handle it.
+#[allow(unsafe_code, reason = "no safe wrapper knows leases")]
+fn take_write_lease(file: &File) -> bool {
+    let fd = file.as_raw_fd();
+    // SAFETY: plain integers go in, and `fd` is open for as long as `file` is borrowed.
+    unsafe { libc::fcntl(fd, F_SETSIG, libc::SIGURG) == 0 && libc::fcntl(fd, libc::F_SETLEASE, libc::F_WRLCK) == 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use std::io;
+    use std::os::unix::fs::OpenOptionsExt;
+    use std::path::PathBuf;
+
+    use super::*;
+
+    fn file(dir: &Path, name: &str, content: &str) -> PathBuf {
+        let path = dir.join(name);
+        fs::write(&path, content).unwrap();
+        path
+    }
+
+    fn for_writing(path: &Path) -> File {
+        File::options().read(true).write(true).open(path).unwrap()
+    }
+
+    #[test]
+    #[allow(unsafe_code, reason = "no safe wrapper for memory maps here")]
+    fn a_file_is_ours_alone_only_without_readers_maps_and_second_names() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = file(dir.path(), "a", "1");
+        assert!(take_exclusive_lease(&for_writing(&path)));
+        let reader = File::open(&path).unwrap();
+        assert!(!take_exclusive_lease(&for_writing(&path)));
+        drop(reader);
+        assert!(take_exclusive_lease(&for_writing(&path)));
+        let mapped = for_writing(&path);
+        // SAFETY: a new mapping at a place of the kernel's choice, never read, unmapped below.
+        let map = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                1,
+                libc::PROT_READ,
+                libc::MAP_SHARED,
+                mapped.as_raw_fd(),
+                0,
+            )
+        };
+        assert_ne!(map, libc::MAP_FAILED);
+        drop(mapped);
+        assert!(!take_exclusive_lease(&for_writing(&path)));
+        // SAFETY: the mapping made above.
+        assert_eq!(unsafe { libc::munmap(map, 1) }, 0);
+        fs::hard_link(&path, dir.path().join("backup")).unwrap();
+        assert!(!take_exclusive_lease(&for_writing(&path)));
+    }
+
+    #[test]
+    fn whoever_opens_a_file_that_is_ours_alone_waits_until_it_is_closed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = file(dir.path(), "a", "1");
+        let mut ours = for_writing(&path);
+        assert!(take_exclusive_lease(&ours));
+        let at_once = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(&path);
+        assert_eq!(at_once.unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        let reader = std::thread::spawn(move || fs::read_to_string(path).unwrap());
+        io::Write::write_all(&mut ours, b"22").unwrap();
+        drop(ours);
+        assert_eq!(reader.join().unwrap(), "22");
+    }
 }

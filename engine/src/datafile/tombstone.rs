@@ -18,7 +18,7 @@ use super::file_prefix::FilePrefix;
 use super::footer::{
     FileDescription, MAGIC, file_like, footer_bytes, is_arrow_schema, is_of_groups, read_metadata, unwritable,
 };
-use crate::{Error, durable_fs};
+use crate::Error;
 
 const ROWS: &str = "platform.rows";
 

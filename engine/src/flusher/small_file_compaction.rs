@@ -21,7 +21,6 @@ use super::MemtableFlusher;
 use crate::Error;
 use crate::data_file_handle::DataFileHandle;
 use crate::datafile::{FilePrefix, FooterFacts, WriteOptions, read_whole, write_sealed};
-use crate::durable_fs;
 use crate::engine_core::EngineCore;
 use crate::file_templates::FileTemplate;
 use crate::layout::TimePartition;
@@ -110,7 +109,7 @@ fn merge(shared: &EngineCore, segment: &DataFileHandle, frozen: &FrozenRows) -> 
     let staged = shared.store.layout.sealing(old.table, old.id);
     let sealed = write_sealed(&old.identity(shared.store.id), &rows, facts, &staged, &options)?;
     if sealed.size == old.size {
-        durable_fs::remove_if_there(&staged).map_err(Error::io("remove", &staged))?;
+        durable_fs::remove_if_there(&staged)?;
         return Ok(None);
     }
     let cache = shared.remote.as_ref().map(|remote| &remote.cache);
@@ -120,7 +119,7 @@ fn merge(shared: &EngineCore, segment: &DataFileHandle, frozen: &FrozenRows) -> 
     let installed = if is_here {
         sealed.install(&segment.path, &segment.lineage().retired())
     } else {
-        durable_fs::remove_if_there(&staged).map_err(Error::io("remove", &staged))
+        Ok(durable_fs::remove_if_there(&staged)?)
     };
     if !is_here || installed.is_err() {
         let is_in_doubt = installed.as_ref().is_err_and(Error::is_in_doubt);

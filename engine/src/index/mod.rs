@@ -44,8 +44,8 @@ use std::path::{Path, PathBuf};
 
 use model::Table;
 
+use crate::Error;
 use crate::layout::{FileVersionKey, StoreLayout};
-use crate::{Error, durable_fs};
 use sidecar_format::SectionKind;
 
 pub use block_selection::{BlockSelection, IndexLookup};

@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use super::log::{checksum, refuse_newer};
 use super::state::ManifestState;
-use crate::{Error, durable_fs};
+use crate::Error;
 
 const MAGIC: &[u8; 8] = b"FLUXCHK3";
 /// Length and checksum after the magic, and that.
@@ -42,7 +42,7 @@ fn bytes_of(number: u64, state: &ManifestState) -> Result<Vec<u8>, String> {
 pub(super) fn write(dir: &Path, number: u64, state: &ManifestState) -> Result<u64, Error> {
     let path = path(dir, number);
     let bytes = bytes_of(number, state).map_err(|reason| Error::damaged(&path, reason))?;
-    durable_fs::write_atomically(&path, &bytes)?;
+    durable_fs::write_atomically(&path, &bytes, None)?;
     Ok(bytes.len() as u64)
 }
 

@@ -38,7 +38,7 @@ use uuid::Uuid;
 
 use super::state::{ManifestRecord, ManifestState};
 use super::{LoadedManifest, checkpoint};
-use crate::{Error, durable_fs};
+use crate::Error;
 
 const LOG_MAGIC: &[u8; 8] = b"FLUXCAT3";
 /// The magic without its version, one digit.
@@ -114,7 +114,7 @@ impl ManifestLog {
         bytes[..4].copy_from_slice(&len.to_le_bytes());
         bytes[4..RECORD_HEAD].copy_from_slice(&crc.to_le_bytes());
         self.file.write_all(&bytes).map_err(Error::io("write", &self.path))?;
-        durable_fs::sync_file(&self.file, &self.path).map_err(Error::io("sync", &self.path))?;
+        durable_fs::sync_file(&self.file, &self.path)?;
         let mark = mark(self.store, self.number, self.bytes);
         self.file.write_all(&mark).map_err(Error::io("write", &self.path))?;
         self.bytes += (bytes.len() + mark.len()) as u64;
@@ -191,7 +191,7 @@ pub(crate) fn has_manifest(dir: &Path) -> Result<bool, Error> {
 /// Removes the files of generations before `keep`.
 pub(crate) fn remove_before(dir: &Path, keep: u64) -> Result<(), Error> {
     for (_, path) in list(dir)?.paths(dir).filter(|(number, _)| *number < keep) {
-        durable_fs::remove_if_there(&path).map_err(Error::io("remove", &path))?;
+        durable_fs::remove_if_there(&path)?;
     }
     Ok(())
 }

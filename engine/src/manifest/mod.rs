@@ -25,7 +25,6 @@
 
 mod checkpoint;
 mod file_lineage;
-mod lock_file;
 mod log;
 mod salvage;
 mod state;
@@ -37,14 +36,13 @@ use std::path::{Path, PathBuf};
 use uuid::Uuid;
 
 pub(crate) use file_lineage::FileLineage;
-pub(crate) use lock_file::StoreLockFile;
 #[cfg(any(test, feature = "fuzz"))]
 pub(crate) use log::{fuzz_log, fuzz_record};
 pub(crate) use log::{has_manifest, remove_before};
 pub(crate) use salvage::ManifestSalvage;
 pub(crate) use state::{FileEntry, ManifestRecord, ManifestState};
 
-use crate::{Error, durable_fs};
+use crate::Error;
 use log::ManifestLog;
 
 /// A log is closed when it is larger than this and than the checkpoint that would replace it.
@@ -244,5 +242,5 @@ pub(crate) fn read_id(path: PathBuf) -> Result<Option<Uuid>, Error> {
 
 /// Writes a file of an id durably.
 pub(crate) fn write_id(path: &Path, id: Uuid) -> Result<(), Error> {
-    durable_fs::write_atomically(path, format!("{id}\n").as_bytes())
+    Ok(durable_fs::write_atomically(path, format!("{id}\n").as_bytes(), None)?)
 }

@@ -2,11 +2,11 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
+use durable_fs::fault_injection::{FaultInjector, FsOperation};
 use model::{Table, Timestamp};
 
 use super::*;
 use crate::PartitionBy;
-use crate::fault_injection::{FaultInjector, FsOperation};
 use crate::layout::TimePartition;
 
 fn entry(id: u64, version: u32) -> FileEntry {

@@ -7,10 +7,10 @@ use std::path::PathBuf;
 use model::{Table, Timestamp};
 use uuid::Uuid;
 
+use crate::Error;
 use crate::datafile::inspect;
 use crate::layout::StoreLayout;
 use crate::manifest::known_store_id;
-use crate::{Error, durable_fs};
 
 /// The store's id, and whether its file has it. Where no data file is of the store that it names, it is damaged.
 pub(super) fn find_store(layout: &StoreLayout, tree: &[(Table, PathBuf)]) -> Result<(Uuid, bool), Error> {

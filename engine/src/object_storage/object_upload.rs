@@ -21,9 +21,9 @@ use object_store::path::Path as ObjectPath;
 
 use super::object_format::ObjectNames;
 use super::retry::BlockingStore;
+use crate::Error;
 use crate::datafile::{FilePrefix, compare_crc};
 use crate::manifest::FileEntry;
-use crate::{Error, durable_fs};
 
 /// The size of a part, and of the largest file that is one PUT.
 const PART: usize = 16 << 20;
@@ -86,7 +86,7 @@ impl ObjectUpload<'_> {
             self.io
                 .wait(|calls| async move { calls.abort_parts(&path, &id).await })?;
         }
-        durable_fs::remove_if_there(&note).map_err(Error::io("remove", &note))?;
+        durable_fs::remove_if_there(&note)?;
         done
     }
 
@@ -132,7 +132,7 @@ pub(super) fn give_up_abandoned(io: &BlockingStore, names: &ObjectNames, meta: &
             io.wait(|calls| async move { calls.abort_parts(&object, &id).await })?;
             given_up += 1;
         }
-        durable_fs::remove_if_there(&note).map_err(Error::io("remove", &note))?;
+        durable_fs::remove_if_there(&note)?;
     }
     Ok(given_up)
 }

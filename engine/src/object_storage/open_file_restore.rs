@@ -8,7 +8,6 @@
 use super::takeover::RemoteConnection;
 use crate::Error;
 use crate::datafile::join_pieces;
-use crate::durable_fs;
 use crate::layout::StoreLayout;
 use crate::manifest::FileEntry;
 
@@ -39,7 +38,7 @@ pub(crate) fn restore_open(connected: &RemoteConnection, layout: &StoreLayout, e
     let identity = entry.identity(state.store);
     join_pieces(&paths, &entry.path(layout), &staged, &identity, entry.version)?;
     for path in &paths {
-        durable_fs::remove_if_there(path).map_err(Error::io("remove", path))?;
+        durable_fs::remove_if_there(path)?;
     }
     tracing::info!(path = %entry.path(layout).display(), parts = parts.len(), "restore an open file");
     Ok(())

@@ -21,7 +21,6 @@ use super::object_format::{MESSAGES, PIECES, TELEMETRY};
 use super::takeover::RemoteLink;
 use crate::Error;
 use crate::datafile::{FileFormat, inspect};
-use crate::durable_fs;
 use crate::layout::{StoreLayout, file_number};
 
 /// A data file of ours is smaller.
@@ -115,7 +114,7 @@ fn is_orphan(
     let staged = layout.piece(Table::Logs, link.io.nonce());
     std::fs::write(&staged, &bytes).map_err(Error::io("write", &staged))?;
     let found = inspect(&staged);
-    durable_fs::remove_if_there(&staged).map_err(Error::io("remove", &staged))?;
+    durable_fs::remove_if_there(&staged)?;
     let state = chain.state();
     Ok(found.is_ok_and(|about| {
         let segment = about.identity.segment;

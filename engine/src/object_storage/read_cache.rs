@@ -20,10 +20,10 @@ use parking_lot::Mutex;
 use super::object_format::ObjectNames;
 use super::retry::BlockingStore;
 use super::state::RemoteFile;
+use crate::Error;
 use crate::RemoteMode;
 use crate::error::{RemoteErrorKind, damaged_object};
 use crate::layout::StoreLayout;
-use crate::{Error, durable_fs};
 
 /// So many bytes of copies that queries' plans name stay in any case.
 const MUCH: u64 = 1 << 30;
@@ -271,7 +271,7 @@ impl RemoteFileCache {
             // Held over the rename: see [`RemoteFileCache::supersede`].
             let known = self.known.lock();
             if known.get(&id).is_none_or(|now| now.version != object.version) {
-                durable_fs::remove_if_there(&staged).map_err(Error::io("remove", &staged))?;
+                durable_fs::remove_if_there(&staged)?;
                 return Err(Error::io("fetch", path)(std::io::ErrorKind::NotFound.into()));
             }
             install(&staged, path)?;
@@ -285,8 +285,8 @@ impl RemoteFileCache {
     }
 
     fn download(&self, object: &RemoteObject, staged: &Path) -> Result<(), Error> {
-        durable_fs::remove_if_there(staged).map_err(Error::io("remove", staged))?;
-        let file = durable_fs::create_new(staged).map_err(Error::io("create", staged))?;
+        durable_fs::remove_if_there(staged)?;
+        let file = durable_fs::create_new(staged)?;
         let (path, to) = (self.names.object(&object.key), staged.to_owned());
         let downloaded = self.io.wait(|calls| async move {
             let (mut file, mut crc) = (file, 0);
@@ -305,7 +305,7 @@ impl RemoteFileCache {
             );
             return Err(damaged_object(&self.url, &object.key, &reason));
         }
-        durable_fs::sync_file(&file, staged).map_err(Error::io("sync", staged))
+        Ok(durable_fs::sync_file(&file, staged)?)
     }
 
     /// Takes local copies away until the others fit, least recently used first: those that no query's plan names, and where
@@ -363,8 +363,8 @@ fn install(staged: &Path, path: &Path) -> Result<(), Error> {
         durable_fs::create_dirs(durable_fs::parent_of(path))?;
         match durable_fs::rename(staged, path) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-            renamed => return renamed.map_err(Error::io("rename", staged)),
+            renamed => return Ok(renamed?),
         }
     }
-    durable_fs::rename(staged, path).map_err(Error::io("rename", staged))
+    Ok(durable_fs::rename(staged, path)?)
 }

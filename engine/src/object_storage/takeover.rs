@@ -42,7 +42,7 @@ use crate::manifest::{
 };
 use crate::stats::RemoteCounters;
 use crate::store_tree::check_not_lost;
-use crate::{Error, RemoteMode, RemoteSettings, durable_fs};
+use crate::{Error, RemoteMode, RemoteSettings};
 
 /// How often it is looked while somebody waits for a cut.
 const HURRIED_POLL: Duration = Duration::from_millis(100);
@@ -368,7 +368,7 @@ pub(crate) fn become_reader(layout: &StoreLayout, connected: &RemoteConnection) 
         for entry in std::fs::read_dir(dir).map_err(Error::io("list", dir))? {
             let path = entry.map_err(Error::io("list", dir))?.path();
             if path.is_file() && path.file_name().is_some_and(|name| name != "LOCK") {
-                durable_fs::remove_if_there(&path).map_err(Error::io("remove", &path))?;
+                durable_fs::remove_if_there(&path)?;
             }
         }
     }

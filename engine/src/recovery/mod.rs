@@ -43,7 +43,7 @@ use crate::inbound_memory::InboundShares;
 use crate::index::IndexQueue;
 use crate::layout::StoreLayout;
 use crate::live_tail::TailBuffers;
-use crate::manifest::{self, FileEntry, FileLineage, LoadedManifest, StoreLockFile, StoreManifest, store_id};
+use crate::manifest::{self, FileEntry, FileLineage, LoadedManifest, StoreManifest, store_id};
 use crate::memtable::OriginRanges;
 use crate::object_storage::takeover::{self, RemoteConnection, RemoteLink};
 use crate::open_file_cache::no_files;
@@ -52,7 +52,7 @@ use crate::snapshot::StoreSnapshot;
 use crate::stats::EngineCounters;
 use crate::store_tree::{check_not_lost, lock_store};
 use crate::wal::{MAX_FRAME, WalOptions, WriteAheadLog};
-use crate::{Error, Settings, durable_fs};
+use crate::{Error, Settings};
 pub(crate) use file_reconciliation::describe;
 use file_reconciliation::{
     RecoveryFindings, check_files, empty_staging, reconcile_unknown_files, remove_unknown_files,
@@ -181,7 +181,7 @@ struct RecoveryInputs {
     settings: Settings,
     clock: Clock,
     layout: StoreLayout,
-    locks: Vec<StoreLockFile>,
+    locks: Vec<durable_fs::FileLock>,
     link: Option<Arc<RemoteLink>>,
 }
 

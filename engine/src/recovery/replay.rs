@@ -30,7 +30,7 @@ use crate::layout::{StoreLayout, TimePartition};
 use crate::memtable::{PartitionKey, weight};
 use crate::panic_guard::catch_panic;
 use crate::wal::{FrameSink, WalFrame, WalRecovery, WriteAheadLog};
-use crate::{BatchOrigin, Error, HotBatch, durable_fs, frame_origin, partitioner};
+use crate::{BatchOrigin, Error, HotBatch, frame_origin, partitioner};
 
 /// Makes what `open_log` hands out hot, and publishes beside it. Returns the log when all of it was read.
 pub(super) fn run(

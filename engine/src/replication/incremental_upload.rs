@@ -13,7 +13,6 @@ use crate::Error;
 use crate::data_file_handle::DataFileHandle;
 use crate::data_file_handle::DataFileOwner as _;
 use crate::datafile::{FilePrefix, write_piece};
-use crate::durable_fs;
 use crate::manifest::FileEntry;
 use crate::object_storage::object_format::{data_key, piece_key};
 use crate::object_storage::object_upload::ObjectUpload;
@@ -105,7 +104,7 @@ impl CutUploader {
         let uploaded = std::fs::File::open(&staged)
             .map_err(Error::io("open", &staged))
             .and_then(|file| self.upload(&FilePrefix::new(file, piece.size), segment, &piece, &key));
-        durable_fs::remove_if_there(&staged).map_err(Error::io("remove", &staged))?;
+        durable_fs::remove_if_there(&staged)?;
         uploaded?;
         record.put.push(RemoteFile::piece(piece, id, key));
         record.remove.extend(joined);

@@ -12,7 +12,6 @@ use std::sync::{Arc, Weak};
 use super::uploader::answer;
 use crate::Error;
 use crate::data_file_handle::DataFileHandle;
-use crate::durable_fs;
 use crate::engine_core::{EngineCore, PoisonGuard};
 use crate::manifest::FileLineage;
 use crate::object_storage::commit_log::CommitLog;

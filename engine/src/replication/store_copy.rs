@@ -28,7 +28,7 @@ use crate::object_storage::state::{RemoteFile, RemoteRecord};
 use crate::object_storage::takeover::{RemoteConnection, connect};
 use crate::open_partition::write_options;
 use crate::store_tree::lock_store;
-use crate::{Error, RemoteErrorKind, RemoteMode, RemoteSettings, Settings, durable_fs, wal};
+use crate::{Error, RemoteErrorKind, RemoteMode, RemoteSettings, Settings, wal};
 
 /// What a copy came to.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -187,7 +187,7 @@ impl BucketExport<'_> {
             return Err(crate::error::damaged_object(&link.settings.url, &key, &reason));
         }
         if is_staged {
-            durable_fs::remove_if_there(&path).map_err(Error::io("remove", &path))?;
+            durable_fs::remove_if_there(&path)?;
         }
         self.report.count(&entry);
         Ok(RemoteFile::sealed(entry, key))

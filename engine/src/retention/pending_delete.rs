@@ -28,7 +28,6 @@ use std::time::Duration;
 
 use super::external_readers::{ExternalReaders, InotifyWatch};
 use crate::datafile::tombstone;
-use crate::durable_fs;
 use crate::layout::StoreLayout;
 use crate::manifest::FileLineage;
 use crate::store_tree::remove_empty_folders;
@@ -160,7 +159,7 @@ impl PendingDeletion {
                 durable_fs::sync_file(&file, &path)?;
             }
         }
-        durable_fs::sync_dir(&self.aside).map_err(io::Error::other)
+        Ok(durable_fs::sync_dir(&self.aside)?)
     }
 
     /// Out of the tree in one step, so that nobody who lists it finds half of the partition; then the files are unlinked.

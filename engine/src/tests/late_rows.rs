@@ -1,7 +1,8 @@
 //! Rows of many hours at once, and clocks that jump.
 
+use durable_fs::fault_injection::{FaultInjector, FsOperation};
+
 use super::*;
-use crate::fault_injection::{FaultInjector, FsOperation};
 
 const DAY: i64 = 24 * HOUR;
 

@@ -1,7 +1,8 @@
 //! An open file that is damaged while the store runs costs what was in it, and nothing after it.
 
+use durable_fs::fault_injection::{FaultInjector, FsOperation};
+
 use super::*;
-use crate::fault_injection::{FaultInjector, FsOperation};
 
 /// A store whose open file of this hour has two rows of two publishes.
 async fn two_published(bench: &Bench) -> Arc<Engine> {

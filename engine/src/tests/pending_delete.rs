@@ -1,9 +1,10 @@
 //! How an expired partition leaves the tree: in one step, when nobody holds a file of it, and nothing else with it.
 
+use durable_fs::fault_injection::{FaultInjector, FsOperation};
+
 use super::retention::{DAY, by, pass};
 use super::*;
 use crate::RetentionPolicy;
-use crate::fault_injection::{FaultInjector, FsOperation};
 
 /// A store with an hour of two files that is too old, and has not been checked since.
 async fn an_hour_of_two_files(bench: &mut Bench) -> (Arc<Engine>, PathBuf) {

@@ -2,11 +2,12 @@
 
 mod history;
 
+use durable_fs::fault_injection::{FaultInjector, FsOperation};
+
 use super::integrity_check::store;
 use super::restarts::catalogue_log;
 use super::retention::{DAY, pass};
 use super::*;
-use crate::fault_injection::{FaultInjector, FsOperation};
 use crate::manifest_rebuild::MISSING;
 use crate::{RebuildReport, rebuild_catalogue};
 
@@ -324,10 +325,10 @@ async fn a_rebuild_that_was_interrupted_is_done_again_or_was_done() {
     for (op, part) in [
         (FsOperation::Create, "quarantine"),
         (FsOperation::SyncFile, "quarantine"),
-        (FsOperation::Rename, "store.tmp"),
+        (FsOperation::Rename, "store.id.tmp"),
         (FsOperation::Create, "meta/catalogue_"),
         (FsOperation::SyncFile, "meta/catalogue_"),
-        (FsOperation::Rename, "meta/checkpoint_"),
+        (FsOperation::Rename, "meta/.checkpoint_"),
         (FsOperation::SyncFolder, "meta"),
         (FsOperation::Remove, "meta/checkpoint_"),
     ] {

@@ -1,11 +1,11 @@
 //! What the repair tools do to a store that has an object store.
 
+use durable_fs::fault_injection::{FaultInjector, FsOperation};
 use object_store::memory::InMemory;
 use object_store::path::Path as ObjectPath;
 use object_store::{ObjectStore, ObjectStoreExt, PutPayload};
 
 use super::*;
-use crate::fault_injection::{FaultInjector, FsOperation};
 use crate::quarantine::move_to_quarantine;
 use crate::{CheckReport, RebuildReport, RemoteSettings, check_store, rebuild_catalogue, repair_store};
 

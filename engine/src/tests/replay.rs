@@ -1,7 +1,8 @@
 //! A log that is longer than memory is for: published while it is read, each row once, whatever refuses on the way.
 
+use durable_fs::fault_injection::{FaultInjector, FsOperation};
+
 use super::*;
-use crate::fault_injection::{FaultInjector, FsOperation};
 
 const BATCHES: u64 = 120;
 const ROWS: i64 = 400;

@@ -1,7 +1,8 @@
 //! What is there again after any end.
 
+use durable_fs::fault_injection::{FaultInjector, FsOperation};
+
 use super::*;
-use crate::fault_injection::{FaultInjector, FsOperation};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_second_opening_is_refused_with_the_folder_and_the_process() {

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use durable_fs::fault_injection::{FaultInjector, FsOperation};
 use proptest::prelude::*;
 
 use super::*;
-use crate::fault_injection::{FaultInjector, FsOperation};
 use crate::{RetentionPolicy, RetentionReason, RetentionRun, RetentionSettings};
 
 pub(super) const DAY: u64 = 86_400;

@@ -1,7 +1,8 @@
 //! What the sealer does when the disk does not do what it is told.
 
+use durable_fs::fault_injection::{FaultInjector, FsOperation};
+
 use super::*;
-use crate::fault_injection::{FaultInjector, FsOperation};
 
 /// A store with one file that is due for its seal.
 async fn due(bench: &mut Bench) -> Arc<Engine> {

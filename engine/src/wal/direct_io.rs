@@ -1,5 +1,5 @@
 //! Direct I/O for segments: writes whole blocks from aligned blocks of memory, so that they bypass the page cache
-//! ([`crate::durable_fs::enable_direct_io`]), and no write ever has to read what surrounds it.
+//! ([`enable_direct_io`]), and no write ever has to read what surrounds it.
 //!
 //! # Invariants
 //!
@@ -10,6 +10,11 @@
 //!
 //! Which bytes, and when they are durable: [`super::WriteAheadLog`].
 
+use std::fs::File;
+use std::os::fd::AsRawFd;
+
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+
 use super::HEADER_BLOCK;
 use crate::Error;
 
@@ -17,6 +22,37 @@ use crate::Error;
 pub(super) const BLOCK: usize = HEADER_BLOCK;
 /// Of the memory that a group was encoded in, this much is kept for the next one.
 const KEPT: usize = 4 << 20;
+
+/// Makes writes of whole blocks of so many bytes into a file pass the page cache by, if its file system says that it can. Reads
+/// through this handle would have to be of whole blocks too.
+#[allow(unsafe_code, reason = "no safe wrapper has this call")]
+pub(super) fn enable_direct_io(file: &File, block: u64) {
+    // SAFETY: all of it are numbers.
+    let mut found: libc::statx = unsafe { std::mem::zeroed() };
+    // SAFETY: the descriptor is open, the path an empty string, and the answer's memory is ours.
+    let asked = unsafe {
+        let flags = libc::AT_EMPTY_PATH;
+        libc::statx(
+            file.as_raw_fd(),
+            c"".as_ptr(),
+            flags,
+            libc::STATX_DIOALIGN,
+            &raw mut found,
+        )
+    };
+    let fits = |align: u32| align > 0 && block.is_multiple_of(align.into());
+    let can = asked == 0
+        && found.stx_mask & libc::STATX_DIOALIGN != 0
+        && fits(found.stx_dio_mem_align)
+        && fits(found.stx_dio_offset_align);
+    if can && let Ok(flags) = fcntl(file, FcntlArg::F_GETFL) {
+        // A refusal leaves a file that is written as any other.
+        let _ = fcntl(
+            file,
+            FcntlArg::F_SETFL(OFlag::from_bits_retain(flags) | OFlag::O_DIRECT),
+        );
+    }
+}
 
 /// What is to be written from one place on.
 #[derive(Debug)]

@@ -18,9 +18,9 @@ use std::path::{Path, PathBuf};
 use nix::fcntl::{FallocateFlags, PosixFadviseAdvice, fallocate, posix_fadvise};
 
 use super::BLOCK;
-use super::direct_io::BlockBuffer;
+use super::direct_io::{BlockBuffer, enable_direct_io};
 use super::preallocate::{self, FillPace};
-use crate::{Error, durable_fs};
+use crate::Error;
 
 /// The log's folder.
 #[derive(Debug)]
@@ -118,15 +118,9 @@ impl WalDirectory {
     pub(super) fn create(&self, name: &str, len: u64, pace: &FillPace) -> Result<File, Error> {
         let path = self.path(name);
         fault!(self, Create, "create", &path);
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(&path)
-            .map_err(Error::io("create", &path))?;
+        let file = durable_fs::create_private(&path)?;
         done!(self, created(name, &path));
-        durable_fs::enable_direct_io(&file, BLOCK);
+        enable_direct_io(&file, BLOCK);
         let filled = self.fill(&file, &path, len, pace);
         if filled.is_err() {
             // The first error is the one to report; a leftover is cleared at the next start.
@@ -178,7 +172,7 @@ impl WalDirectory {
     /// Opens an existing file for writes of whole blocks.
     pub(super) fn open_to_write(&self, name: &str) -> Result<File, Error> {
         let file = self.open_file(name)?;
-        durable_fs::enable_direct_io(&file, BLOCK);
+        enable_direct_io(&file, BLOCK);
         Ok(file)
     }
 
@@ -251,7 +245,7 @@ impl WalDirectory {
     pub(super) fn rename(&self, from: &str, to: &str) -> Result<(), Error> {
         let path = self.path(from);
         fault!(self, Rename, "rename", &path);
-        std::fs::rename(&path, self.path(to)).map_err(Error::io("rename", &path))?;
+        durable_fs::rename(&path, &self.path(to))?;
         done!(self, renamed(from, to));
         Ok(())
     }
@@ -278,11 +272,11 @@ impl WalDirectory {
         durable_fs::create_dirs(quarantine)?;
         let target = durable_fs::free_name(quarantine.join(name));
         let path = self.path(name);
+        let folder = durable_fs::FolderHandles::open([quarantine])?;
         fault!(self, Rename, "quarantine", &path);
-        std::fs::rename(&path, &target).map_err(Error::io("quarantine", &path))?;
+        durable_fs::rename(&path, &target).map_err(|error| Error::io("quarantine", &path)(error.source))?;
         done!(self, unlinked(name));
-        let out = File::open(quarantine).map_err(Error::io("open", quarantine))?;
-        out.sync_all().map_err(Error::io("sync", quarantine))?;
+        folder.sync()?;
         self.sync_dir()?;
         Ok(target)
     }

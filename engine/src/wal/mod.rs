@@ -61,7 +61,7 @@ pub(crate) use recovery::WalRecovery;
 #[cfg(any(test, feature = "fuzz"))]
 pub(crate) use recovery::fuzz_segment;
 
-use crate::{Error, durable_fs};
+use crate::Error;
 use direct_io::BlockBuffer;
 use directory::WalDirectory;
 use durable_lsn::DurableLsn;

@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use super::directory::WalDirectory;
 use crate::io_pacing::write_back;
-use crate::{Error, durable_fs};
+use crate::{Error, thread_priority};
 
 /// What is written in one go, at most.
 pub(super) const PIECE: u64 = 1 << 20;
@@ -103,7 +103,7 @@ impl SegmentPreallocation {
         let pace = Arc::new(FillPace::new(GENTLE));
         let (its_disk, its_pace, its_name) = (disk.share().ok()?, Arc::clone(&pace), name.clone());
         let make = move || {
-            durable_fs::lower_thread_priority(durable_fs::ThreadNiceness::Background);
+            thread_priority::lower_thread_priority(thread_priority::ThreadNiceness::Background);
             its_disk.create(&its_name, capacity, &its_pace)
         };
         let making = std::thread::Builder::new().name("engine-log".to_owned()).spawn(make);

@@ -63,7 +63,7 @@ impl MixerComponents {
         let socket = reserve(&config)?;
         let postgres = reserve_postgres(&config)?;
         require_registry(&config)?;
-        chassis::durable_fs::create_dir_durable(&config.store.dir)?;
+        durable_fs::create_dirs(&config.store.dir)?;
         let specs = SpecRegistry::open(&config.store.specs_dir, &config.store.dir, clock.clone())?;
         let specs = Arc::clone(self.specs.insert(Arc::new(specs)));
         let store = engine::Settings {

@@ -138,7 +138,10 @@ pub enum BusError {
         /// Why not.
         source: std::io::Error,
     },
-    /// A file cannot be written, or the server cannot be reached or has another domain.
+    /// A file or folder cannot be written or locked.
+    #[error(transparent)]
+    File(#[from] durable_fs::DurableFsError),
+    /// The server cannot be reached or has another domain.
     #[error(transparent)]
     Chassis(#[from] chassis::Error),
     /// The machine does not give us a thread.
@@ -168,7 +171,7 @@ impl BusError {
                 ExitReason::Unavailable
             }
             Self::Chassis(error) => error.exit(),
-            Self::Io { .. } | Self::Thread(_) => ExitReason::Io,
+            Self::Io { .. } | Self::File(_) | Self::Thread(_) => ExitReason::Io,
         }
     }
 }

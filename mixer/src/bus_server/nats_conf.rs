@@ -80,10 +80,10 @@ impl ServerConfig {
     /// Writes the configuration, whole or not at all, readable by us only.
     pub(super) fn write(&self) -> Result<(), BusError> {
         let text = render(&self.paths, &self.managed, self.port, &self.secured);
-        Ok(chassis::durable_fs::write_atomic(
+        Ok(durable_fs::write_atomically(
             &self.paths.conf,
             text.as_bytes(),
-            0o600,
+            Some(0o600),
         )?)
     }
 }

@@ -32,8 +32,7 @@ pub(super) fn move_streams(store: &Path, told_apart: bool) -> Result<(), BusErro
     if now.exists() {
         std::fs::remove_dir_all(&now).map_err(io("remove the empty", &now))?;
     }
-    std::fs::rename(&before, &now).map_err(io("rename", &before))?;
-    chassis::durable_fs::sync_dir(&store.join("jetstream"))?;
+    durable_fs::rename_durably(&before, &now)?;
     tracing::info!(from = %before.display(), to = %now.display(), "the streams of the bus belong to another account now");
     Ok(())
 }

@@ -5,10 +5,11 @@
 //! - The lock belongs to the open file, not to the process: the child inherits it (as its standard input) and keeps it
 //!   when the Mixer is killed, so that a new Mixer waits for an orphan instead of starting a second server.
 
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::File;
 use std::path::Path;
 use std::time::Duration;
 
+use durable_fs::{FileLock, LockError};
 use tokio::time::{Instant, sleep};
 
 use super::BusError;
@@ -21,9 +22,7 @@ const ORPHAN: Duration = Duration::from_secs(3);
 
 /// A held lock; given back when every handle to it, the child's too, is closed.
 #[derive(Debug)]
-pub(super) struct StoreLock {
-    file: File,
-}
+pub(super) struct StoreLock(FileLock);
 
 impl StoreLock {
     /// Takes the lock of a store. Waits a moment: the server of a Mixer that was just killed is about to end too.
@@ -38,31 +37,15 @@ impl StoreLock {
     }
 
     fn try_take(store: &Path) -> Result<Self, BusError> {
-        let path = store.join(STORE_LOCK);
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(&path)
-            .map_err(|source| BusError::Io {
-                action: "open",
-                path: path.clone(),
-                source,
-            })?;
-        match file.try_lock() {
-            Ok(()) => Ok(Self { file }),
-            Err(TryLockError::WouldBlock) => Err(BusError::Locked { path: store.to_owned() }),
-            Err(TryLockError::Error(source)) => Err(BusError::Io {
-                action: "lock",
-                path,
-                source,
-            }),
+        match FileLock::take(&store.join(STORE_LOCK)) {
+            Ok(lock) => Ok(Self(lock)),
+            Err(LockError::Held { .. }) => Err(BusError::Locked { path: store.to_owned() }),
+            Err(LockError::File(error)) => Err(error.into()),
         }
     }
 
     /// Another handle to the same lock, for the child.
     pub(super) fn share(&self) -> std::io::Result<File> {
-        self.file.try_clone()
+        self.0.file().try_clone()
     }
 }

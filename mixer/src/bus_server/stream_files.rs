@@ -68,8 +68,8 @@ impl StreamFiles {
         if has_new {
             let above = self.folder.ancestors().take(ABOVE + 1);
             for folder in std::iter::once(messages.as_path()).chain(above) {
-                let synced = File::open(folder)?.sync_all();
-                self.has_failed |= synced.is_err();
+                let synced = durable_fs::sync_dir(folder);
+                self.has_failed |= synced.as_ref().is_err_and(|error| error.in_doubt);
                 synced?;
             }
         }

@@ -10,7 +10,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use chassis::{ExitReason, durable_fs};
+use chassis::ExitReason;
 use model::dialect::specs::quoted;
 use model::{SpecName, Table};
 
@@ -61,16 +61,13 @@ pub fn duckdb(config: &MixerConfig, task: ExportOptions<'_>) -> Result<String, (
     let specs = specs_in(&views);
     let made = make(&program, &views, &staged, task.rows.then_some(&specs)).and_then(|()| {
         let synced = std::fs::File::open(&staged).and_then(|file| file.sync_all());
-        let named = synced.and_then(|()| std::fs::rename(&staged, target));
+        let named = synced.and_then(|()| Ok(durable_fs::rename_durably(&staged, target)?));
         named.map_err(|error| (ExitReason::Io, format!("cannot write {}: {error}", target.display())))
     });
     if made.is_err() {
         let _ = std::fs::remove_file(&staged);
     }
     made?;
-    let folder = target.parent().filter(|folder| !folder.as_os_str().is_empty());
-    durable_fs::sync_dir(folder.unwrap_or_else(|| Path::new(".")))
-        .map_err(|error| (error.exit(), error.to_string()))?;
     let what = if task.rows {
         "tables with all rows"
     } else {
@@ -96,12 +93,8 @@ fn staged(target: &Path) -> Result<PathBuf, (ExitReason, String)> {
     let name = target.file_name().and_then(|name| name.to_str());
     let name = name.ok_or_else(|| unusable("names no file"))?;
     let staged = target.with_file_name(format!(".{name}.{}.tmp", std::process::id()));
-    match std::fs::remove_file(&staged) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(unusable(&format!("cannot be made: {error}")))
-        }
-        _ => Ok(staged),
-    }
+    durable_fs::remove_if_there(&staged).map_err(|error| unusable(&format!("cannot be made: {error}")))?;
+    Ok(staged)
 }
 
 fn make(program: &Path, views: &str, staged: &Path, rows: Option<&[SpecName]>) -> Result<(), (ExitReason, String)> {

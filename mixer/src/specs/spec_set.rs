@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use durable_fs::DurableFsError;
 use model::spec::{FieldHistory, SpecHistory};
 use model::{SpecName, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -131,7 +132,7 @@ impl SpecSet {
     }
 
     /// Puts it on disk.
-    pub(super) fn write(&self, path: &Path) -> Result<(), chassis::Error> {
+    pub(super) fn write(&self, path: &Path) -> Result<(), DurableFsError> {
         let stored = self.specs.values().map(|entry| SpecFileEntry {
             file: entry.file.clone(),
             taken: entry.taken,
@@ -144,7 +145,7 @@ impl SpecSet {
             specs: stored.chain(self.unread.iter().cloned()).collect(),
         };
         let bytes = serde_json::to_vec_pretty(&stored).unwrap_or_default();
-        chassis::durable_fs::write_atomic(path, &bytes, 0o644)
+        durable_fs::write_atomically(path, &bytes, Some(0o644))
     }
 
     /// What stands under a name that differs from this one in its capitals only.

@@ -65,9 +65,9 @@ pub enum SpoolError {
         /// The operating system's words.
         source: std::io::Error,
     },
-    /// A file or folder of it, from the chassis.
+    /// A file or folder of it cannot be written.
     #[error(transparent)]
-    File(#[from] chassis::Error),
+    File(#[from] durable_fs::DurableFsError),
     /// What was just written does not read back.
     #[error("the spool segment {} does not read back as it was written; a new one is begun", path.display())]
     Damaged {

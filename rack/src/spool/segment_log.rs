@@ -23,12 +23,13 @@
 //! Threads and waiting ([`super::SpoolHandle`]), reading for the bus ([`super::reader`]).
 
 use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use durable_fs::FolderHandles;
 use model::control::DurableFloor;
 use model::{Clock, EntityId, Table};
 use parking_lot::Mutex;
@@ -133,7 +134,7 @@ impl SpoolLog {
             let path = path.to_owned();
             move |source| SpoolError::Io { path, source }
         };
-        chassis::durable_fs::create_dir_durable(dir)?;
+        durable_fs::create_dirs(dir)?;
         let mut index = SpoolIndex::default();
         let mut found = SpoolRecoveryReport::default();
         let ids = segment_ids(dir).map_err(at(dir))?;
@@ -318,10 +319,7 @@ impl SpoolLog {
     pub(super) fn roll(&mut self) -> io::Result<()> {
         let id = self.active.id + 1;
         // A file of that name can only be the rest of a creation that failed.
-        match std::fs::remove_file(segment_path(&self.dir, id)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
+        durable_fs::remove_if_there(&segment_path(&self.dir, id))?;
         // Nobody else changes checkpoints, and readers must not wait for the disk.
         let snapshot = self.index.lock().checkpoints.clone();
         let (active, segment) = create(&self.dir, id, &self.clock, &snapshot)?;
@@ -424,12 +422,8 @@ fn create(
     checkpoints: &BTreeMap<String, Vec<u8>>,
 ) -> io::Result<(ActiveSpoolSegment, SpoolSegment)> {
     let path = segment_path(dir, id);
-    let file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(&path)?;
+    let folder = FolderHandles::open([dir])?;
+    let file = durable_fs::create_private(&path)?;
     let mut bytes = segment::file_header(id).to_vec();
     let run = ProducerRun {
         entity: EntityId::from_bytes([0; 16]),
@@ -455,8 +449,8 @@ fn create(
         );
     }
     file.write_all_at(&bytes, 0)?;
-    file.sync_all()?;
-    File::open(dir)?.sync_all()?;
+    durable_fs::sync_file(&file, &path)?;
+    folder.sync()?;
     let (file, len) = (Arc::new(file), bytes.len() as u64);
     let segment = SpoolSegment {
         id,

@@ -1,11 +1,11 @@
 //! Pieces of open files, and open files made of pieces.
 
+use durable_fs::fault_injection::{FaultInjector, FsOperation};
 use parquet::file::metadata::SortingColumn;
 
 use super::super::file_format::FileFormat;
 use super::crash::as_recorded;
 use super::*;
-use crate::fault_injection::{FaultInjector, FsOperation};
 
 const FORMS: [FileFormat; 4] = [
     FileFormat::Parquet,

@@ -13,6 +13,7 @@ use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use durable_fs::{FolderHandles, parent_of};
 use model::Timestamp;
 use nix::fcntl::OFlag;
 
@@ -184,16 +185,14 @@ impl AppendFileOptions {
     }
 
     fn rotate(&self) -> io::Result<()> {
+        let folder = self.fsync.then(|| FolderHandles::open([parent_of(&self.path)]));
+        let folder = folder.transpose()?;
         // The name at the end is replaced, which drops the oldest file.
         for number in (1..self.keep).rev() {
             rename(&self.numbered(number), &self.numbered(number + 1))?;
         }
         rename(&self.path, &self.numbered(1))?;
-        if self.fsync {
-            let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty());
-            fs::File::open(folder.unwrap_or(Path::new(".")))?.sync_all()?;
-        }
-        Ok(())
+        folder.map_or(Ok(()), |folder| Ok(folder.sync()?))
     }
 
     fn numbered(&self, number: u16) -> PathBuf {

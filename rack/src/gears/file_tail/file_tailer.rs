@@ -27,7 +27,7 @@ use std::fs::{DirEntry, File, Metadata};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use gear_spec::file_tail::TailStart;
@@ -396,8 +396,7 @@ impl FileTailer {
     }
 
     fn siblings(&self) -> impl Iterator<Item = DirEntry> + use<> {
-        let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty());
-        let entries = std::fs::read_dir(folder.unwrap_or(Path::new("."))).ok();
+        let entries = std::fs::read_dir(durable_fs::parent_of(&self.path)).ok();
         entries.into_iter().flatten().flatten()
     }
 

@@ -1,15 +1,15 @@
 //! Fault injection for tests: which file operations fail, and a record of them.
 //!
-//! Plans belong to a folder, so that tests in one process do not affect each other.
+//! Plans belong to a folder, so that tests in one process do not affect each other. Only with the feature `fault-injection`.
 
 use std::io;
 use std::path::{Path, PathBuf};
-
-use parking_lot::Mutex;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// An operation that a test may make fail.
+#[allow(missing_docs, reason = "the names say it")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum FsOperation {
+pub enum FsOperation {
     Create,
     SyncFile,
     Link,
@@ -36,36 +36,46 @@ struct FaultPlan {
 
 static PLANS: Mutex<Vec<FaultPlan>> = Mutex::new(Vec::new());
 
+fn plans() -> MutexGuard<'static, Vec<FaultPlan>> {
+    PLANS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// A plan for what lies below a folder, as long as it is held.
 #[derive(Debug)]
-pub(crate) struct FaultInjector(PathBuf);
+pub struct FaultInjector(PathBuf);
 
 impl FaultInjector {
-    pub(crate) fn below(root: &Path) -> Self {
-        PLANS.lock().push(FaultPlan {
+    /// An empty plan: nothing fails yet.
+    #[must_use]
+    pub fn below(root: &Path) -> Self {
+        plans().push(FaultPlan {
             root: root.to_owned(),
             ..FaultPlan::default()
         });
         Self(root.to_owned())
     }
 
-    fn with<T>(&self, change: impl FnOnce(&mut FaultPlan) -> T) -> T {
-        change(PLANS.lock().iter_mut().find(|plan| plan.root == self.0).unwrap())
+    fn with<T: Default>(&self, change: impl FnOnce(&mut FaultPlan) -> T) -> T {
+        let mut plans = plans();
+        let plan = plans.iter_mut().find(|plan| plan.root == self.0);
+        plan.map(change).unwrap_or_default()
     }
 
-    /// The next `times` operations of this kind on paths that contain `part` fail.
-    pub(crate) fn fail(&self, op: FsOperation, part: &str, times: usize, errno: i32) {
+    /// The next `times` operations of this kind on paths that contain `part` fail with the error number `errno`.
+    pub fn fail(&self, op: FsOperation, part: &str, times: usize, errno: i32) {
         let part = part.to_owned();
         self.with(|plan| plan.faults.push(InjectedFault { op, part, times, errno }));
     }
 
     /// Failures that are still to come.
-    pub(crate) fn left(&self) -> usize {
+    #[must_use]
+    pub fn left(&self) -> usize {
         self.with(|plan| plan.faults.iter().map(|fault| fault.times).sum())
     }
 
     /// What was done to paths that contain `part`, in order.
-    pub(crate) fn done(&self, part: &str) -> Vec<FsOperation> {
+    #[must_use]
+    pub fn done(&self, part: &str) -> Vec<FsOperation> {
         self.with(|plan| {
             let of_part = plan
                 .done
@@ -78,13 +88,13 @@ impl FaultInjector {
 
 impl Drop for FaultInjector {
     fn drop(&mut self) {
-        PLANS.lock().retain(|plan| plan.root != self.0);
+        plans().retain(|plan| plan.root != self.0);
     }
 }
 
 /// Fails if a plan says so; else it counts as done.
 pub(crate) fn before(op: FsOperation, path: &Path) -> io::Result<()> {
-    let mut plans = PLANS.lock();
+    let mut plans = plans();
     let Some(plan) = plans.iter_mut().find(|plan| path.starts_with(&plan.root)) else {
         return Ok(());
     };

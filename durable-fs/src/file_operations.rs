@@ -1,0 +1,239 @@
+//! File operations: create, write and sync files; rename, exchange, link and remove names.
+//!
+//! # Invariants
+//!
+//! - A name that changed is durable when its folders are synced ([`FolderHandles`]); only functions that say so do that themselves.
+//! - An atomic write is staged beside its file, as `.<name>.tmp`, while the folder is locked: two writers, in one process or in two,
+//!   never share a staged file. What a process that was killed left there goes with the next write.
+//! - A staged file has its mode before it has content.
+
+use std::ffi::OsString;
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::io::{self, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
+
+use crate::{DurableFsError, FolderHandles, parent_of};
+
+/// Creates a file, which must not exist, for reading and writing.
+pub fn create_new(path: &Path) -> Result<File, DurableFsError> {
+    create_with(path, 0o666)
+}
+
+/// The same, for a file that nobody else may read: mode 0600.
+pub fn create_private(path: &Path) -> Result<File, DurableFsError> {
+    create_with(path, 0o600)
+}
+
+fn create_with(path: &Path, mode: u32) -> Result<File, DurableFsError> {
+    fault!(Create, "create", path);
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create_new(true).mode(mode);
+    options.open(path).map_err(DurableFsError::of("create", path))
+}
+
+/// Opens a file that may be missing.
+pub fn open_if_there(path: &Path) -> Result<Option<File>, DurableFsError> {
+    match File::open(path) {
+        Ok(file) => Ok(Some(file)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(DurableFsError::of("open", path)(error)),
+    }
+}
+
+/// Makes a file's content and length durable.
+///
+/// # Errors
+/// If they may not be: the file must not be counted on, nor synced again.
+pub fn sync_file(file: &File, path: &Path) -> Result<(), DurableFsError> {
+    fault!(SyncFile, "sync", path);
+    file.sync_all().map_err(DurableFsError::of("sync", path))
+}
+
+/// Writes a file that does not count yet, with its name, durably. What had the name loses it.
+pub fn write_durably(path: &Path, bytes: &[u8]) -> Result<(), DurableFsError> {
+    write_synced(path, bytes, None)?;
+    FolderHandles::open([parent_of(path)])?.sync()
+}
+
+/// Replaces a small file's content as one step: written beside it, synced, renamed over it, folder synced. Its mode is exactly `mode`,
+/// or without one what the umask leaves.
+///
+/// # Errors
+/// If any step fails; the old file is then untouched and nothing is left beside it, unless it is in doubt.
+pub fn write_atomically(path: &Path, bytes: &[u8], mode: Option<u32>) -> Result<(), DurableFsError> {
+    let mut staged = OsString::from(".");
+    staged.push(path.file_name().unwrap_or_default());
+    staged.push(".tmp");
+    let staged = path.with_file_name(staged);
+    let folder = FolderHandles::open([parent_of(path)])?;
+    folder.lock();
+    let written = write_synced(&staged, bytes, mode).and_then(|()| rename(&staged, path));
+    if written.is_err() {
+        // The first error is the one to report; the next write removes what stays.
+        let _ = remove_if_there(&staged);
+    }
+    written?;
+    folder.sync()
+}
+
+fn write_synced(path: &Path, bytes: &[u8], mode: Option<u32>) -> Result<(), DurableFsError> {
+    remove_if_there(path)?;
+    let mut file = create_with(path, mode.unwrap_or(0o666))?;
+    // The umask may have taken bits.
+    let given = mode.map_or(Ok(()), |mode| file.set_permissions(Permissions::from_mode(mode)));
+    let written = given.and_then(|()| file.write_all(bytes));
+    written.map_err(DurableFsError::of("write", path))?;
+    sync_file(&file, path)
+}
+
+/// Gives the file at `from` the name `to`, whoever has it.
+pub fn rename(from: &Path, to: &Path) -> Result<(), DurableFsError> {
+    fault!(Rename, "rename", from);
+    fs::rename(from, to).map_err(DurableFsError::of("rename", from))
+}
+
+/// Gives the file at `from`, whose content is durable, the name `to`, whoever has it, and syncs the folders of both.
+///
+/// # Errors
+/// If the system refuses: nothing has changed, unless it is in doubt.
+pub fn rename_durably(from: &Path, to: &Path) -> Result<(), DurableFsError> {
+    let folders = FolderHandles::open([parent_of(to), parent_of(from)])?;
+    rename(from, to)?;
+    folders.sync()
+}
+
+/// Gives the file at `from` the name `to`, which must be free.
+pub fn rename_to_free(from: &Path, to: &Path) -> Result<(), DurableFsError> {
+    if rename_with(from, to, RenameFlags::RENAME_NOREPLACE, ("create", to))? {
+        return Ok(());
+    }
+    // A second name fails on a taken one, as the flag does. The new name counts; an old one that stays costs its entry.
+    fs::hard_link(from, to).map_err(DurableFsError::of("create", to))?;
+    let _ = fs::remove_file(from);
+    Ok(())
+}
+
+/// Lets two names on one file system trade their files in one step. `false`: this file system cannot, nothing happened.
+pub fn exchange(one: &Path, other: &Path) -> Result<bool, DurableFsError> {
+    rename_with(one, other, RenameFlags::RENAME_EXCHANGE, ("exchange", one))
+}
+
+fn rename_with(
+    from: &Path,
+    to: &Path,
+    flags: RenameFlags,
+    (action, path): (&'static str, &Path),
+) -> Result<bool, DurableFsError> {
+    fault!(Rename, action, from);
+    match renameat2(AT_FDCWD, from, AT_FDCWD, to, flags) {
+        Ok(()) => Ok(true),
+        Err(Errno::EINVAL | Errno::ENOSYS | Errno::EOPNOTSUPP) => Ok(false),
+        Err(errno) => Err(DurableFsError::of(action, path)(errno.into())),
+    }
+}
+
+/// Gives the file at `path` a second name.
+pub fn link(path: &Path, second: &Path) -> Result<(), DurableFsError> {
+    fault!(Link, "link", second);
+    fs::hard_link(path, second).map_err(DurableFsError::of("link", second))
+}
+
+/// Removes a file that may be missing.
+pub fn remove_if_there(path: &Path) -> Result<(), DurableFsError> {
+    fault!(Remove, "remove", path);
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(DurableFsError::of("remove", path)(error)),
+        _ => Ok(()),
+    }
+}
+
+/// The name, or the name with the first number that makes it free.
+#[must_use]
+pub fn free_name(name: PathBuf) -> PathBuf {
+    let mut free = name.clone();
+    let mut copy = 1u32;
+    while free.symlink_metadata().is_ok() {
+        let mut numbered = name.clone().into_os_string();
+        numbered.push(format!(".{copy}"));
+        free = numbered.into();
+        copy += 1;
+    }
+    free
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    fn file(dir: &Path, name: &str, content: &str) -> PathBuf {
+        let path = dir.join(name);
+        fs::write(&path, content).unwrap();
+        path
+    }
+
+    #[test]
+    fn exchanged_names_trade_their_files() {
+        let dir = tempfile::tempdir().unwrap();
+        let (a, b) = (file(dir.path(), "a", "1"), file(dir.path(), "b", "2"));
+        assert!(exchange(&a, &b).unwrap());
+        assert_eq!(fs::read_to_string(&a).unwrap(), "2");
+        assert_eq!(fs::read_to_string(&b).unwrap(), "1");
+        let missing = exchange(&a, &dir.path().join("none")).unwrap_err();
+        assert_eq!(missing.kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn a_taken_name_is_not_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        let (a, b) = (file(dir.path(), "a", "1"), file(dir.path(), "b", "2"));
+        let taken = rename_to_free(&a, &b).unwrap_err();
+        assert_eq!(taken.kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(fs::read_to_string(&b).unwrap(), "2");
+        rename_to_free(&a, &dir.path().join("c")).unwrap();
+        assert!(!a.exists());
+    }
+
+    #[test]
+    fn a_written_file_has_the_content_and_mode_asked_and_leaves_nothing_beside_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("state");
+        write_atomically(&path, b"one", Some(0o644)).unwrap();
+        // What a process that was killed left.
+        fs::write(dir.path().join(".state.tmp"), b"half of something longer").unwrap();
+        write_atomically(&path, b"two", Some(0o600)).unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"two");
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_failed_write_leaves_the_old_file_and_no_temporary_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("taken");
+        fs::create_dir(&path).unwrap();
+        fs::write(path.join("inside"), b"kept").unwrap();
+        let error = write_atomically(&path, b"new", None).unwrap_err().to_string();
+        assert!(error.contains("taken"), "{error}");
+        assert_eq!(fs::read(path.join("inside")).unwrap(), b"kept");
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn writers_of_one_file_do_not_disturb_each_other() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("state");
+        std::thread::scope(|threads| {
+            for letter in [b'a', b'b'] {
+                let path = &path;
+                threads.spawn(move || (0..50).for_each(|_| write_atomically(path, &[letter; 4096], None).unwrap()));
+            }
+        });
+        let last = fs::read(&path).unwrap();
+        assert!(last == [b'a'; 4096] || last == [b'b'; 4096]);
+    }
+}

@@ -1,0 +1,108 @@
+//! Folders: handles on those whose names are going to change, and their syncs.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::DurableFsError;
+
+/// Folders whose names are going to change, opened before they do.
+#[derive(Debug)]
+pub struct FolderHandles(Vec<(PathBuf, File)>);
+
+impl FolderHandles {
+    /// Opens each folder once. An error harms nothing.
+    pub fn open<'a>(folders: impl IntoIterator<Item = &'a Path>) -> Result<Self, DurableFsError> {
+        let mut open: Vec<(PathBuf, File)> = Vec::new();
+        for folder in folders {
+            if open.iter().all(|(other, _)| other != folder) {
+                fault!(OpenFolder, "open", folder);
+                let handle = File::open(folder).map_err(DurableFsError::of("open", folder))?;
+                open.push((folder.to_owned(), handle));
+            }
+        }
+        Ok(Self(open))
+    }
+
+    /// Makes the names in them durable.
+    ///
+    /// # Errors
+    /// In doubt: what is on the disk is unknown.
+    pub fn sync(&self) -> Result<(), DurableFsError> {
+        for (path, folder) in &self.0 {
+            let sync = || {
+                fault!(SyncFolder, "sync", path);
+                folder.sync_all().map_err(DurableFsError::of("sync", path))
+            };
+            sync().map_err(|error| DurableFsError {
+                in_doubt: true,
+                ..error
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Waits for the folders' locks, which are given back when the handles are dropped or the process ends. A file system without
+    /// such locks goes without.
+    pub(crate) fn lock(&self) {
+        for (_, folder) in &self.0 {
+            let _ = folder.lock();
+        }
+    }
+}
+
+/// Makes the names in a folder durable. An error of the sync is in doubt, as with [`FolderHandles::sync`].
+pub fn sync_dir(dir: &Path) -> Result<(), DurableFsError> {
+    FolderHandles::open([dir])?.sync()
+}
+
+/// Creates a folder with its missing ancestors, durably: the folder of each new name is synced.
+///
+/// A process that was killed here left at most one name unsynced, that of the deepest folder: it is synced too, except in a folder
+/// that we may not read, where no process of ours has made a name.
+pub fn create_dirs(dir: &Path) -> Result<(), DurableFsError> {
+    let is_missing = |at: &&Path| !at.as_os_str().is_empty() && !at.is_dir();
+    let missing: Vec<&Path> = dir.ancestors().take_while(is_missing).collect();
+    let deepest = dir.ancestors().nth(missing.len()).unwrap_or(dir);
+    match sync_dir(parent_of(deepest)) {
+        Err(error) if error.kind() != io::ErrorKind::PermissionDenied => return Err(error),
+        _ => {}
+    }
+    for dir in missing.iter().rev() {
+        let folder = FolderHandles::open([parent_of(dir)])?;
+        match fs::create_dir(dir) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                return Err(DurableFsError::of("create", dir)(error));
+            }
+            _ => folder.sync()?,
+        }
+    }
+    Ok(())
+}
+
+/// The folder that holds a name; the working folder for a bare one.
+#[must_use]
+pub fn parent_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    #[test]
+    fn missing_ancestors_are_created_and_existing_ones_are_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let deep = dir.path().join("2026/11/21/10");
+        create_dirs(&deep).unwrap();
+        create_dirs(&deep).unwrap();
+        assert!(deep.is_dir());
+        let file = dir.path().join("f");
+        fs::write(&file, "").unwrap();
+        assert!(create_dirs(&file.join("x")).is_err());
+    }
+}
