@@ -3,8 +3,9 @@
 //! # Invariants
 //!
 //! - A name that changed is durable when its folders are synced ([`FolderHandles`]); only functions that say so do that themselves.
-//! - An atomic write is staged beside its file, as `.<name>.tmp`, while the folder is locked: two writers, in one process or in two,
-//!   never share a staged file. What a process that was killed left there goes with the next write.
+//! - An atomic write is staged beside its file, as `.<name>.tmp`. The writers of a process take turns, so two never share a staged
+//!   file; that one process writes a file is its caller's to see to ([`crate::FileLock`]). What a process that was killed left there
+//!   goes with the next write.
 //! - A staged file has its mode before it has content.
 
 use std::ffi::OsString;
@@ -12,6 +13,7 @@ use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
@@ -59,6 +61,9 @@ pub fn write_durably(path: &Path, bytes: &[u8]) -> Result<(), DurableFsError> {
     FolderHandles::open([parent_of(path)])?.sync()
 }
 
+/// Held while a file is staged and renamed.
+static ATOMIC_WRITES: Mutex<()> = Mutex::new(());
+
 /// Replaces a small file's content as one step: written beside it, synced, renamed over it, folder synced. Its mode is exactly `mode`,
 /// or without one what the umask leaves.
 ///
@@ -70,7 +75,7 @@ pub fn write_atomically(path: &Path, bytes: &[u8], mode: Option<u32>) -> Result<
     staged.push(".tmp");
     let staged = path.with_file_name(staged);
     let folder = FolderHandles::open([parent_of(path)])?;
-    folder.lock();
+    let _turn = ATOMIC_WRITES.lock().unwrap_or_else(PoisonError::into_inner);
     let written = write_synced(&staged, bytes, mode).and_then(|()| rename(&staged, path));
     if written.is_err() {
         // The first error is the one to report; the next write removes what stays.

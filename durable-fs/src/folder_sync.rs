@@ -41,14 +41,6 @@ impl FolderHandles {
         }
         Ok(())
     }
-
-    /// Waits for the folders' locks, which are given back when the handles are dropped or the process ends. A file system without
-    /// such locks goes without.
-    pub(crate) fn lock(&self) {
-        for (_, folder) in &self.0 {
-            let _ = folder.lock();
-        }
-    }
 }
 
 /// Makes the names in a folder durable. An error of the sync is in doubt, as with [`FolderHandles::sync`].
