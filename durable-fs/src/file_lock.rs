@@ -2,7 +2,8 @@
 //!
 //! # Invariants
 //!
-//! - A lock is held until every handle on it, a child process's too, is closed. The kernel releases it then, whatever happened.
+//! - A lock is held until it is dropped, even while a child process that is being spawned still has its handle; one for children
+//!   ([`FileLock::inherited`]) until every handle on it is closed. The kernel releases it when the process ends, whatever happened.
 
 use std::fs::{File, TryLockError};
 use std::io::{Read, Seek, Write};
@@ -29,7 +30,10 @@ pub enum LockError {
 
 /// A held lock.
 #[derive(Debug)]
-pub struct FileLock(File);
+pub struct FileLock {
+    file: File,
+    is_inherited: bool,
+}
 
 impl FileLock {
     /// Takes the lock without waiting, and writes our process id into its file, which is made if it is missing (mode 0600).
@@ -45,7 +49,10 @@ impl FileLock {
                 // Who holds it is for people to read; on a full disk it stays unsaid.
                 let _ = file.set_len(0).and_then(|()| file.rewind());
                 let _ = writeln!(file, "{}", std::process::id());
-                Ok(Self(file))
+                Ok(Self {
+                    file,
+                    is_inherited: false,
+                })
             }
             Err(TryLockError::WouldBlock) => {
                 let mut pid = String::new();
@@ -58,10 +65,26 @@ impl FileLock {
         }
     }
 
+    /// Held until every handle on it is closed, those of child processes too.
+    #[must_use]
+    pub const fn inherited(mut self) -> Self {
+        self.is_inherited = true;
+        self
+    }
+
     /// The locked file, for handing the lock to a child process.
     #[must_use]
     pub const fn file(&self) -> &File {
-        &self.0
+        &self.file
+    }
+}
+
+impl Drop for FileLock {
+    fn drop(&mut self) {
+        // Closing alone would leave it to a child that has not yet executed its program.
+        if !self.is_inherited {
+            let _ = self.file.unlock();
+        }
     }
 }
 

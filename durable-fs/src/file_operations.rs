@@ -3,9 +3,8 @@
 //! # Invariants
 //!
 //! - A name that changed is durable when its folders are synced ([`FolderHandles`]); only functions that say so do that themselves.
-//! - An atomic write is staged beside its file, as `.<name>.tmp`. The writers of a process take turns, so two never share a staged
-//!   file; that one process writes a file is its caller's to see to ([`crate::FileLock`]). What a process that was killed left there
-//!   goes with the next write.
+//! - An atomic write is staged beside its file, as `.<name>.<process id>.tmp`. The writers of a process take turns, so two never share
+//!   a staged file, in one process or in two. What a process that was killed left there stays: a small file that nothing reads.
 //! - A staged file has its mode before it has content.
 
 use std::ffi::OsString;
@@ -72,15 +71,16 @@ static ATOMIC_WRITES: Mutex<()> = Mutex::new(());
 pub fn write_atomically(path: &Path, bytes: &[u8], mode: Option<u32>) -> Result<(), DurableFsError> {
     let mut staged = OsString::from(".");
     staged.push(path.file_name().unwrap_or_default());
-    staged.push(".tmp");
+    staged.push(format!(".{}.tmp", std::process::id()));
     let staged = path.with_file_name(staged);
     let folder = FolderHandles::open([parent_of(path)])?;
-    let _turn = ATOMIC_WRITES.lock().unwrap_or_else(PoisonError::into_inner);
+    let turn = ATOMIC_WRITES.lock().unwrap_or_else(PoisonError::into_inner);
     let written = write_synced(&staged, bytes, mode).and_then(|()| rename(&staged, path));
     if written.is_err() {
         // The first error is the one to report; the next write removes what stays.
         let _ = remove_if_there(&staged);
     }
+    drop(turn);
     written?;
     folder.sync()
 }
@@ -208,8 +208,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("state");
         write_atomically(&path, b"one", Some(0o644)).unwrap();
-        // What a process that was killed left.
-        fs::write(dir.path().join(".state.tmp"), b"half of something longer").unwrap();
+        // What an earlier process of the same id left.
+        let left = format!(".state.{}.tmp", std::process::id());
+        fs::write(dir.path().join(left), b"half of something longer").unwrap();
         write_atomically(&path, b"two", Some(0o600)).unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"two");
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);

@@ -57,7 +57,15 @@ pub fn create_dirs(dir: &Path) -> Result<(), DurableFsError> {
     let missing: Vec<&Path> = dir.ancestors().take_while(is_missing).collect();
     let deepest = dir.ancestors().nth(missing.len()).unwrap_or(dir);
     match sync_dir(parent_of(deepest)) {
-        Err(error) if error.kind() != io::ErrorKind::PermissionDenied => return Err(error),
+        // Nor is it ours to sync where we may not open it, or where its file system knows no such thing.
+        Err(error)
+            if !matches!(
+                error.kind(),
+                io::ErrorKind::PermissionDenied | io::ErrorKind::InvalidInput
+            ) =>
+        {
+            return Err(error);
+        }
         _ => {}
     }
     for dir in missing.iter().rev() {

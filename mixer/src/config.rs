@@ -11,7 +11,7 @@ mod sections;
 pub use sections::{
     ApiConfig, BusServerConfig, EmbeddedConfig, EnrollmentConfig, IngestConfig, MixerConfig, MixerObservabilityConfig,
     MixerSection, ObservabilityTier, OtlpConfig, OtlpMessagesConfig, PostgresConfig, QueryConfig, RotationConfig,
-    RotationPolicy, ServerMode, StoreConfig, TailConfig,
+    RotationPolicy, ServerMode, StoreConfig, TailConfig, check_start,
 };
 
 static LOGGING: [ConfigKey; 7] = logging::keys("\"logs/mixer.log\"");

@@ -21,7 +21,7 @@ use chassis::shutdown::ShutdownListener;
 use chassis::{ExitReason, os_entropy, system_clock};
 use clap::{Parser, Subcommand};
 use mixer::app::Mixer;
-use mixer::config::{MixerConfig, SCHEMA};
+use mixer::config::{MixerConfig, SCHEMA, check_start};
 use mixer::duckdb::export;
 use mixer::{bootstrap, check, copy, retention};
 use tikv_jemallocator::Jemalloc;
@@ -265,6 +265,7 @@ fn show(settings: &Settings, origin: bool) -> Result<ExitReason, MixerExitError>
         let _ = writeln!(notes, "platform-mixer: {warning}");
     }
     MixerConfig::of(settings)?;
+    check_start(settings)?;
     Ok(ExitReason::Ok)
 }
 
@@ -292,6 +293,7 @@ fn print(text: &str) -> Result<ExitReason, MixerExitError> {
 fn serve(sources: ConfigSources) -> Result<ExitReason, MixerExitError> {
     let settings = config::load(&SCHEMA, &sources)?;
     let mixer = MixerConfig::of(&settings)?;
+    check_start(&settings)?;
     let logs = Arc::new(logs::start(&mixer.logging, LogFile::Exact, None)?);
     settings
         .warnings()

@@ -144,24 +144,41 @@ fn put(table: &mut Table, path: &str, was: &TomlKey, item: Item) {
     }
 }
 
-/// Drops values that were the default of v0.4.4 and are refused now.
+/// Drops values that were the default of v0.4.4 and are refused now; others stay where they are.
 fn retired_defaults(schema: &'static ConfigSchema, table: &mut Table) -> Vec<String> {
-    let plain = |literal: &str| literal.split_whitespace().collect::<String>();
     let mut notes = Vec::new();
     for key in schema.keys().filter(|key| key.was_retired) {
-        let Some((leaf, item)) = take(table, key.path) else {
-            continue;
-        };
-        if key.was.map(plain) == Some(plain(&item.to_string())) {
+        let was = key.was.and_then(|literal| literal.parse::<toml_edit::Value>().ok());
+        let is_default = find(table, key.path)
+            .and_then(Item::as_value)
+            .zip(was)
+            .is_some_and(|(value, was)| plain(value) == plain(&was));
+        if is_default && take(table, key.path).is_some() {
             notes.push(format!(
                 "{} dropped: it was the default of v0.4.4, which is refused now",
                 key.path
             ));
-        } else {
-            put(table, key.path, &leaf, item);
         }
     }
     notes
+}
+
+fn find<'a>(table: &'a dyn TableLike, path: &str) -> Option<&'a Item> {
+    match path.split_once('.') {
+        Some((section, rest)) => find(table.get(section)?.as_table_like()?, rest),
+        None => table.get(path),
+    }
+}
+
+/// A value without its comments and spaces.
+fn plain(value: &toml_edit::Value) -> String {
+    match value.as_array() {
+        Some(items) => items.iter().map(|item| plain(item) + ",").collect(),
+        None => value.as_str().map_or_else(
+            || value.clone().decorated("", "").to_string(),
+            |text| format!("{text:?}"),
+        ),
+    }
 }
 
 fn changed_defaults<'a>(schema: &'static ConfigSchema, table: &'a Table) -> impl Iterator<Item = String> + use<'a> {

@@ -16,7 +16,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &ConfigArgs) -> Result<(), Error> {
             out.write_all(config::show_text(&settings, *origin).as_bytes())?;
             out.flush()?;
             for warning in settings.warnings() {
-                writeln!(std::io::stderr(), "platform: {warning}")?;
+                let _ = writeln!(std::io::stderr(), "platform: {warning}");
             }
             // What the agent would refuse to start with is refused here too.
             RackConfig::of(&settings).map_err(|bad| Error::Config(bad.to_string()))?;

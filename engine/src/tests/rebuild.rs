@@ -325,7 +325,7 @@ async fn a_rebuild_that_was_interrupted_is_done_again_or_was_done() {
     for (op, part) in [
         (FsOperation::Create, "quarantine"),
         (FsOperation::SyncFile, "quarantine"),
-        (FsOperation::Rename, "store.id.tmp"),
+        (FsOperation::Rename, ".store.id."),
         (FsOperation::Create, "meta/catalogue_"),
         (FsOperation::SyncFile, "meta/catalogue_"),
         (FsOperation::Rename, "meta/.checkpoint_"),

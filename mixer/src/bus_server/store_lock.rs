@@ -38,7 +38,7 @@ impl StoreLock {
 
     fn try_take(store: &Path) -> Result<Self, BusError> {
         match FileLock::take(&store.join(STORE_LOCK)) {
-            Ok(lock) => Ok(Self(lock)),
+            Ok(lock) => Ok(Self(lock.inherited())),
             Err(LockError::Held { .. }) => Err(BusError::Locked { path: store.to_owned() }),
             Err(LockError::File(error)) => Err(error.into()),
         }

@@ -300,8 +300,6 @@ impl MixerConfig {
         problems.extend(exposed(settings, api_host, postgres_host, snake_host));
         problems.extend(credentials_of_another(settings));
         problems.extend(bad_hash(settings));
-        problems.extend(bad_subjects(settings));
-        problems.extend(unsupported(settings));
         ConfigErrors::unless_empty(problems)?;
         Ok(Self {
             logging: LoggingConfig::of(settings),
@@ -349,6 +347,19 @@ impl MixerConfig {
             observability: observability(settings),
         })
     }
+}
+
+/// What is right for the tools, and refused at a start of the Mixer.
+///
+/// # Errors
+/// All of it at once.
+pub fn check_start(settings: &Settings) -> Result<(), ConfigErrors> {
+    ConfigErrors::unless_empty(
+        bad_subjects(settings)
+            .into_iter()
+            .chain(unsupported(settings))
+            .collect(),
+    )
 }
 
 /// Keys of the specification that this version does not have: who sets one is told so.

@@ -23,6 +23,7 @@ fn what_is_not_in_this_version_is_refused_with_what_to_do_instead() -> Result<()
                 "{key}: {}",
                 done.err
             );
+            assert!(!folder.path().join("data").exists(), "{key}: something was started");
         }
     }
     Ok(())

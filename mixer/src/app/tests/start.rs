@@ -86,12 +86,3 @@ async fn a_second_mixer_on_one_store_and_a_taken_api_port_are_refused_with_the_f
     assert!(text.contains("api.port") && text.contains(&port), "{text}");
     mixer.close().await;
 }
-
-#[tokio::test(flavor = "multi_thread")]
-async fn what_this_version_does_not_have_is_refused_before_anything_starts() {
-    let folder = tempfile::tempdir().unwrap();
-    let error = refused(folder.path(), &[("observability.tier", "otlp")]).await;
-    assert_eq!(error.exit_code(), ExitReason::Config);
-    assert!(error.to_string().contains("observability.tier"), "{error}");
-    assert!(!folder.path().join("data").exists());
-}
