@@ -2,7 +2,7 @@
 //!
 //! # Invariants
 //!
-//! - A header whose name sounds like a secret takes its value from the environment of the Rack ([`crate::secret_references`]).
+//! - A header whose name sounds like a secret takes its value from the environment of the Rack (`secret_references`).
 
 use std::collections::BTreeMap;
 
