@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 out=${CARGO_TARGET_DIR:-target}
 export RUSTC_WORKSPACE_WRAPPER=$PWD/scripts/static-rustc.sh CARGO_INCREMENTAL=0
-echo "building the release programs: some 450 crates, the large ones are DataFusion's (a quarter of an hour on 2 cores if nothing is compiled yet)"
+echo "building the release programs: some 450 crates, the large ones are DataFusion's (half an hour on 2 cores if nothing is compiled yet)"
 cargo build --release --locked --workspace --bin platform-mixer --bin platform
 mkdir -p dist
 install -m 0755 "$out/release/platform-mixer" "$out/release/platform" dist/

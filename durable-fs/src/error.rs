@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 /// The operating system refused an operation on a file or folder.
 #[derive(Debug, thiserror::Error)]
-#[error("could not {action} {}: {source}{}", path.display(), if *in_doubt { "; its on-disk state is unknown, restart to recover" } else { "" })]
+#[error("could not {action} {}: {source}{}", path.display(), if *in_doubt { "; what is on the disk is unknown" } else { "" })]
 pub struct DurableFsError {
     /// What was tried, as a verb: `create`, `write`, `sync`.
     pub action: &'static str,

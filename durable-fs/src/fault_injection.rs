@@ -55,10 +55,11 @@ impl FaultInjector {
         Self(root.to_owned())
     }
 
-    fn with<T: Default>(&self, change: impl FnOnce(&mut FaultPlan) -> T) -> T {
+    #[allow(clippy::expect_used, reason = "a test that has lost its plan must not pass")]
+    fn with<T>(&self, change: impl FnOnce(&mut FaultPlan) -> T) -> T {
         let mut plans = plans();
         let plan = plans.iter_mut().find(|plan| plan.root == self.0);
-        plan.map(change).unwrap_or_default()
+        change(plan.expect("the plan is there as long as it is held"))
     }
 
     /// The next `times` operations of this kind on paths that contain `part` fail with the error number `errno`.

@@ -103,4 +103,19 @@ mod tests {
         drop(first);
         FileLock::take(&path).unwrap();
     }
+
+    #[test]
+    fn a_dropped_lock_is_free_though_a_child_has_its_handle_and_an_inherited_one_is_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("store.lock");
+        let lock = FileLock::take(&path).unwrap();
+        let _of_a_child = lock.file().try_clone().unwrap();
+        drop(lock);
+        let lock = FileLock::take(&path).unwrap().inherited();
+        let of_a_child = lock.file().try_clone().unwrap();
+        drop(lock);
+        assert!(matches!(FileLock::take(&path), Err(LockError::Held { .. })));
+        drop(of_a_child);
+        FileLock::take(&path).unwrap();
+    }
 }

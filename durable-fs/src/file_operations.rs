@@ -3,8 +3,8 @@
 //! # Invariants
 //!
 //! - A name that changed is durable when its folders are synced ([`FolderHandles`]); only functions that say so do that themselves.
-//! - An atomic write is staged beside its file, as `.<name>.<process id>.tmp`. The writers of a process take turns, so two never share
-//!   a staged file, in one process or in two. What a process that was killed left there stays: a small file that nothing reads.
+//! - An atomic write is staged beside its file, as `.<name>.<process id>.<number>.tmp`: two writers, in one process or in two, never
+//!   share a staged file, and none waits for another. What a process that was killed left there stays until somebody sweeps it.
 //! - A staged file has its mode before it has content.
 
 use std::ffi::OsString;
@@ -12,7 +12,7 @@ use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
@@ -60,8 +60,8 @@ pub fn write_durably(path: &Path, bytes: &[u8]) -> Result<(), DurableFsError> {
     FolderHandles::open([parent_of(path)])?.sync()
 }
 
-/// Held while a file is staged and renamed.
-static ATOMIC_WRITES: Mutex<()> = Mutex::new(());
+/// How many files this process has staged.
+static STAGED: AtomicU64 = AtomicU64::new(0);
 
 /// Replaces a small file's content as one step: written beside it, synced, renamed over it, folder synced. Its mode is exactly `mode`,
 /// or without one what the umask leaves.
@@ -71,16 +71,15 @@ static ATOMIC_WRITES: Mutex<()> = Mutex::new(());
 pub fn write_atomically(path: &Path, bytes: &[u8], mode: Option<u32>) -> Result<(), DurableFsError> {
     let mut staged = OsString::from(".");
     staged.push(path.file_name().unwrap_or_default());
-    staged.push(format!(".{}.tmp", std::process::id()));
+    let number = STAGED.fetch_add(1, Ordering::Relaxed);
+    staged.push(format!(".{}.{number}.tmp", std::process::id()));
     let staged = path.with_file_name(staged);
     let folder = FolderHandles::open([parent_of(path)])?;
-    let turn = ATOMIC_WRITES.lock().unwrap_or_else(PoisonError::into_inner);
     let written = write_synced(&staged, bytes, mode).and_then(|()| rename(&staged, path));
     if written.is_err() {
-        // The first error is the one to report; the next write removes what stays.
+        // The first error is the one to report.
         let _ = remove_if_there(&staged);
     }
-    drop(turn);
     written?;
     folder.sync()
 }
@@ -208,9 +207,6 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("state");
         write_atomically(&path, b"one", Some(0o644)).unwrap();
-        // What an earlier process of the same id left.
-        let left = format!(".state.{}.tmp", std::process::id());
-        fs::write(dir.path().join(left), b"half of something longer").unwrap();
         write_atomically(&path, b"two", Some(0o600)).unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"two");
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);

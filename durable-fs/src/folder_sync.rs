@@ -105,4 +105,11 @@ mod tests {
         fs::write(&file, "").unwrap();
         assert!(create_dirs(&file.join("x")).is_err());
     }
+
+    #[test]
+    fn a_parent_whose_file_system_cannot_sync_folders_is_not_ours_to_sync() {
+        let error = sync_dir(Path::new("/proc")).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+        create_dirs(Path::new("/proc/self")).unwrap();
+    }
 }

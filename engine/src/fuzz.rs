@@ -32,7 +32,7 @@ use uuid::Uuid;
 
 use crate::datafile::{FileFormat, FilePrefix, NdjsonReader, inspect, read_metadata};
 use crate::manifest::{ManifestState, fuzz_log};
-use crate::panic_guard::catch_panic;
+use model::catch_panic;
 
 /// A target: its name, and what it does with bytes.
 pub type FuzzTarget = (&'static str, fn(&[u8]));

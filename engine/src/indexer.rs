@@ -31,7 +31,8 @@ use crate::index::{
 };
 use crate::io_pacing::IoPriority;
 use crate::layout::{FileVersionKey, StoreLayout};
-use crate::{panic_guard::catch_panic, store_tree::data_files};
+use crate::store_tree::data_files;
+use model::catch_panic;
 
 /// How long a file that could not be indexed is left alone.
 const PATIENCE: Duration = Duration::from_secs(300);

@@ -55,7 +55,6 @@ mod memtable;
 mod object_storage;
 mod open_file_cache;
 mod open_partition;
-mod panic_guard;
 mod partitioner;
 mod quarantine;
 mod recovery;
@@ -95,7 +94,7 @@ pub use index::{
 };
 pub use index_rebuild::{IndexReport, rebuild_index};
 pub use integrity_check::{CheckReport, FileProblem, check_store};
-pub use live_tail::{ArrivalPosition, LINGER, TailArrival};
+pub use live_tail::{ArrivalBatch, ArrivalPosition, LINGER, TailArrival};
 pub use manifest_rebuild::{RebuildReport, rebuild_catalogue};
 pub use memtable::HotBatch;
 pub use model::{BadSpecName, SpecName};
@@ -110,6 +109,6 @@ pub use settings::{
 };
 pub use snapshot::ReadView;
 pub use stats::{EngineStats, RemoteStats};
-pub use tail_follower::{ArrivalBatch, TailFollower};
+pub use tail_follower::TailFollower;
 pub use thread_priority::{ThreadNiceness, lower_thread_priority};
 pub use weighted_cache::WeightedCache;

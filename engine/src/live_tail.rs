@@ -51,22 +51,22 @@ const EXPECTED: [Table; 1] = [Table::Logs];
 /// What is kept of all tables.
 #[derive(Debug)]
 pub(crate) struct TailBuffers {
-    pub(crate) most: u64,
-    pub(crate) tables: [TableTail; Table::ALL.len()],
+    most: u64,
+    tables: [TableTail; Table::ALL.len()],
     /// Every batch up to this LSN was pushed, where rows are kept.
-    pub(crate) last: AtomicU64,
+    last: AtomicU64,
 }
 
 /// What is kept of one table.
 #[derive(Debug)]
-pub(crate) struct TableTail {
-    pub(crate) ring: Mutex<ArrivalRing>,
+struct TableTail {
+    ring: Mutex<ArrivalRing>,
     /// Whether rows are kept.
-    pub(crate) keeps: AtomicBool,
-    pub(crate) followers: AtomicUsize,
+    keeps: AtomicBool,
+    followers: AtomicUsize,
     /// When the last follower left, in seconds since the store was opened.
-    pub(crate) left: AtomicU64,
-    pub(crate) news: watch::Sender<()>,
+    left: AtomicU64,
+    news: watch::Sender<()>,
 }
 
 impl TailBuffers {
@@ -170,4 +170,93 @@ impl TailBuffers {
         let followers = |table: &TableTail| table.followers.load(Ordering::Relaxed);
         self.tables.iter().map(followers).sum()
     }
+
+    /// Somebody follows a table from the LSN `next` on; under `state`. News of it, and the rows before since the ring began.
+    pub(crate) fn subscribe(&self, table: Table, next: u64) -> (watch::Receiver<()>, u64) {
+        let table = &self.tables[table_index(table)];
+        table.followers.fetch_add(1, Ordering::Relaxed);
+        let mut ring = table.ring.lock();
+        if !table.keeps.swap(true, Ordering::Relaxed) {
+            ring.forget(next);
+        }
+        (table.news.subscribe(), ring.passed.0)
+    }
+
+    /// Somebody follows a table no more.
+    pub(crate) fn unsubscribe(&self, table: Table, uptime: Duration) {
+        let table = &self.tables[table_index(table)];
+        table.left.store(uptime.as_secs(), Ordering::Relaxed);
+        table.followers.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// The rows before a position since the ring began; `None` if not every row from there on is kept.
+    pub(crate) fn rows_before(&self, table: Table, position: ArrivalPosition) -> Option<u64> {
+        let ring = self.tables[table_index(table)].ring.lock();
+        (position.lsn >= ring.start).then(|| ring.rows_before(position))
+    }
+
+    /// The oldest arrival that is kept, and the rows before it.
+    pub(crate) fn oldest(&self, table: Table) -> Option<(Arc<TailArrival>, u64)> {
+        let ring = self.tables[table_index(table)].ring.lock();
+        ring.kept.front().map(|oldest| (Arc::clone(oldest), oldest.before.0))
+    }
+
+    /// Arrivals with more bytes from their begin to the newest row are forgotten soon.
+    pub(crate) const fn expiry_bytes(&self) -> u64 {
+        self.most / 4 * 3
+    }
+
+    /// The arrivals from `cursor` on, at most `most`, as long as there are more than `beyond` bytes from the begin of one to the newest
+    /// row. Moves the cursor behind what is gone.
+    pub(crate) fn read(&self, table: Table, cursor: &mut TailCursor, most: usize, beyond: u64) -> ArrivalBatch {
+        // What was pushed up to here is in the ring when that is looked at.
+        let last = self.last.load(Ordering::Acquire);
+        let ring = self.tables[table_index(table)].ring.lock();
+        let mut lost = 0;
+        if cursor.position.lsn < ring.start {
+            lost = ring.gone().0.saturating_sub(cursor.passed);
+            cursor.passed += lost;
+            cursor.position = ArrivalPosition::before(ring.start);
+        }
+        let from = ring.find(cursor.position.lsn);
+        if from == ring.kept.len() {
+            cursor.position = cursor.position.max(ArrivalPosition::before(last + 1));
+        }
+        let is_wanted = |arrival: &&Arc<TailArrival>| ring.passed.1 - arrival.before.1 > beyond;
+        let arrivals = ring.kept.iter().skip(from).take(most).take_while(is_wanted).cloned();
+        ArrivalBatch {
+            lost,
+            arrivals: arrivals.collect(),
+        }
+    }
+}
+
+/// How far a follower is.
+#[derive(Debug)]
+pub(crate) struct TailCursor {
+    /// The next row's place.
+    pub(crate) position: ArrivalPosition,
+    /// Rows before it since the ring began.
+    pub(crate) passed: u64,
+}
+
+impl TailCursor {
+    /// Passes the rows of an arrival up to the number `row`, all of them at its end.
+    pub(crate) fn pass(&mut self, arrival: &TailArrival, row: usize) {
+        self.passed = arrival.before.0 + row.min(arrival.rows) as u64;
+        self.position = if row < arrival.rows {
+            ArrivalPosition { lsn: arrival.lsn, row }
+        } else {
+            ArrivalPosition::before(arrival.lsn + 1)
+        };
+    }
+}
+
+/// What a follower is given.
+#[derive(Debug, Default)]
+pub struct ArrivalBatch {
+    /// So many rows before these are gone.
+    pub lost: u64,
+    /// The next ones, the first of them perhaps from a row in its middle on: see [`crate::TailFollower::position`].
+    pub arrivals: Vec<Arc<TailArrival>>,
 }

@@ -26,15 +26,14 @@ use std::sync::Arc;
 
 use engine::{AppendBatch, SpecName};
 use model::batch::MessageRow;
+use model::catch_panic;
 use model::message::{Message, MessageSequence};
 use model::spec::MessageFacts;
 use model::{
     EntityId, MessageDestination, MessageDirection, SpanStatus, Table, Timestamp, Token, subject, telemetry_codec,
 };
 
-use crate::decode::{
-    DecodedBatch, InboundMessage, PayloadTruncation, catch_panic, dead_letter, entity, header, origin,
-};
+use crate::decode::{DecodedBatch, InboundMessage, PayloadTruncation, dead_letter, entity, header, origin};
 use crate::spec_matcher::{ActiveSpec, PendingSpecCounts, SpecMatcher};
 
 /// Decodes a bus message into a batch of rows, or into a dead letter if it cannot be decoded.

@@ -10,6 +10,7 @@ use async_nats::HeaderMap;
 use bytes::Bytes;
 use engine::{AppendBatch, BatchOrigin, BusPosition};
 use model::batch::DeadLetter;
+use model::catch_panic;
 use model::telemetry_codec::{self, BatchEncoding, BatchId, PublisherIdentity};
 use model::{Attributes, EntityId, Table, Timestamp, subject};
 
@@ -100,18 +101,6 @@ pub(crate) fn origin(incoming: &InboundMessage<'_>) -> (BatchOrigin, Option<Stri
         }
         Err(reason) => (origin, Some(reason)),
     }
-}
-
-/// Runs `decode`, and turns a panic into an error.
-pub(crate) fn catch_panic<T>(decode: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
-    std::panic::catch_unwind(std::panic::AssertUnwindSafe(decode)).unwrap_or_else(|panic| {
-        let text = panic.downcast_ref::<String>().map(String::as_str);
-        let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
-        Err(format!(
-            "the decoder panicked: {}",
-            text.unwrap_or("it did not say why")
-        ))
-    })
 }
 
 type DecodedRows = (Table, BatchEncoding, Vec<arrow_array::RecordBatch>);

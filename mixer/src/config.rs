@@ -7,12 +7,14 @@
 use chassis::config::{ConfigKey, ConfigSchema, ConfigSection, RemovedKey, ValueKind, logging};
 
 mod sections;
+mod value_checks;
 
 pub use sections::{
     ApiConfig, BusServerConfig, EmbeddedConfig, EnrollmentConfig, IngestConfig, MixerConfig, MixerObservabilityConfig,
     MixerSection, ObservabilityTier, OtlpConfig, OtlpMessagesConfig, PostgresConfig, QueryConfig, RotationConfig,
-    RotationPolicy, ServerMode, StoreConfig, TailConfig, check_start,
+    RotationPolicy, ServerMode, StoreConfig, TailConfig,
 };
+pub use value_checks::check_start;
 
 static LOGGING: [ConfigKey; 7] = logging::keys("\"logs/mixer.log\"");
 

@@ -54,7 +54,7 @@ pub use env_expansion::{EnvExpansion, expand_env};
 pub use id::{BadId, ClusterId, EntityId, FluxId, MessageId, SpanId, TraceId};
 pub use json_field::{field_json, field_text, value_text};
 pub use message::MessageDirection;
-pub use panic_text::panic_text;
+pub use panic_text::{catch_panic, panic_text};
 pub use record::{Attributes, Level, LogRecord, MetricPoint, MetricType, Span, SpanStatus, TelemetryRecord};
 pub use signed::{BadSignature, SignedPayload, SigningContext};
 pub use spec_name::{BadSpecName, SpecName};

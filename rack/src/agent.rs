@@ -27,7 +27,8 @@ use crate::gears::ProgramAllowList;
 use crate::host::{self, BusHost};
 use crate::message_limits::MessageLimits;
 use crate::mixer_session::{
-    ControllerLink, MixerSession, SessionHost, SessionOutputs, SessionSettings, SessionStores, SharedLimits,
+    ControllerLink, HeartbeatCounter, MixerSession, SessionHost, SessionOutputs, SessionSettings, SessionStores,
+    SharedLimits,
 };
 use crate::outbox::{GuaranteedLane, MessageOutbox};
 use crate::runtime::{DRAIN_BOUND, PATIENCE, RuntimeParts};
@@ -388,8 +389,10 @@ impl MixerTasks<'_> {
                 heartbeat_interval: config.rack.heartbeat_interval,
                 stream: config.snake.stream_name.clone(),
             },
-            beats: 0,
-            clock: self.parts.clock.clone(),
+            heartbeats: HeartbeatCounter {
+                sent: 0,
+                clock: self.parts.clock.clone(),
+            },
             entropy: self.parts.entropy.clone(),
             stores: SessionStores {
                 spool: self.spool.clone(),

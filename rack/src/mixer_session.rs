@@ -66,15 +66,19 @@ pub(crate) struct MixerSession {
     pub(crate) state: StateFile,
     pub(crate) host: SessionHost,
     pub(crate) settings: SessionSettings,
-    /// The heartbeats of this run.
-    pub(crate) beats: u64,
-    pub(crate) clock: Clock,
+    pub(crate) heartbeats: HeartbeatCounter,
     pub(crate) entropy: Entropy,
     pub(crate) stores: SessionStores,
     pub(crate) limits: SharedLimits,
     pub(crate) outputs: SessionOutputs,
     pub(crate) controller: ControllerLink,
     pub(crate) cancel: CancellationToken,
+}
+
+/// The heartbeats of this run, and the clock of their times.
+pub(crate) struct HeartbeatCounter {
+    pub(crate) sent: u64,
+    pub(crate) clock: Clock,
 }
 
 /// Where the Rack runs, and the name that it asks for.
@@ -403,11 +407,11 @@ impl MixerSession {
 
     async fn send_heartbeat(&mut self, identity: &RackIdentity) -> Result<HeartbeatReply, HandshakeError> {
         let report = self.controller.report.borrow().clone();
-        self.beats += 1;
+        self.heartbeats.sent += 1;
         let (status, outbox) = (self.stores.spool.status(), self.stores.outbox.spool().status());
         let heartbeat = Heartbeat {
             entity_id: identity.entity_id,
-            ts: self.clock.now(),
+            ts: self.heartbeats.clock.now(),
             boot_epoch: self.stores.spool.boot_epoch(),
             interval_ms: u64::try_from(self.settings.heartbeat_interval.as_millis()).unwrap_or(u64::MAX),
             scenario: report.scenario,
@@ -415,7 +419,7 @@ impl MixerSession {
             spool_bytes: status.waiting_bytes + outbox.waiting_bytes,
             waiting: [status.waiting, outbox.waiting].concat(),
             facts: self.host.machine.facts(),
-            seq: Some(self.beats),
+            seq: Some(self.heartbeats.sent),
             stopped: report.stopped,
         };
         let heartbeat = SignedPayload::new(&heartbeat, SigningContext::Heartbeat, self.state.key())?.to_bytes()?;

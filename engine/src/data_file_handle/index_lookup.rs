@@ -17,7 +17,7 @@ use super::DataFileHandle;
 use crate::Error;
 use crate::datafile::FilePrefix;
 use crate::index::{
-    BlockSelection, IdColumn, IndexLookup, IndexedFile, LiveFile, MinuteRollup, NgramQuery, RollupDimension,
+    BlockSelection, FileVersionExtent, IdColumn, IndexLookup, IndexedFile, MinuteRollup, NgramQuery, RollupDimension,
     SectionCache, SidecarIndex, is_indexed,
 };
 
@@ -38,7 +38,7 @@ impl DataFileHandle {
         match self.index() {
             Some(index) => find(&index),
             None => {
-                let file = LiveFile {
+                let file = FileVersionExtent {
                     rows: self.rows,
                     sealed: self.sealed,
                 };

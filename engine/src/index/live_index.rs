@@ -58,7 +58,7 @@ impl LiveIndex {
     /// What the indexes of the row groups of a version with so many rows say; `None` if nothing.
     pub(crate) fn look_up(
         &self,
-        file: &LiveFile,
+        file: &FileVersionExtent,
         footer: impl FnOnce() -> Option<Arc<ParquetMetaData>>,
         find: impl Fn(&SidecarIndex) -> IndexLookup,
     ) -> Option<BlockSelection> {
@@ -167,7 +167,7 @@ impl LiveIndex {
 
 /// What a lookup must know of a version of a file.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct LiveFile {
+pub(crate) struct FileVersionExtent {
     pub(crate) rows: u64,
     pub(crate) sealed: bool,
 }

@@ -52,7 +52,7 @@ pub use block_selection::{BlockSelection, IndexLookup};
 #[cfg(any(test, feature = "fuzz"))]
 pub(crate) use fuzz::fuzz_sidecar;
 pub(crate) use index_queue::{IndexQueue, IndexerGuard};
-pub(crate) use live_index::{LiveFile, LiveIndex};
+pub(crate) use live_index::{FileVersionExtent, LiveIndex};
 pub(crate) use minute_rollup::LiveRollup;
 pub use minute_rollup::{MINUTE, MinuteRollup, RollupDimension, RollupGroup};
 pub use ngram_index::NgramQuery;

@@ -27,7 +27,7 @@ pub struct TailArrival {
     /// What they count against the bound.
     weight: u64,
     /// Rows and weight of the table since the ring began, up to here.
-    pub(crate) before: (u64, u64),
+    pub(super) before: (u64, u64),
 }
 
 impl TailArrival {
@@ -56,17 +56,17 @@ impl ArrivalPosition {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct ArrivalRing {
-    pub(crate) kept: VecDeque<Arc<TailArrival>>,
+pub(super) struct ArrivalRing {
+    pub(super) kept: VecDeque<Arc<TailArrival>>,
     /// Every arrival from this LSN on is kept.
-    pub(crate) start: u64,
+    pub(super) start: u64,
     /// Rows and weight that came, those that are gone included.
-    pub(crate) passed: (u64, u64),
+    pub(super) passed: (u64, u64),
 }
 
 impl ArrivalRing {
     /// Rows and weight before the oldest that is kept.
-    pub(crate) fn gone(&self) -> (u64, u64) {
+    pub(super) fn gone(&self) -> (u64, u64) {
         self.kept.front().map_or(self.passed, |oldest| oldest.before)
     }
 
@@ -84,18 +84,18 @@ impl ArrivalRing {
         }
     }
 
-    pub(crate) fn forget(&mut self, start: u64) -> VecDeque<Arc<TailArrival>> {
+    pub(super) fn forget(&mut self, start: u64) -> VecDeque<Arc<TailArrival>> {
         self.start = start;
         std::mem::take(&mut self.kept)
     }
 
     /// The number of the first arrival that is not before an LSN.
-    pub(crate) fn find(&self, lsn: u64) -> usize {
+    pub(super) fn find(&self, lsn: u64) -> usize {
         self.kept.partition_point(|arrival| arrival.lsn < lsn)
     }
 
     /// Rows before a position that is here.
-    pub(crate) fn rows_before(&self, position: ArrivalPosition) -> u64 {
+    pub(super) fn rows_before(&self, position: ArrivalPosition) -> u64 {
         match self.kept.get(self.find(position.lsn)) {
             Some(arrival) if arrival.lsn == position.lsn => arrival.before.0 + position.row.min(arrival.rows) as u64,
             Some(arrival) => arrival.before.0,

@@ -137,6 +137,8 @@ impl ManifestLog {
 pub(super) struct ManifestFiles {
     pub(super) logs: Vec<u64>,
     pub(super) checkpoints: Vec<u64>,
+    /// Staged checkpoints of processes that were killed.
+    unfinished: Vec<String>,
 }
 
 impl ManifestFiles {
@@ -175,6 +177,8 @@ pub(super) fn list(dir: &Path) -> Result<ManifestFiles, Error> {
             files.logs.push(number);
         } else if let Some(number) = number("checkpoint_", "") {
             files.checkpoints.push(number);
+        } else if name.starts_with(".checkpoint_") && name.ends_with(".tmp") {
+            files.unfinished.push(name.into_owned());
         }
     }
     files.logs.sort_unstable();
@@ -188,9 +192,14 @@ pub(crate) fn has_manifest(dir: &Path) -> Result<bool, Error> {
     Ok(!files.checkpoints.is_empty() || !files.logs.is_empty())
 }
 
-/// Removes the files of generations before `keep`.
+/// Removes the files of generations before `keep`, and checkpoints that a process did not finish. The caller stages none meanwhile.
 pub(crate) fn remove_before(dir: &Path, keep: u64) -> Result<(), Error> {
-    for (_, path) in list(dir)?.paths(dir).filter(|(number, _)| *number < keep) {
+    let files = list(dir)?;
+    let old = files
+        .paths(dir)
+        .filter(|(number, _)| *number < keep)
+        .map(|(_, path)| path);
+    for path in old.chain(files.unfinished.iter().map(|name| dir.join(name))) {
         durable_fs::remove_if_there(&path)?;
     }
     Ok(())

@@ -28,9 +28,9 @@ use crate::engine_core::EngineCore;
 use crate::flusher::MemtableFlusher;
 use crate::layout::{StoreLayout, TimePartition};
 use crate::memtable::{PartitionKey, weight};
-use crate::panic_guard::catch_panic;
 use crate::wal::{FrameSink, WalFrame, WalRecovery, WriteAheadLog};
 use crate::{BatchOrigin, Error, HotBatch, frame_origin, partitioner};
+use model::catch_panic;
 
 /// Makes what `open_log` hands out hot, and publishes beside it. Returns the log when all of it was read.
 pub(super) fn run(
