@@ -8,7 +8,8 @@ use std::time::Duration;
 use harness::{Failure, TestMixer, TestRack, binary, process};
 use serde_json::Value;
 
-use crate::readme::{project, shell_of};
+use crate::racks::free_port;
+use crate::readme::{page, project, shell_of};
 
 const SOON: Duration = Duration::from_secs(60);
 /// How commands begin that need a Mixer alone.
@@ -33,10 +34,6 @@ fn pages() -> Result<Vec<(PathBuf, String)>, Failure> {
     pages.sort();
     let read = |path: PathBuf| Ok((path.clone(), std::fs::read_to_string(path)?));
     pages.into_iter().map(read).collect()
-}
-
-fn page(name: &str) -> Result<String, Failure> {
-    Ok(std::fs::read_to_string(project().join("docs").join(name))?)
 }
 
 /// The fenced blocks of a page, in their order.
@@ -223,7 +220,10 @@ fn the_commands_on_scenarios_work_as_written() -> Result<(), Failure> {
     let shown = blocks(&page);
     let (_, yaml) = shown.iter().find(|(info, _)| info == "yaml").ok_or("no scenario")?;
     let mixer = TestMixer::start("")?;
-    std::fs::write(mixer.path().join("press.yaml"), yaml)?;
+    // Only the port differs from what the page says: another test or program may have it.
+    let port = free_port()?;
+    assert!(yaml.contains(":9301\""), "{yaml}");
+    std::fs::write(mixer.path().join("press.yaml"), yaml.replace("9301", &port))?;
     let before = "meta: { name: before, version: '1' }\ngears: []\n";
     std::fs::write(mixer.path().join("before.yaml"), before)?;
     let mut hub = TestRack::new("hub", &mixer.bus_url, "")?;

@@ -20,7 +20,7 @@ pub(crate) fn readme() -> Result<String, Failure> {
 }
 
 /// A page of `docs/`.
-fn page(name: &str) -> Result<String, Failure> {
+pub(crate) fn page(name: &str) -> Result<String, Failure> {
     Ok(std::fs::read_to_string(project().join("docs").join(name))?)
 }
 

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::first_light::mixer_with;
 use crate::kill9::setting;
-use crate::readme::{project, shell_of};
+use crate::readme::{page, project, shell_of};
 
 const SOON: Duration = Duration::from_secs(60);
 
@@ -245,7 +245,7 @@ fn every_order_is_in_the_files_of_its_spec_once_through_kill_9_and_changes_of_th
 /// Every command of `docs/specs.md`, in its order, in the folder of a Mixer.
 #[test]
 fn the_commands_of_the_page_work_as_they_are_written() -> Result<(), Failure> {
-    let page = std::fs::read_to_string(project().join("docs/specs.md"))?;
+    let page = page("specs.md")?;
     let blocks = page
         .split("```")
         .skip(1)
