@@ -127,7 +127,7 @@ pub async fn make(store: &Path) -> Result<(), Failure> {
         stats.file_rows,
         stats.files,
         stats.file_bytes >> 20,
-        stats.open_segments,
+        stats.open_files,
         stats.index_bytes >> 20
     );
     engine.close().await?;

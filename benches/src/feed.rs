@@ -221,7 +221,7 @@ pub async fn append_all(engine: &Arc<Engine>, now: &Arc<AtomicI64>, table: Table
 pub async fn seal_all(engine: &Engine, now: &AtomicI64) -> Result<(), Failure> {
     now.fetch_add(2 * 3_600_000_000, Ordering::Relaxed);
     engine.flush().await?;
-    while engine.stats().open_segments > 0 {
+    while engine.stats().open_files > 0 {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     Ok(())

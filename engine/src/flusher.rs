@@ -200,7 +200,7 @@ impl MemtableFlusher {
 
     fn record_outcome(&self, failed: Option<Arc<str>>) {
         if failed.is_some() {
-            self.shared.counters.publish_failures.add(1);
+            self.shared.counters.flush_failures.add(1);
         }
         let mut last = self.shared.status.publishing.lock();
         match (&*last, &failed) {
@@ -414,9 +414,9 @@ impl MemtableFlusher {
                 slot.segment.mark_recorded();
             }
             let counters = &self.shared.counters;
-            counters.publishes.add(1);
-            counters.published_rows.add(done.rows);
-            counters.file_bytes_written.add(done.bytes);
+            counters.flushes.add(1);
+            counters.flushed_rows.add(done.rows);
+            counters.file_written_bytes.add(done.bytes);
         }
         self.drop_flushed(&done);
         self.shared.admission.queue.release(record.low_water);

@@ -316,7 +316,7 @@ impl GroupCommitter {
         let counters = &self.shared.counters;
         counters.commits.add(u64::from(!fresh.is_empty()));
         counters.bus_regressions.add(judged.regressions);
-        counters.duplicates.add(duplicates.len() as u64);
+        counters.duplicate_batches.add(duplicates.len() as u64);
         counters.appended_batches.add(fresh.len() as u64);
         let mut places: Vec<_> = fresh
             .iter()
@@ -362,7 +362,7 @@ impl GroupCommitter {
             };
             counters.appended_rows.add(append.rows as u64);
             counters.appended_bytes.add(append.frame.encoded_len());
-            counters.misdated_rows.add(append.misdated);
+            counters.out_of_range_rows.add(append.misdated);
             let taken = u32::try_from(append.room.num_permits()).unwrap_or(u32::MAX);
             append.room.forget();
             last = append.frame.lsn;

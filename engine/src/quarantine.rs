@@ -79,7 +79,7 @@ fn hide_if(
     state.partial.add(what);
     shared.publish_snapshot(&mut state, []);
     drop(state);
-    shared.counters.quarantined.add(1);
+    shared.counters.quarantined_files.add(1);
     true
 }
 

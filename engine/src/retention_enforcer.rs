@@ -93,7 +93,7 @@ impl RetentionEnforcer {
         if uptime < self.seen.2 + LOOK_EVERY {
             return;
         }
-        let now = (counters.appended_rows.get(), counters.misdated_rows.get(), uptime);
+        let now = (counters.appended_rows.get(), counters.out_of_range_rows.get(), uptime);
         let (rows, redated) = (now.0.saturating_sub(self.seen.0), now.1.saturating_sub(self.seen.1));
         self.seen = now;
         if is_mass_redating(rows, redated) {
@@ -145,7 +145,7 @@ impl RetentionEnforcer {
                 bytes = removal.bytes, reason = ?removal.reason, "removed a partition"
             );
         }
-        shared.counters.rotation_runs.add(1);
+        shared.counters.rotation_checks.add(1);
         Ok((run, gone))
     }
 

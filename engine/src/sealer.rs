@@ -90,7 +90,7 @@ fn seal_one(shared: &EngineCore, job: &mut SealJob) -> Result<(), Error> {
             let segment = shared.segment(&entry, &FileLineage::of_sealed(&shared.store.layout, &entry));
             index_staged(shared, &segment, &staged);
             sealed.install(slot.segment.path(), &slot.lineage.retired())?;
-            shared.counters.file_bytes_written.add(sealed.size);
+            shared.counters.file_written_bytes.add(sealed.size);
             job.installed.insert(InstalledFile { entry, segment })
         }
     };

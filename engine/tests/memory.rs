@@ -76,7 +76,7 @@ impl Store {
     async fn seal_all(&self, engine: &Engine) {
         self.now.fetch_add(2 * 3_600_000_000, Ordering::Relaxed);
         let end = Instant::now() + Duration::from_secs(120);
-        while engine.stats().open_segments > 0 || engine.stats().hot_rows > 0 {
+        while engine.stats().open_files > 0 || engine.stats().memtable_rows > 0 {
             assert!(Instant::now() < end, "not sealed: {:?}", engine.stats());
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
@@ -180,13 +180,13 @@ async fn replay_within_budget() {
     let store = Store::new();
     let engine = store.open(1024, Duration::from_secs(3_600)).await;
     flood(&engine, 90, 1, 2 * MIB, 1_442_695_040_888_963_407).await;
-    assert_eq!(engine.stats().publishes, 0, "all of it is in the log only");
+    assert_eq!(engine.stats().flushes, 0, "all of it is in the log only");
     drop(engine);
     let meter = Meter::reset();
     let engine = store.open(64, Duration::from_secs(3_600)).await;
     assert_eq!(rows_of(&engine), 90);
     let stats = engine.stats();
-    assert!(stats.publishes > 0 && stats.hot_bytes <= 36 << 20, "{stats:?}");
+    assert!(stats.flushes > 0 && stats.memtable_bytes <= 36 << 20, "{stats:?}");
     // The log was written in segments of 32 MiB, and is read one at a time.
     meter.within("replay of 180 MiB", 64 + 32);
     drop(engine);

@@ -262,7 +262,7 @@ impl DurableFloorSender {
         let entity_id = floor.entity_id;
         let subject = subject::rack(&entity_id, subject::RackCommand::Floor);
         match self.client.publish(subject, body).await {
-            Ok(()) => IngestStats::add(&self.stats.floors_sent, 1),
+            Ok(()) => self.stats.counters.floors_sent.add(1),
             Err(error) => debug!(%entity_id, %error, "could not send a durable floor; the next heartbeat carries it"),
         }
     }

@@ -80,20 +80,20 @@ impl MessageProcessor {
         position: MessagePosition,
         mut room: InFlightPermit,
     ) -> Result<(), Error> {
-        IngestStats::add(&self.stats.received, 1);
-        IngestStats::add(&self.stats.received_bytes, message.payload.len() as u64);
+        self.stats.counters.received_messages.add(1);
+        self.stats.counters.received_bytes.add(message.payload.len() as u64);
         if matches!(source, IngestSource::Messages(_)) {
             self.stats.volumes.add(&message.subject, message.length as u64);
         }
         let incarnation = position.position.as_ref().map(|position| position.incarnation);
         let incoming = inbound_message(&message, position.position);
-        IngestStats::add(&self.stats.in_flight, 1);
+        self.stats.counters.in_flight_batches.add(1);
         let outcome = self.make_durable(source, &incoming, &message, &mut room).await;
-        self.stats.in_flight.fetch_sub(1, Ordering::Relaxed);
+        self.stats.counters.in_flight_batches.sub(1);
         let (kind, batch) = match outcome? {
             MessageOutcome::Durable(batch) => (AckKind::Ack, batch),
             MessageOutcome::GivenUp => {
-                IngestStats::add(&self.stats.given_up, 1);
+                self.stats.counters.lost_messages.add(1);
                 (AckKind::Term, None)
             }
         };
@@ -218,13 +218,13 @@ impl MessageProcessor {
     fn count_outcome(&self, appended: AppendOutcome, dead: Option<&str>, subject: &str) {
         match appended {
             AppendOutcome::Stored { rows } => {
-                IngestStats::add(&self.stats.stored_rows, rows as u64);
+                self.stats.counters.stored_rows.add(rows as u64);
                 if let Some(reason) = dead {
-                    IngestStats::add(&self.stats.dead_letters, 1);
+                    self.stats.counters.dead_letters.add(1);
                     warn!(subject, reason, "stored a message as a dead letter");
                 }
             }
-            AppendOutcome::Duplicate => IngestStats::add(&self.stats.duplicates, 1),
+            AppendOutcome::Duplicate => self.stats.counters.duplicate_batches.add(1),
         }
     }
 
@@ -248,7 +248,7 @@ impl MessageProcessor {
             tokio::select! {
                 appended = &mut append => return appended,
                 () = tokio::time::sleep(every) => {
-                    IngestStats::add(&self.stats.stalls, 1);
+                    self.stats.counters.stalls.add(1);
                     if let Err(error) = message.ack_with(AckKind::Progress).await {
                         warn!(%error, "could not extend the acknowledgement deadline of a waiting batch");
                     }

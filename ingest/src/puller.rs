@@ -23,7 +23,6 @@ use tracing::{info, warn};
 use crate::consumer::{self, IngestSource, PullLimit, StreamConsumer};
 use crate::error::Error;
 use crate::message_processor::{InFlightPermit, MessagePosition, MessageProcessor};
-use crate::stats::IngestStats;
 use crate::stream_regression::StreamPoint;
 
 /// How long a stop waits for the engine to take what is in flight.
@@ -99,7 +98,7 @@ impl StreamPuller {
                 }
                 Err(error) => warn!(%error, of = self.source.description(), "cannot read from the bus; retrying"),
             }
-            IngestStats::add(&self.processor.stats.resubscribed, 1);
+            self.processor.stats.counters.resubscriptions.add(1);
             tokio::select! {
                 () = self.processor.stop.cancelled() => break Ok(()),
                 () = tokio::time::sleep(wait) => wait = (wait * 2).min(Duration::from_secs(5)),

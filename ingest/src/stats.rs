@@ -1,75 +1,71 @@
-//! Counters of the pipeline, read by `/metrics` and `/readyz`.
+//! The pipeline's metrics, and whether its consumer is open.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
+use model::metric_set;
 use tokio::sync::watch;
 
 use crate::subject_traffic::SubjectTraffic;
 
-/// Declares the live counters and the struct of their values at one moment, with the same field names.
-macro_rules! counters {
-    ($($(#[$about:meta])* $name:ident,)*) => {
-        /// Live counters.
-        #[derive(Debug, Default)]
-        pub struct IngestStats {
-            $(pub(crate) $name: AtomicU64,)*
-            pub(crate) pulling: watch::Sender<bool>,
-            /// The traffic of business messages, by subject.
-            pub volumes: SubjectTraffic,
-        }
-
-        /// The counters at one moment.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
-        pub struct IngestStatsSnapshot {
-            $($(#[$about])* pub $name: u64,)*
-            /// Whether the consumer is open now.
-            pub pulling: bool,
-        }
-
-        impl IngestStats {
-            /// The counters now.
-            #[must_use]
-            pub fn snapshot(&self) -> IngestStatsSnapshot {
-                IngestStatsSnapshot {
-                    $($name: self.$name.load(Ordering::Relaxed),)*
-                    pulling: *self.pulling.borrow(),
-                }
-            }
-        }
-    };
+metric_set! {
+    /// The counters at one moment.
+    pub struct IngestStatsSnapshot as "ingest";
+    /// The counters as they are counted.
+    pub(crate) struct IngestCounters;
+    counted {
+        /// Telemetry messages received
+        Counter received_messages,
+        /// Bytes of telemetry messages received
+        Counter received_bytes,
+        /// Rows that the engine stored durably
+        Counter stored_rows,
+        /// Duplicate batches, stored before
+        Counter duplicate_batches,
+        /// Messages that became dead letters because they could not be decoded or stored
+        Counter dead_letters,
+        /// Messages lost because not even a dead letter could be stored
+        Counter lost_messages,
+        /// Batches that waited longer than ingest.flush_interval
+        Counter stalls,
+        /// Times that the consumer was reopened
+        Counter resubscriptions,
+        /// Durable floors sent to Racks
+        Counter floors_sent,
+        /// Batches received and not yet durable
+        Gauge in_flight_batches,
+    }
+    computed {
+        /// 1 if the consumer is open
+        Gauge consumer_open,
+    }
 }
 
-counters! {
-    /// Messages received.
-    received,
-    /// Their bytes.
-    received_bytes,
-    /// Rows handed to the engine and durable.
-    stored_rows,
-    /// Batches that had been stored before.
-    duplicates,
-    /// Messages that could not be decoded or stored and were kept in `dead_letters`.
-    dead_letters,
-    /// Messages for which not even a dead letter could be stored.
-    given_up,
-    /// Batches received and not yet durable.
-    in_flight,
-    /// Times that a batch waited longer than `ingest.flush_interval` for the engine.
-    stalls,
-    /// Times that the consumer was opened again.
-    resubscribed,
-    /// Durable floors sent to Racks.
-    floors_sent,
+/// What the pipeline counts, and whether its consumer is open.
+#[derive(Debug, Default)]
+pub struct IngestStats {
+    pub(crate) counters: IngestCounters,
+    pub(crate) pulling: watch::Sender<bool>,
+    /// The traffic of business messages, by subject.
+    pub volumes: SubjectTraffic,
 }
 
 impl IngestStats {
+    /// The counters now.
+    #[must_use]
+    pub fn snapshot(&self) -> IngestStatsSnapshot {
+        IngestStatsSnapshot {
+            consumer_open: u64::from(self.is_open()),
+            ..self.counters.read()
+        }
+    }
+
+    /// Whether the consumer is open now.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        *self.pulling.borrow()
+    }
+
     /// Returns as soon as the consumer is open.
     pub async fn wait_until_open(&self) {
         // The sender lives in `self`, so the only way that this ends is an open consumer.
         let _ = self.pulling.subscribe().wait_for(|pulling| *pulling).await;
-    }
-
-    pub(crate) fn add(counter: &AtomicU64, by: u64) {
-        counter.fetch_add(by, Ordering::Relaxed);
     }
 }

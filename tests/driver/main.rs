@@ -193,7 +193,7 @@ impl Driver {
                 Ok(()) => return Ok(true),
                 Err(error) => self.tell(&Told::Note(format!("not flushed: {error}")))?,
             }
-            if engine.stats().poisoned {
+            if engine.stats().wal_failed > 0 {
                 return Ok(false);
             }
         }
@@ -211,7 +211,7 @@ impl Driver {
                 }
                 Err(error) => self.tell(&Told::Note(format!("not rotated: {error}")))?,
             }
-            if engine.stats().poisoned {
+            if engine.stats().wal_failed > 0 {
                 return Ok(false);
             }
         }
@@ -222,7 +222,7 @@ impl Driver {
     async fn seals(&self, engine: &Engine, wanted: u64) -> Goes {
         let end = Instant::now() + Duration::from_secs(5);
         while engine.stats().seals < wanted && engine.stats().seal_failures == 0 && Instant::now() < end {
-            if engine.stats().poisoned {
+            if engine.stats().wal_failed > 0 {
                 return Ok(false);
             }
             tokio::time::sleep(Duration::from_millis(5)).await;

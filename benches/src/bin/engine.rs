@@ -127,10 +127,10 @@ async fn append(table: Table, file: &Path, store: &Path) -> Result<(), Failure> 
         "  {} files, {:.1} bytes per row; file bytes written {:.2}x of what stays, all bytes written {:.2}x of the payload; {} syncs, {} flushes, {} seals",
         stats.files,
         stats.file_bytes as f64 / rows,
-        stats.file_bytes_written as f64 / stats.file_bytes as f64,
-        (stats.file_bytes_written as f64 + payload) / payload,
+        stats.file_written_bytes as f64 / stats.file_bytes as f64,
+        (stats.file_written_bytes as f64 + payload) / payload,
         stats.fsyncs,
-        stats.publishes,
+        stats.flushes,
         stats.seals
     );
     Ok(())

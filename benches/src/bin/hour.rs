@@ -54,10 +54,10 @@ async fn hour(rate: u64) -> Result<(), Failure> {
     let engine = Engine::open(settings, clock, Entropy::new(|bytes| bytes.fill(9))).await?;
     let ticks = if rate > LONG_RATE { 72 } else { 720 };
     let payload = run(&engine, &now, rate, ticks, real_tick).await?;
-    let (publishes, before) = (engine.stats().publishes, engine.stats().files);
+    let (publishes, before) = (engine.stats().flushes, engine.stats().files);
     engine.flush().await?;
     now.fetch_add(7_200_000_000, Ordering::Relaxed);
-    while engine.stats().open_segments > 0 {
+    while engine.stats().open_files > 0 {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     let stats = engine.stats();
@@ -71,8 +71,8 @@ async fn hour(rate: u64) -> Result<(), Failure> {
     println!(
         "  {:.1} KB/s stay; file bytes written {:.2}x of what stays; log and files written {:.2}x of the {:.1} MB that came; peak {:.0} MiB",
         stats.file_bytes as f64 / 1e3 / (ticks * TICK) as f64,
-        stats.file_bytes_written as f64 / stats.file_bytes as f64,
-        (stats.file_bytes_written + payload) as f64 / payload as f64,
+        stats.file_written_bytes as f64 / stats.file_bytes as f64,
+        (stats.file_written_bytes + payload) as f64 / payload as f64,
         payload as f64 / 1e6,
         cost.peak_mib
     );

@@ -73,7 +73,7 @@ async fn run() -> Result<(), Failure> {
     let stats = writer.engine.stats();
     println!(
         "writer: {} rows, {} flushes, {} seals, {} of them longer than before, {} partitions removed, {} files left",
-        stats.appended_rows, stats.publishes, stats.seals, writer.grown, stats.rotated_partitions, stats.files
+        stats.appended_rows, stats.flushes, stats.seals, writer.grown, stats.rotated_partitions, stats.files
     );
     println!("load after: {}", load());
     writer.engine.close().await?;

@@ -193,7 +193,7 @@ async fn files(count: u64, store: &Path) -> Result<(), Failure> {
         let payload = encode_arrow(&[LogRecord::to_batch(&rows)?])?.into();
         engine.append(batch(Table::Logs, first + 1, &payload)?).await?;
         engine.flush().await?;
-        while engine.stats().open_segments > 0 {
+        while engine.stats().open_files > 0 {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     }
@@ -221,7 +221,7 @@ async fn start(what: &str, store: &Path) -> Result<(), Failure> {
     let (cpu, peak, files) = (cost.cpu_seconds, cost.peak_mib, stats.files);
     print!("{what}: open in {seconds:.3} s, {cpu:.2} CPU s, peak {peak:.0} MiB; {files} files");
     if stats.replayed_rows > 0 {
-        let (rows, hot) = (stats.replayed_rows, stats.hot_rows);
+        let (rows, hot) = (stats.replayed_rows, stats.memtable_rows);
         let each = seconds / (log as f64 / 1e9);
         print!(", {rows} rows replayed, {hot} of them in no file yet, per GB of log {each:.2} s");
     }

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use super::EngineCore;
-use crate::stats::{EngineStats, RemoteStats};
+use crate::stats::{EngineStats, RemoteStats, TailStats};
 
 impl EngineCore {
     /// A reading of everything.
@@ -11,27 +11,29 @@ impl EngineCore {
         let counters = &self.counters;
         let mut stats = EngineStats {
             wal_max_bytes: self.settings.wal_max.get(),
-            hot_max_bytes: self.settings.hot_max.get(),
+            memtable_max_bytes: self.settings.hot_max.get(),
             inbound_bytes: self.admission.inbound.held(),
-            tail_bytes: self.rows.tails.bytes(),
-            followers: self.rows.tails.followers() as u64,
+            tail: TailStats {
+                bytes: self.rows.tails.bytes(),
+                followers: self.rows.tails.followers() as u64,
+            },
             live_index_bytes: self.indexes.memory.open_bytes() as u64,
-            poisoned: self.poisoned().is_some(),
+            wal_failed: u64::from(self.poisoned().is_some()),
             ..counters.read()
         };
         let cache = self.remote.as_ref().map(|remote| &remote.cache);
         let mut waiting = 0;
         let files = {
             let state = self.rows.state.lock();
-            stats.hot_rows = state.hot.rows() as u64;
-            stats.hot_bytes = state.hot.weight();
+            stats.memtable_rows = state.hot.rows() as u64;
+            stats.memtable_bytes = state.hot.weight();
             state.files.clone()
         };
         for file in files.iter().flat_map(|files| files.iter()) {
             stats.files += 1;
             stats.file_bytes += file.size;
             stats.file_rows += file.rows;
-            stats.open_segments += u64::from(!file.sealed);
+            stats.open_files += u64::from(!file.sealed);
             match file.index() {
                 Some(index) => {
                     stats.index_files += 1;
@@ -45,9 +47,9 @@ impl EngineCore {
             let (cached_files, cached_bytes) = remote.cache.local();
             RemoteStats {
                 unuploaded_files: waiting,
-                unuploaded_rows: behind(counters.appended_rows.get(), &remote.counters.cut_rows),
-                unuploaded_bytes: behind(counters.appended_bytes.get(), &remote.counters.cut_bytes),
-                unuploaded_age_seconds: self.seconds_since(remote.counters.oldest.get()),
+                unuploaded_rows: behind(counters.appended_rows.get(), &remote.backlog.cut_rows),
+                unuploaded_bytes: behind(counters.appended_bytes.get(), &remote.backlog.cut_bytes),
+                unuploaded_age_seconds: self.seconds_since(remote.backlog.oldest.get()),
                 cached_files,
                 cached_bytes,
                 ..remote.counters.read()

@@ -72,7 +72,7 @@ impl MemtableFlusher {
         idle.sort_by_key(|(idle, place)| (std::cmp::Reverse(*idle), *place));
         for (_, place) in idle.into_iter().take(wanted) {
             self.full.extend(self.open.remove(&place).map(SealJob::new));
-            self.shared.counters.evicted_segments.add(1);
+            self.shared.counters.evicted_files.add(1);
         }
     }
 }

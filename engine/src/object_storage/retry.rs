@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt};
-use model::{Entropy, stable_hash};
+use model::{AtomicCounter, Entropy, stable_hash};
 use object_store::multipart::{MultipartStore, PartId};
 use object_store::path::Path;
 use object_store::{
@@ -34,7 +34,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::Error;
 use crate::error::{RemoteErrorKind, error_kind, is_transient, refused_by_store};
-use crate::stats::{AtomicCounter, RemoteCounters};
+use crate::stats::RemoteCounters;
 
 /// How often a call is made at most.
 pub(crate) const ATTEMPTS: u32 = 8;
@@ -265,12 +265,12 @@ impl RetryingStore {
 
     pub(crate) async fn get(&self, path: &Path) -> Result<Option<Bytes>, Error> {
         let get = || async { self.0.store.get(path).await?.bytes().await };
-        found_or_none(self.call(&self.0.counters.gets, ("read", path), get).await)
+        found_or_none(self.call(&self.0.counters.reads, ("read", path), get).await)
     }
 
     pub(crate) async fn list(&self, below: &Path, offset: &Path) -> Result<Vec<ObjectMeta>, Error> {
         let list = || self.0.store.list_with_offset(Some(below), offset).try_collect();
-        let mut listed: Vec<ObjectMeta> = self.call(&self.0.counters.gets, ("list", below), list).await?;
+        let mut listed: Vec<ObjectMeta> = self.call(&self.0.counters.reads, ("list", below), list).await?;
         listed.sort_by(|a, b| a.location.cmp(&b.location));
         Ok(listed)
     }
@@ -279,7 +279,7 @@ impl RetryingStore {
         let created = self.retry("create", path, |_| {
             let payload = PutPayload::from(bytes.clone());
             async move {
-                self.0.counters.puts.add(1);
+                self.0.counters.writes.add(1);
                 self.0.store.put_opts(path, payload, PutMode::Create.into()).await
             }
         });
@@ -308,7 +308,7 @@ impl RetryingStore {
                 if failures > 0 && self.is_there(path, size, crc).await {
                     return Ok(());
                 }
-                self.0.counters.puts.add(1);
+                self.0.counters.writes.add(1);
                 self.0.store.put(path, payload).await.map(|_| ())
             }
         });
@@ -318,7 +318,7 @@ impl RetryingStore {
     /// Copies an object to another name, whatever was there, on the side of the store.
     pub(crate) async fn copy(&self, from: &Path, to: &Path) -> Result<(), Error> {
         let copy = || self.0.store.copy(from, to);
-        self.call(&self.0.counters.puts, ("copy", to), copy).await
+        self.call(&self.0.counters.writes, ("copy", to), copy).await
     }
 
     pub(crate) async fn delete(&self, path: &Path) -> Result<(), Error> {
@@ -328,7 +328,7 @@ impl RetryingStore {
 
     /// Whether an object is there with these bytes: read whole. `false` also where that cannot be found out.
     async fn is_there(&self, path: &Path, size: u64, crc: u32) -> bool {
-        self.0.counters.gets.add(1);
+        self.0.counters.reads.add(1);
         let Ok(got) = self.0.store.get(path).await else {
             return false;
         };
@@ -344,7 +344,7 @@ impl RetryingStore {
     /// An object's length; `None` if it is not there.
     pub(crate) async fn size(&self, path: &Path) -> Result<Option<u64>, Error> {
         let head = || self.0.store.head(path);
-        let meta = found_or_none(self.call(&self.0.counters.gets, ("look at", path), head).await)?;
+        let meta = found_or_none(self.call(&self.0.counters.reads, ("look at", path), head).await)?;
         Ok(meta.map(|meta| meta.size))
     }
 
@@ -392,7 +392,7 @@ impl RetryingStore {
             range: (*at > 0).then_some(GetRange::Offset(*at)),
             ..GetOptions::default()
         };
-        self.0.counters.gets.add(1);
+        self.0.counters.reads.add(1);
         let got = match tokio::time::timeout(PATIENCE, self.0.store.get_opts(path, options)).await {
             Ok(Ok(got)) => got,
             Ok(Err(error)) => return Ok(Some(error)),
@@ -440,7 +440,7 @@ impl RetryingStore {
     pub(crate) async fn begin_parts(&self, path: &Path) -> Result<MultipartId, Error> {
         let (store, about) = (self.parts()?, ("begin the upload of", path));
         let begin = || store.create_multipart(path);
-        self.call(&self.0.counters.puts, about, begin).await
+        self.call(&self.0.counters.writes, about, begin).await
     }
 
     pub(crate) async fn put_part(
@@ -452,7 +452,7 @@ impl RetryingStore {
     ) -> Result<PartId, Error> {
         let (store, about) = (self.parts()?, ("upload a part of", path));
         let put = || store.put_part(path, id, index, bytes.clone().into());
-        self.call(&self.0.counters.puts, about, put).await
+        self.call(&self.0.counters.writes, about, put).await
     }
 
     /// Makes the object of its parts; an unclear answer is resolved by reading it back.
@@ -471,7 +471,7 @@ impl RetryingStore {
                 if failures > 0 && self.is_there(path, size, crc).await {
                     return Ok(());
                 }
-                self.0.counters.puts.add(1);
+                self.0.counters.writes.add(1);
                 match store.complete_multipart(path, id, parts).await {
                     // The upload is no more once it was completed.
                     Err(StoreError::NotFound { .. }) if self.is_there(path, size, crc).await => Ok(()),

@@ -40,7 +40,7 @@ use crate::manifest::{
     FileLineage, LoadedManifest, ManifestState, StoreManifest, known_store_id, read_id, store_id, write_id,
     write_store_id,
 };
-use crate::stats::RemoteCounters;
+use crate::stats::{RemoteCounters, UploadBacklog};
 use crate::store_tree::check_not_lost;
 use crate::{Error, RemoteMode, RemoteSettings};
 
@@ -53,6 +53,8 @@ pub(crate) struct RemoteLink {
     pub(crate) settings: RemoteSettings,
     pub(crate) io: BlockingStore,
     pub(crate) counters: Arc<RemoteCounters>,
+    /// How far the object store is behind.
+    pub(crate) backlog: UploadBacklog,
     pub(crate) cache: Arc<RemoteFileCache>,
     pub(crate) names: ObjectNames,
     orders: Mutex<UploadRequests>,
@@ -193,6 +195,7 @@ pub(crate) fn connect(
             settings: remote.clone(),
             io,
             counters,
+            backlog: UploadBacklog::default(),
             cache: Arc::new(cache),
             names,
             orders: Mutex::default(),

@@ -281,7 +281,7 @@ fn clear_lost_replays(shared: &EngineCore) {
 
 /// The store is what it was: shows it.
 fn finish(shared: &EngineCore, next_lsn: u64, findings: &RecoveryFindings) {
-    shared.counters.quarantined.set(findings.quarantined);
+    shared.counters.quarantined_files.set(findings.quarantined);
     let mut state = shared.rows.state.lock();
     state.committed = next_lsn.saturating_sub(1);
     state.partial = findings.reports.iter().collect();

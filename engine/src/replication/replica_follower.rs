@@ -55,7 +55,7 @@ impl ReplicaFollower {
                 Ok(()) => {}
                 Err(_) if self.link.is_stopping() => {}
                 Err(reason) => {
-                    self.link.counters.upload_failures.add(1);
+                    self.link.counters.failures.add(1);
                     if failing.replace(Arc::clone(reason)).is_none() {
                         tracing::error!(%reason, "cannot follow the object store; answers are stale, retrying");
                     }

@@ -121,7 +121,7 @@ impl CutUploader {
             return Err("the store is closed".into());
         }
         let reason: Arc<str> = error.to_string().into();
-        self.link.counters.upload_failures.add(1);
+        self.link.counters.failures.add(1);
         if self.pause == 0 {
             self.failures = self.failures.saturating_add(1);
             self.pause = 1u32
@@ -166,7 +166,7 @@ impl CutUploader {
             Some((at, _)) if is_hurried && at.elapsed() >= HURRIED_REST => true,
             Some((at, _)) if !interval.is_zero() && at.elapsed() >= interval => true,
             Some((_, written)) => {
-                let since = stats.file_bytes_written.get().saturating_sub(written);
+                let since = stats.file_written_bytes.get().saturating_sub(written);
                 since >= self.shared.settings.segment_size.get()
             }
         };
@@ -210,7 +210,7 @@ impl CutUploader {
         // Pieces get new names in each attempt.
         self.made.retain(|key, _| !key.starts_with(PIECES));
         let mut looked = Instant::now();
-        let began = (Instant::now(), self.shared.counters.file_bytes_written.get());
+        let began = (Instant::now(), self.shared.counters.file_written_bytes.get());
         // Rows that come from now on wait for the next cut.
         let since = u64::try_from(self.shared.time.clock.now().micros()).unwrap_or(1);
         self.link.begin_cut();
@@ -245,10 +245,11 @@ impl CutUploader {
         self.link.uploaded.send_replace(cut.lsn);
         let counters = &self.link.counters;
         counters.uploaded_lsn.set(cut.lsn);
-        counters.oldest.set(since);
+        let backlog = &self.link.backlog;
+        backlog.oldest.set(since);
         let signed = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
-        counters.cut_rows.store(signed(cut.appended.0), Ordering::Relaxed);
-        counters.cut_bytes.store(signed(cut.appended.1), Ordering::Relaxed);
+        backlog.cut_rows.store(signed(cut.appended.0), Ordering::Relaxed);
+        backlog.cut_bytes.store(signed(cut.appended.1), Ordering::Relaxed);
         self.forget(cut.gone)
     }
 
@@ -393,18 +394,18 @@ impl CutUploader {
             (state.hot.rows() as u64, state.hot.weight())
         };
         let earlier = |number: u64| -i64::try_from(number).unwrap_or(i64::MAX);
-        let counters = &self.link.counters;
-        counters
+        let backlog = &self.link.backlog;
+        backlog
             .cut_rows
             .store(earlier(in_files.0 + hot_rows), Ordering::Relaxed);
-        counters
+        backlog
             .cut_bytes
             .store(earlier(in_files.1 + hot_bytes), Ordering::Relaxed);
     }
 
     /// Keeps account of since when there is something that a loss of this machine would take.
     fn note_age(&self) {
-        let oldest = &self.link.counters.oldest;
+        let oldest = &self.link.backlog.oldest;
         if !self.is_behind() {
             oldest.set(0);
         } else if oldest.get() == 0 {

@@ -41,7 +41,7 @@ async fn rows_are_published_sealed_and_indexed_while_bodies_hold_all_the_memory_
     bench.advance(Duration::from_secs(7_200));
     until("the file is sealed", || stats(&engine).seals > 0).await;
     engine.index_all().await.unwrap();
-    assert_eq!(stats(&engine).hot_rows, 0);
+    assert_eq!(stats(&engine).memtable_rows, 0);
     assert_eq!(messages(&engine.view()).len(), 20_000);
     drop(rooms);
     assert_eq!(stats(&engine).inbound_bytes, 0);

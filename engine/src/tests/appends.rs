@@ -147,7 +147,7 @@ async fn absurd_times_are_kept_in_the_hour_of_their_arrival_with_the_original_no
     let engine = bench.open().await;
     let times = [i64::MIN, 0, bench.now() - HOUR, bench.now() + 2 * HOUR, i64::MAX];
     engine.append(batch("a", &times, BatchOrigin::default())).await.unwrap();
-    assert_eq!(stats(&engine).misdated_rows, 4);
+    assert_eq!(stats(&engine).out_of_range_rows, 4);
     engine.flush().await.unwrap();
     let names: Vec<_> = bench
         .tree()
@@ -212,8 +212,8 @@ async fn at_the_cap_of_hot_rows_appends_wait_and_nothing_is_lost() {
     bench.settings.hot_max = ByteSize::mib(1);
     let engine = bench.open().await;
     flood(&engine, bench.now(), 400, 64).await;
-    assert!(stats(&engine).publishes > 0, "crowded memory publishes before the tick");
-    assert!(stats(&engine).hot_bytes <= 1 << 20);
+    assert!(stats(&engine).flushes > 0, "crowded memory publishes before the tick");
+    assert!(stats(&engine).memtable_bytes <= 1 << 20);
     assert_eq!(messages(&engine.view()).len(), 40_000);
     assert_eq!(floor(&engine), 400);
 }
@@ -264,7 +264,7 @@ async fn closing_refuses_what_waits_and_what_comes_later() {
     ));
     assert!(matches!(engine.flush().await, Err(Error::Closed)));
     assert_eq!(messages(&engine.view()).len(), kept, "the view stays readable");
-    assert_eq!(stats(&engine).hot_rows, 0, "everything is published");
+    assert_eq!(stats(&engine).memtable_rows, 0, "everything is published");
     let engine = bench.open().await;
     assert_eq!(messages(&engine.view()).len(), kept);
     assert_eq!(stats(&engine).replayed_rows, 0);

@@ -22,7 +22,7 @@ async fn rows_that_cannot_be_published_stay_visible_and_are_published_when_they_
         .unwrap();
     assert_eq!(messages(&engine.view()), ["a/0", "b/0"]);
     std::fs::remove_file(&table_dir).unwrap();
-    until("everything is published", || stats(&engine).hot_rows == 0).await;
+    until("everything is published", || stats(&engine).memtable_rows == 0).await;
     until("all is well", || engine.health_issue().is_none()).await;
     assert_eq!(messages(&engine.view()), ["a/0", "b/0"]);
     drop(engine);

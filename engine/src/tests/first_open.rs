@@ -65,7 +65,7 @@ async fn a_flipped_bit_anywhere_in_a_file_takes_it_out_of_every_later_view_and_o
                 // The start found the open file damaged, and its rows in the log.
                 assert_eq!((which, stats(&engine).replayed_rows), (1, 30), "byte {at}");
                 assert_eq!((rows_after_damage(&engine), engine.view().partial()), (80, None));
-                assert_eq!((quarantine(&copied).len(), stats(&engine).quarantined), (1, 1));
+                assert_eq!((quarantine(&copied).len(), stats(&engine).quarantined_files), (1, 1));
                 at_start += 1;
                 drop(engine);
                 std::fs::remove_dir_all(store).unwrap();
@@ -85,7 +85,7 @@ async fn a_flipped_bit_anywhere_in_a_file_takes_it_out_of_every_later_view_and_o
                 quarantine(&copied).len() == 1 && copied.tree().len() == 1
             })
             .await;
-            assert_eq!(stats(&engine).quarantined, 1);
+            assert_eq!(stats(&engine).quarantined_files, 1);
             drop(engine);
             std::fs::remove_dir_all(store).unwrap();
         }

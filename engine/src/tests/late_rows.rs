@@ -24,15 +24,15 @@ async fn rows_for_many_hours_open_a_bounded_number_of_files_and_all_of_them_end_
             .append(scattered(&bench, &format!("{round:02}"), 60))
             .await
             .unwrap();
-        let ticks = stats(&engine).publishes;
-        until("the next publish", || stats(&engine).publishes > ticks).await;
-        most = most.max(stats(&engine).open_segments);
+        let ticks = stats(&engine).flushes;
+        until("the next publish", || stats(&engine).flushes > ticks).await;
+        most = most.max(stats(&engine).open_files);
     }
     assert!(most <= 8 + 2, "{most} open files");
     assert!(stats(&engine).late_partitions > 0, "{:?}", stats(&engine));
-    until("the late rows are in files", || stats(&engine).hot_rows == 0).await;
+    until("the late rows are in files", || stats(&engine).memtable_rows == 0).await;
     assert_eq!(messages(&engine.view()).len(), 600);
-    assert!(stats(&engine).open_segments <= 8 + 2);
+    assert!(stats(&engine).open_files <= 8 + 2);
     let files = stats(&engine).files;
     assert!(files <= 60 * 4, "{files} files: late rows wait for company");
     drop(engine);
@@ -48,10 +48,10 @@ async fn a_file_left_alone_makes_room_for_another_partition() {
     for hour in 1..6 {
         let row = batch(&hour.to_string(), &[bench.now() - hour * HOUR], BatchOrigin::default());
         engine.append(row).await.unwrap();
-        until("the row is in a file", || stats(&engine).hot_rows == 0).await;
+        until("the row is in a file", || stats(&engine).memtable_rows == 0).await;
     }
-    assert!(stats(&engine).evicted_segments >= 3, "{:?}", stats(&engine));
-    assert!(stats(&engine).open_segments <= 2);
+    assert!(stats(&engine).evicted_files >= 3, "{:?}", stats(&engine));
+    assert!(stats(&engine).open_files <= 2);
     assert_eq!(messages(&engine.view()).len(), 5);
 }
 
@@ -64,7 +64,7 @@ async fn late_rows_do_not_take_the_present_hours_file() {
     for hour in [0, 1, 2, 3, 0, 4, 5, 6, 0] {
         let row = batch(&hour.to_string(), &[bench.now() - hour * HOUR], BatchOrigin::default());
         engine.append(row).await.unwrap();
-        until("the row is in a file", || stats(&engine).hot_rows == 0).await;
+        until("the row is in a file", || stats(&engine).memtable_rows == 0).await;
     }
     assert_eq!(stats(&engine).files, 7, "one of each hour");
 }
@@ -76,7 +76,7 @@ async fn a_flush_leaves_no_late_row_in_memory() {
     let engine = bench.open().await;
     engine.append(scattered(&bench, "a", 20)).await.unwrap();
     engine.flush().await.unwrap();
-    assert_eq!((stats(&engine).hot_rows, stats(&engine).files), (0, 20));
+    assert_eq!((stats(&engine).memtable_rows, stats(&engine).files), (0, 20));
     assert_eq!(messages(&engine.view()).len(), 20);
     engine.close().await.unwrap();
     let engine = bench.open().await;
@@ -102,13 +102,13 @@ async fn a_clock_that_jumps_forty_days_either_way_loses_doubles_and_removes_noth
         assert_eq!(engine.append(rows.clone()).await.unwrap(), stored(5));
         assert_eq!(engine.append(rows).await.unwrap(), AppendOutcome::Duplicate);
         wanted += 5;
-        until("the rows are in files", || stats(&engine).hot_rows == 0).await;
+        until("the rows are in files", || stats(&engine).memtable_rows == 0).await;
         engine.rotate().await.unwrap();
         assert_eq!(messages(&engine.view()).len(), wanted, "round {round}");
     }
     let kept = messages(&engine.view());
     assert_eq!(stats(&engine).rotated_files, 0);
-    assert!(stats(&engine).misdated_rows > 0);
+    assert!(stats(&engine).out_of_range_rows > 0);
     drop(engine);
     for jump in [40 * DAY, -40 * DAY, 0] {
         bench.now.store(right + jump, Ordering::Relaxed);

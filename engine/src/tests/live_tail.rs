@@ -107,7 +107,7 @@ async fn a_ring_keeps_its_bound_and_says_how_many_rows_are_gone() {
     for n in 0..100 {
         append(&bench, &engine, &format!("{n:03}"), 3).await;
     }
-    assert!(stats(&engine).tail_bytes <= 64 << 10, "{}", stats(&engine).tail_bytes);
+    assert!(stats(&engine).tail.bytes <= 64 << 10, "{}", stats(&engine).tail.bytes);
     let (lost, rows) = drain(&mut follow);
     assert!(lost > 0 && !rows.is_empty());
     assert_eq!(lost + rows.len() as u64, 300);
@@ -135,7 +135,10 @@ async fn nothing_is_kept_when_nobody_has_followed_for_long_and_the_end_is_still_
     let engine = bench.open().await;
     let (_, follow) = engine.follow(Table::Logs).unwrap();
     append(&bench, &engine, "a", 2).await;
-    assert_eq!((stats(&engine).followers, stats(&engine).tail_bytes > 0), (1, true));
+    assert_eq!(
+        (stats(&engine).tail.followers, stats(&engine).tail.bytes > 0),
+        (1, true)
+    );
     drop(follow);
     engine
         .shared
@@ -144,7 +147,7 @@ async fn nothing_is_kept_when_nobody_has_followed_for_long_and_the_end_is_still_
         .store(LINGER.as_secs() + 1, std::sync::atomic::Ordering::Relaxed);
     append(&bench, &engine, "b", 2).await;
     append(&bench, &engine, "c", 2).await;
-    assert_eq!((stats(&engine).followers, stats(&engine).tail_bytes), (0, 0));
+    assert_eq!((stats(&engine).tail.followers, stats(&engine).tail.bytes), (0, 0));
     let (_, mut follow) = engine.follow(Table::Logs).unwrap();
     let end = follow.position();
     assert!(follow.seek(end));

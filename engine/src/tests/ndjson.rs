@@ -110,7 +110,7 @@ async fn a_sealed_file_has_the_lines_of_the_open_one_and_stays() {
         let before = messages(&engine.view());
         let open = engine.view();
         bench.advance(Duration::from_secs(7_200));
-        until("the file is sealed", || stats(&engine).open_segments == 0).await;
+        until("the file is sealed", || stats(&engine).open_files == 0).await;
         assert_eq!(
             (messages(&engine.view()), outside(&bench)),
             (before.clone(), before.clone())
@@ -316,7 +316,7 @@ async fn a_reader_of_the_tree_under_load_finds_whole_lines_each_once() {
         }
         bench.advance(Duration::from_secs(7_200));
         until("every file is sealed", || {
-            stats(&engine).open_segments + stats(&engine).hot_rows == 0
+            stats(&engine).open_files + stats(&engine).memtable_rows == 0
         })
         .await;
         done.store(true, Ordering::Release);

@@ -60,7 +60,10 @@ async fn a_bit_that_flips_in_an_open_file_costs_its_rows_and_publishing_goes_on_
     assert_eq!(names(&bench.tree()), ["logs_002.parquet"]);
     assert_eq!(quarantine(&bench).len(), 1);
     let seen = stats(&engine);
-    assert_eq!((seen.quarantined, seen.hot_rows, seen.publish_failures), (1, 0, 0));
+    assert_eq!(
+        (seen.quarantined_files, seen.memtable_rows, seen.flush_failures),
+        (1, 0, 0)
+    );
     assert_eq!(engine.health_issue(), None);
     drop(engine);
     let engine = bench.open().await;
@@ -93,7 +96,7 @@ async fn a_snapshot_from_before_a_quarantine_learns_of_the_damage() {
     for missing in [file.open().err(), file.metadata().err()] {
         assert!(matches!(missing, Some(Error::Damaged { .. })), "{missing:?}");
     }
-    assert_eq!(stats(&engine).quarantined, 1);
+    assert_eq!(stats(&engine).quarantined_files, 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -108,7 +111,7 @@ async fn other_partitions_do_not_notice_and_a_file_that_was_cut_is_damaged_too()
     engine.flush().await.unwrap();
     assert_eq!(messages(&engine.view()), ["c/0", "c/1"]);
     assert_eq!(names(&bench.tree()), ["logs_001.parquet", "logs_002.parquet"]);
-    assert_eq!(stats(&engine).quarantined, 1);
+    assert_eq!(stats(&engine).quarantined_files, 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -129,7 +132,7 @@ async fn not_sealed(cut: bool) {
         flip(&victim, 30);
     }
     bench.advance(Duration::from_secs(7_200));
-    until("it is put aside", || stats(&engine).quarantined == 1).await;
+    until("it is put aside", || stats(&engine).quarantined_files == 1).await;
     until("it has left the tree", || !victim.exists()).await;
     assert_eq!(messages(&engine.view()), [""; 0]);
     assert!(engine.view().partial().unwrap().contains("2 rows"));
@@ -219,7 +222,7 @@ async fn rows_of_a_damaged_open_file_that_the_log_has_are_stored_anew_whatever_e
         );
         let seen = stats(&engine);
         assert_eq!(
-            (seen.replayed_rows, seen.hot_rows, seen.quarantined),
+            (seen.replayed_rows, seen.memtable_rows, seen.quarantined_files),
             (2, 2, u64::from(start == 0))
         );
         assert!(!victim.exists());
@@ -241,7 +244,7 @@ async fn rows_of_a_damaged_open_file_that_the_log_has_are_stored_anew_whatever_e
         let engine = bench.open().await;
         let view = engine.view();
         assert_eq!(messages(&view), ["a/0", "a/1", "b/0", "b/1", "c/0"]);
-        assert_eq!((view.partial(), stats(&engine).hot_rows), (None, 0));
+        assert_eq!((view.partial(), stats(&engine).memtable_rows), (None, 0));
     }
     let engine = bench.open().await;
     assert_eq!(messages(&engine.view()), ["a/0", "a/1", "b/0", "b/1", "c/0"]);

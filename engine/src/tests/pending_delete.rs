@@ -15,7 +15,7 @@ async fn an_hour_of_two_files(bench: &mut Bench) -> (Arc<Engine>, PathBuf) {
         engine.append(rows).await.unwrap();
         engine.flush().await.unwrap();
         pass(bench, &engine, 600);
-        until("it is sealed", || stats(&engine).open_segments == 0).await;
+        until("it is sealed", || stats(&engine).open_files == 0).await;
     }
     let hour = bench.tree()[0].parent().unwrap().to_owned();
     assert_eq!(files_below(&hour).len(), 2);

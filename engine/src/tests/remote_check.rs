@@ -34,7 +34,7 @@ impl Uploaded {
         uploaded.append(&engine, "old", &times, 1).await;
         uploaded.append(&engine, "new", &[uploaded.bench.now()], 2).await;
         engine.flush().await.unwrap();
-        until("the past hour is sealed", || stats(&engine).open_segments == 1).await;
+        until("the past hour is sealed", || stats(&engine).open_files == 1).await;
         engine.sync_remote().await.unwrap();
         engine.close().await.unwrap();
         uploaded
@@ -218,7 +218,7 @@ async fn sealed_since_its_pieces() -> (Uploaded, PathBuf) {
     store.append(&engine, "new", &[store.bench.now()], 3).await;
     engine.sync_remote().await.unwrap();
     store.bench.advance(Duration::from_secs(2 * 3_600));
-    until("the open file is sealed", || stats(&engine).open_segments == 0).await;
+    until("the open file is sealed", || stats(&engine).open_files == 0).await;
     // It ends before the sealed file is uploaded.
     drop(engine);
     let is_sealed = |path: &PathBuf| *path != store.copy();

@@ -20,7 +20,7 @@ async fn with_a_long_log() -> Bench {
         let name = format!("{seq:03}");
         engine.append(batch(&name, &times, from_producer(seq))).await.unwrap();
     }
-    assert_eq!(stats(&engine).publishes, 0);
+    assert_eq!(stats(&engine).flushes, 0);
     drop(engine);
     bench.settings.hot_max = ByteSize::mib(1);
     bench.settings.group_max = ByteSize::bytes(256 << 10);
@@ -43,10 +43,10 @@ async fn a_log_longer_than_memory_is_published_while_it_is_read_and_memory_keeps
     let engine = bench.open().await;
     let opened = stats(&engine);
     assert_eq!(opened.replayed_rows, BATCHES * ROWS as u64);
-    assert!(opened.publishes > 1, "{opened:?}");
+    assert!(opened.flushes > 1, "{opened:?}");
     check_rows(&engine);
     // A batch may pass the cap before it is noticed.
-    assert!(opened.hot_bytes <= (1 << 20) + (256 << 10), "{opened:?}");
+    assert!(opened.memtable_bytes <= (1 << 20) + (256 << 10), "{opened:?}");
     // A second sudden end: what was published is not read again.
     drop(engine);
     let engine = bench.open().await;
@@ -68,11 +68,11 @@ async fn a_store_opens_with_all_rows_in_memory_where_none_can_be_published() {
     faults.fail(FsOperation::Create, ".twin", usize::MAX, libc::ENOSPC);
     let engine = bench.open().await;
     let opened = stats(&engine);
-    assert!(opened.publish_failures > 0 && opened.publishes == 0, "{opened:?}");
+    assert!(opened.flush_failures > 0 && opened.flushes == 0, "{opened:?}");
     check_rows(&engine);
     drop(faults);
     engine.flush().await.unwrap();
-    assert_eq!(stats(&engine).hot_rows, 0);
+    assert_eq!(stats(&engine).memtable_rows, 0);
     check_rows(&engine);
 }
 

@@ -247,7 +247,7 @@ async fn a_missing_or_damaged_data_file_makes_snapshots_partial_and_is_quarantin
     assert_eq!(messages(&view), ["a/0", "b/0"]);
     let partial = view.partial().unwrap();
     assert!(partial.contains(tree[0].to_str().unwrap()), "{partial}");
-    assert_eq!(stats(&engine).quarantined, 1);
+    assert_eq!(stats(&engine).quarantined_files, 1);
     assert_eq!(files_below(&bench.settings.store_dir.join("quarantine")).len(), 1);
     engine
         .append(batch("d", &[bench.now() - HOUR], BatchOrigin::default()))

@@ -65,7 +65,7 @@ async fn expired_partitions_go_with_their_folders_and_watermarks_and_names_stay(
     assert_eq!(seen.rotated_bytes, removal.bytes);
     assert_eq!(engine.rotation().last, Some(run));
 
-    until("what is past is sealed", || stats(&engine).open_segments == 0).await;
+    until("what is past is sealed", || stats(&engine).open_files == 0).await;
     pass(&bench, &engine, DAY);
     while engine.rotate().await.unwrap().more {}
     assert_eq!(messages(&engine.view()), [""; 0]);
@@ -174,7 +174,7 @@ async fn a_clock_that_jumped_deletes_nothing_also_after_a_restart() {
     let run = engine.rotate().await.unwrap();
     assert_eq!((run.removed, run.held.is_some()), (vec![], true));
     assert_eq!(messages(&engine.view()), ["a/0", "b/0", "c/0", "d/0"]);
-    until("what is past is sealed", || stats(&engine).open_segments <= 1).await;
+    until("what is past is sealed", || stats(&engine).open_files <= 1).await;
     // It runs evenly for a day: it is right.
     pass(&bench, &engine, DAY);
     while engine.rotate().await.unwrap().more {}
@@ -195,7 +195,7 @@ async fn a_view_that_is_held_reads_all_its_files_and_the_last_holder_lets_them_g
     engine.flush().await.unwrap();
     let open = engine.view();
     pass(&bench, &engine, 7_200);
-    until("all are sealed", || stats(&engine).open_segments == 0).await;
+    until("all are sealed", || stats(&engine).open_files == 0).await;
     let sealed = engine.view();
     pass(&bench, &engine, 40 * DAY);
     until("all went", || stats(&engine).files == 0).await;
@@ -261,7 +261,7 @@ async fn an_end_at_any_step_leaves_all_or_nothing_of_what_goes() {
     assert_eq!(messages(&engine.view()), ["c/0"]);
     assert_eq!((bench.tree().len(), engine.view().partial()), (1, None));
     assert!(!bench.settings.data_dir.join("logs/2026/11/21/10").exists());
-    assert_eq!((floor(&engine), stats(&engine).quarantined), (3, 0));
+    assert_eq!((floor(&engine), stats(&engine).quarantined_files), (3, 0));
     drop(held);
     // An unlinking that fails is tried again.
     engine

@@ -23,13 +23,13 @@ async fn a_bit_that_flips_in_a_sealed_file_takes_the_file_away_and_answers_say_s
     let mut bench = Bench::new();
     let engine = three_sealed(&mut bench).await;
     until("two passes found nothing", || stats(&engine).scrubbed_files >= 6).await;
-    assert_eq!((engine.view().partial(), stats(&engine).quarantined), (None, 0));
+    assert_eq!((engine.view().partial(), stats(&engine).quarantined_files), (None, 0));
     let victim = bench.tree()[1].clone();
     let mut bytes = std::fs::read(&victim).unwrap();
     let at = bytes.len() / 3;
     bytes[at] ^= 1;
     std::fs::write(&victim, bytes).unwrap();
-    until("it is put aside", || stats(&engine).quarantined == 1).await;
+    until("it is put aside", || stats(&engine).quarantined_files == 1).await;
     let view = engine.view();
     assert!(
         view.partial().unwrap().contains(victim.to_str().unwrap()),
@@ -64,7 +64,7 @@ async fn a_file_that_cannot_be_read_is_not_taken_for_damaged() {
     std::fs::rename(&victim, &away).unwrap();
     let seen = stats(&engine).scrubbed_files;
     until("passes went by", || stats(&engine).scrubbed_files >= seen + 6).await;
-    assert_eq!((engine.view().partial(), stats(&engine).quarantined), (None, 0));
+    assert_eq!((engine.view().partial(), stats(&engine).quarantined_files), (None, 0));
     std::fs::rename(&away, &victim).unwrap();
     assert_eq!(messages(&engine.view()).len(), 900);
 }

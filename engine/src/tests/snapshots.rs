@@ -30,7 +30,7 @@ async fn a_held_view_reads_the_same_rows_through_publishes_and_the_seal() {
     }
     bench.advance(Duration::from_secs(7_200));
     until("the file is sealed", || {
-        stats(&engine).seals == 1 && stats(&engine).open_segments == 0
+        stats(&engine).seals == 1 && stats(&engine).open_files == 0
     })
     .await;
     let retired = bench.settings.store_dir.join(".staging/retired");
@@ -57,7 +57,7 @@ async fn rows_after_a_seal_go_into_the_next_number() {
     let late = bench.now();
     bench.advance(Duration::from_secs(7_200));
     until("the file is sealed", || {
-        stats(&engine).seals == 1 && stats(&engine).open_segments == 0
+        stats(&engine).seals == 1 && stats(&engine).open_files == 0
     })
     .await;
     engine
@@ -94,7 +94,7 @@ async fn a_file_at_its_size_is_sealed_and_a_flood_is_sealed_from_memory() {
     }
     engine.flush().await.unwrap();
     until("the full files are sealed", || {
-        stats(&engine).seals > 0 && stats(&engine).open_segments <= 1
+        stats(&engine).seals > 0 && stats(&engine).open_files <= 1
     })
     .await;
     let view = engine.view();

@@ -118,7 +118,7 @@ async fn a_start_unlinks_what_is_empty_also_when_the_catalogue_is_lost() {
         let engine = bench.open().await;
         assert_eq!(messages(&engine.view()), [""; 0]);
         assert_eq!(bench.tree(), [""; 0].map(PathBuf::from));
-        assert_eq!((stats(&engine).quarantined, engine.view().partial()), (0, None));
+        assert_eq!((stats(&engine).quarantined_files, engine.view().partial()), (0, None));
     }
 }
 

@@ -1,8 +1,7 @@
 //! `/metrics`: metrics of every component in base units, as OpenMetrics text.
 //!
-//! Counters of the API are kept here; those of the other service_collector are read when asked for ([`service_collector`], [`engine_metrics`]).
+//! Counters of the API are kept here; those of the other services are read at each scrape ([`service_collector`]).
 
-mod engine_metrics;
 mod service_collector;
 
 use std::sync::Arc;

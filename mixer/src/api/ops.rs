@@ -72,7 +72,7 @@ fn checks(parts: &ApiParts) -> Map<String, Value> {
         (false, _) => Some(format!("no connection to {}", bus.url)),
         (true, false) => Some(format!("the server at {} is not healthy", bus.url)),
     };
-    let ingest = parts.ingest.as_ref().filter(|ingest| !ingest.snapshot().pulling);
+    let ingest = parts.ingest.as_ref().filter(|ingest| !ingest.is_open());
     let ingest = ingest.map(|_| "the telemetry consumer is not open".to_owned());
     let all = [("engine", engine), ("wal", wal), ("bus", bus), ("ingest", ingest)];
     all.map(|(name, reason)| (name.to_owned(), check(reason)))
@@ -105,15 +105,15 @@ async fn storage(State(parts): State<ApiParts>, _: NoParams) -> ItemResponse<Val
         "index_files": stats.index_files,
         "index_bytes": stats.index_bytes,
         "index_waiting": stats.index_waiting,
-        "hot_rows": stats.hot_rows,
-        "hot_bytes": stats.hot_bytes,
+        "hot_rows": stats.memtable_rows,
+        "hot_bytes": stats.memtable_bytes,
         "wal_bytes": stats.wal_bytes,
         "wal_max_bytes": stats.wal_max_bytes,
-        "open_files": stats.open_segments,
+        "open_files": stats.open_files,
         "appended_rows": stats.appended_rows,
-        "duplicate_batches": stats.duplicates,
-        "misdated_rows": stats.misdated_rows,
-        "quarantined_files": stats.quarantined,
+        "duplicate_batches": stats.duplicate_batches,
+        "misdated_rows": stats.out_of_range_rows,
+        "quarantined_files": stats.quarantined_files,
         "object_store": object_store(&parts, stats.remote.as_ref()),
         "rotation": super::rotation::facts(&parts.engine),
         "trouble": parts.engine.health_issue().map(|trouble| trouble.to_string()),
@@ -142,8 +142,8 @@ fn object_store(parts: &ApiParts, stats: Option<&engine::RemoteStats>) -> Value 
         "cache_max_bytes": remote.cache_size.get(),
         "fetched_files": stats.fetched_files,
         "fetched_bytes": stats.fetched_bytes,
-        "writes": stats.puts,
-        "reads": stats.gets,
+        "writes": stats.writes,
+        "reads": stats.reads,
         "retries": stats.retries,
         "trouble": parts.engine.object_store_issue(),
     })

@@ -13,7 +13,7 @@ pub(crate) fn facts(engine: &Engine) -> Value {
         "max_age_days": settings.max_age.as_secs() / 86_400,
         "max_bytes": settings.rotation.max_size.get(),
         "check_interval_ms": u64::try_from(settings.rotation.check_interval.as_millis()).unwrap_or(u64::MAX),
-        "checks": stats.rotation_runs,
+        "checks": stats.rotation_checks,
         "removed_partitions": stats.rotated_partitions,
         "removed_files": stats.rotated_files,
         "removed_rows": stats.rotated_rows,

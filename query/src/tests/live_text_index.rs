@@ -75,7 +75,7 @@ async fn answers_are_the_same_while_rows_are_published_indexed_sealed_and_found_
     for _ in 0..3 {
         statements_agree(&bench, &logs, &mut random).await;
     }
-    until("the damage is found", || bench.engine.stats().quarantined > 0).await;
+    until("the damage is found", || bench.engine.stats().quarantined_files > 0).await;
     bench.close().await;
 }
 

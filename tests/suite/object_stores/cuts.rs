@@ -491,10 +491,10 @@ pub(super) async fn cuts_are_made_by_the_interval_and_an_idle_store_makes_none(
     }
     let objects = bucket.objects("pieces").await?.len();
     assert!((1..=40).contains(&objects), "{objects}");
-    let (records, puts) = (remote(&engine).records, remote(&engine).puts);
+    let (records, puts) = (remote(&engine).records, remote(&engine).writes);
     assert!(remote(&engine).record_bytes < 4_096, "{:?}", remote(&engine));
     tokio::time::sleep(Duration::from_millis(500)).await;
-    assert_eq!((remote(&engine).records, remote(&engine).puts), (records, puts));
+    assert_eq!((remote(&engine).records, remote(&engine).writes), (records, puts));
     engine.close().await?;
     let other = Machine::new(bucket, "two")?;
     let engine = other.open().await?;

@@ -53,11 +53,11 @@ impl Load {
         let stats = remote(engine);
         self.uploaded.uploaded_files += stats.uploaded_files;
         self.uploaded.uploaded_bytes += stats.uploaded_bytes;
-        self.uploaded.puts += stats.puts;
-        self.uploaded.gets += stats.gets;
+        self.uploaded.writes += stats.writes;
+        self.uploaded.reads += stats.reads;
         self.uploaded.retries += stats.retries;
         self.uploaded.records += stats.records;
-        self.uploaded.upload_failures += stats.upload_failures;
+        self.uploaded.failures += stats.failures;
         self.uploaded.fetched_files += stats.fetched_files;
     }
 }
@@ -195,11 +195,11 @@ fn report(load: &Load, store: &Faulty<AmazonS3>, seconds: Duration, (rows, lost,
         read(&store.broken),
         all.uploaded_files,
         all.uploaded_bytes,
-        all.puts,
-        all.gets,
+        all.writes,
+        all.reads,
         all.retries,
         all.records,
-        all.upload_failures,
+        all.failures,
         all.fetched_files,
     );
 }

@@ -69,8 +69,8 @@ async fn a_large_file_goes_in_parts_and_comes_back_whole() -> Result<(), Failure
     eprintln!(
         "{} files, {bytes} bytes: {} PUTs and POSTs, {:.1} a GB; the last were there {:.1} s after the last append",
         objects.len(),
-        stats.puts,
-        stats.puts as f64 * 1e9 / bytes as f64,
+        stats.writes,
+        stats.writes as f64 * 1e9 / bytes as f64,
         begun.elapsed().as_secs_f64()
     );
     let rows: usize = messages(&engine.view())?.len();

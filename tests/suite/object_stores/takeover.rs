@@ -126,7 +126,7 @@ pub(super) async fn a_store_that_was_local_knows_its_batches_once_they_are_uploa
     engine.append(batch(1, &[past])).await?;
     engine.append(batch(2, &[past + HOUR, first.now()])).await?;
     engine.flush().await?;
-    until("the closed hours are sealed", || engine.stats().open_segments == 1).await?;
+    until("the closed hours are sealed", || engine.stats().open_files == 1).await?;
     // Not an orderly end: the last batch is in the log only.
     engine.append(batch(3, &[first.now()])).await?;
     drop(engine);
@@ -170,7 +170,7 @@ pub(super) async fn a_copy_serves_the_same_rows_and_knows_the_same_batches(bucke
     engine.append(batch(1, &[past])).await?;
     engine.append(batch(2, &[past + HOUR, first.now()])).await?;
     engine.flush().await?;
-    until("the closed hours are sealed", || engine.stats().open_segments == 1).await?;
+    until("the closed hours are sealed", || engine.stats().open_files == 1).await?;
     let all = messages(&engine.view())?;
     let (now, entropy) = (Timestamp::from_micros(first.now()), entropy());
     let to = Machine::new(bucket, "copy")?.settings.remote.ok_or("no bucket")?;

@@ -227,7 +227,7 @@ pub(super) async fn uploaded(engine: &Engine, open: u64) -> Result<(), Failure> 
     engine.flush().await?;
     until("closed files are sealed", || {
         let stats = engine.stats();
-        stats.open_segments == open && stats.hot_rows == 0
+        stats.open_files == open && stats.memtable_rows == 0
     })
     .await?;
     let end = Instant::now() + PATIENCE;

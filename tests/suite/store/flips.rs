@@ -164,7 +164,7 @@ impl Ended {
         if let Some(wrong) = verdict.violations.first() {
             return Err(format!("{wrong}; partial {:?}", verdict.partial).into());
         }
-        let is_aside = engine.stats().quarantined > 0;
+        let is_aside = engine.stats().quarantined_files > 0;
         match (verdict.partial, verdict.lost.first()) {
             (Some(_), _) => Ok(Noticed::InAnswers),
             (None, None) if is_aside => {

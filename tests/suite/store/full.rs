@@ -136,7 +136,7 @@ async fn on_a_full_disk_appends_wait_the_rest_goes_on_and_it_resumes_by_itself()
             .flush()
             .await
             .map_err(|error| format!("episode {episode}: nothing can be published: {error}"))?;
-        assert_eq!(engine.stats().hot_rows, 0, "episode {episode}");
+        assert_eq!(engine.stats().memtable_rows, 0, "episode {episode}");
         assert!(is_full(&engine), "episode {episode}: the disk is still full");
         judge
             .of_view(&engine)?

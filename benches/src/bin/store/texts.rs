@@ -89,7 +89,7 @@ pub(crate) async fn make(store: &Path, files: Files) -> Result<(), Failure> {
         "texts: {} rows in {} files, {} open, of {:.1} MiB",
         stats.file_rows,
         stats.files,
-        stats.open_segments,
+        stats.open_files,
         mebibytes(stats.file_bytes)
     );
     engine.close().await?;

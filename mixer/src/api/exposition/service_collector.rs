@@ -2,13 +2,13 @@
 
 use std::fmt;
 
+use model::{MetricKind, MetricReading};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 
-use super::engine_metrics;
 use crate::api::ApiParts;
 use crate::scenario::WireBacklog;
 
@@ -18,21 +18,34 @@ pub(super) struct ServiceCollector(pub(super) ApiParts);
 
 impl Collector for ServiceCollector {
     fn encode(&self, mut to: DescriptorEncoder) -> Result<(), fmt::Error> {
-        engine_metrics::encode(&self.0.engine, &mut to)?;
+        let engine = self.0.engine.stats();
+        all(&mut to, engine.metrics().chain(engine.tail.metrics()))?;
+        all(&mut to, engine.remote.iter().flat_map(|remote| remote.metrics()))?;
         self.views(&mut to)?;
-        self.ingest(&mut to)?;
+        all(
+            &mut to,
+            self.0.ingest.iter().flat_map(|ingest| ingest.snapshot().metrics()),
+        )?;
         self.letters(&mut to)?;
         self.specs(&mut to)?;
         self.control(&mut to)
     }
 }
 
-pub(super) fn counter(to: &mut DescriptorEncoder, name: &str, help: &str, value: u64) -> Result<(), fmt::Error> {
+/// Each metric of a set.
+fn all(to: &mut DescriptorEncoder, metrics: impl Iterator<Item = MetricReading>) -> Result<(), fmt::Error> {
+    metrics.into_iter().try_for_each(|metric| match metric.kind {
+        MetricKind::Counter => counter(to, metric.name, metric.help, metric.value),
+        MetricKind::Gauge => gauge(to, metric.name, metric.help, metric.value),
+    })
+}
+
+fn counter(to: &mut DescriptorEncoder, name: &str, help: &str, value: u64) -> Result<(), fmt::Error> {
     let metric = ConstCounter::new(value);
     metric.encode(to.encode_descriptor(name, help, None, metric.metric_type())?)
 }
 
-pub(super) fn gauge(to: &mut DescriptorEncoder, name: &str, help: &str, value: u64) -> Result<(), fmt::Error> {
+fn gauge(to: &mut DescriptorEncoder, name: &str, help: &str, value: u64) -> Result<(), fmt::Error> {
     let metric = ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX));
     metric.encode(to.encode_descriptor(name, help, None, metric.metric_type())?)
 }
@@ -42,68 +55,6 @@ impl ServiceCollector {
         let views = &self.0.views;
         counter(to, "views_written", "Writes of platform.sql", views.written())?;
         counter(to, "views_failures", "Failed writes of platform.sql", views.failures())
-    }
-
-    fn ingest(&self, to: &mut DescriptorEncoder) -> Result<(), fmt::Error> {
-        let Some(ingest) = &self.0.ingest else { return Ok(()) };
-        let stats = ingest.snapshot();
-        for (name, help, value) in [
-            (
-                "ingest_received_messages",
-                "Telemetry messages received",
-                stats.received,
-            ),
-            (
-                "ingest_received_bytes",
-                "Bytes of telemetry messages received",
-                stats.received_bytes,
-            ),
-            (
-                "ingest_stored_rows",
-                "Rows that the engine stored durably",
-                stats.stored_rows,
-            ),
-            (
-                "ingest_duplicate_batches",
-                "Duplicate batches, stored before",
-                stats.duplicates,
-            ),
-            (
-                "ingest_dead_letters",
-                "Messages that became dead letters because they could not be decoded or stored",
-                stats.dead_letters,
-            ),
-            (
-                "ingest_lost_messages",
-                "Messages lost because not even a dead letter could be stored",
-                stats.given_up,
-            ),
-            (
-                "ingest_stalls",
-                "Batches that waited longer than ingest.flush_interval",
-                stats.stalls,
-            ),
-            (
-                "ingest_resubscriptions",
-                "Times that the consumer was reopened",
-                stats.resubscribed,
-            ),
-            ("ingest_floors_sent", "Durable floors sent to Racks", stats.floors_sent),
-        ] {
-            counter(to, name, help, value)?;
-        }
-        gauge(
-            to,
-            "ingest_in_flight_batches",
-            "Batches received and not yet durable",
-            stats.in_flight,
-        )?;
-        gauge(
-            to,
-            "ingest_consumer_open",
-            "1 if the consumer is open",
-            u64::from(stats.pulling),
-        )
     }
 
     fn letters(&self, to: &mut DescriptorEncoder) -> Result<(), fmt::Error> {
