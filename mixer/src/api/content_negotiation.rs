@@ -9,7 +9,7 @@
 //! liked as much the one that is named first is given, and JSON where none is named.
 
 use http::HeaderMap;
-use http::header::{ACCEPT, HeaderName};
+use http::header::ACCEPT;
 use query::RowFormat;
 
 use super::problem::ApiProblem;
@@ -39,7 +39,7 @@ pub(super) const fn content_type(format: RowFormat) -> &'static str {
 
 /// The format that a client likes best of those that there are.
 pub(super) fn accepted(headers: &HeaderMap) -> Result<RowFormat, ApiProblem> {
-    let ranges = weighed(headers, &ACCEPT);
+    let ranges = weighed(headers);
     if ranges.is_empty() {
         return Ok(RowFormat::Json);
     }
@@ -67,9 +67,9 @@ pub(super) fn accepted(headers: &HeaderMap) -> Result<RowFormat, ApiProblem> {
     }
 }
 
-/// What a header lists, in lower case, and how much each is liked, from 0 to 1.
-pub(super) fn weighed(headers: &HeaderMap, name: &HeaderName) -> Vec<(String, f32)> {
-    let values = headers.get_all(name).iter();
+/// What `Accept` lists, in lower case, and how much each is liked, from 0 to 1.
+fn weighed(headers: &HeaderMap) -> Vec<(String, f32)> {
+    let values = headers.get_all(ACCEPT).iter();
     let listed = values.flat_map(|value| value.to_str().unwrap_or_default().split(','));
     let weighed = listed.filter_map(|item| {
         let mut parts = item.split(';').map(str::trim);

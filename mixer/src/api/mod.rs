@@ -147,7 +147,7 @@ fn guarded(router: Router, exposition: Arc<MetricsExposition>) -> Router {
         .fallback(|request: Request| async move { ApiProblem::no_route(request.uri().path()) })
         .method_not_allowed_fallback(|request: Request| async move { ApiProblem::method(request.method()) })
         .layer(DefaultBodyLimit::max(MAX_BODY))
-        .layer(middleware::from_fn(compression::compress_response))
+        .layer(compression::layer())
         .layer(middleware::from_fn(in_time))
         .layer(middleware::from_fn(same_origin))
         .layer(CatchPanicLayer::custom(|_| {
