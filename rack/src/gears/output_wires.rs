@@ -9,10 +9,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use model::Token;
 use model::message::Message;
-use tokio::sync::mpsc;
 
 use super::WiredGear;
-use crate::inbox::{GearInbox, InboxMessage};
+use crate::inbox::{GearInbox, InboxMessage, InboxSender};
 
 /// A gear's output ports with the inboxes behind them.
 #[derive(Debug, Default)]
@@ -25,7 +24,7 @@ pub(crate) struct OutputWires {
 #[derive(Debug)]
 struct WireSender {
     port: &'static str,
-    sender: mpsc::Sender<InboxMessage>,
+    inbox: InboxSender,
 }
 
 impl OutputWires {
@@ -36,7 +35,7 @@ impl OutputWires {
             if let Some(inbox) = inboxes.get(&target.gear) {
                 ports.entry(target.from).or_default().push(WireSender {
                     port: target.to,
-                    sender: inbox.sender().clone(),
+                    inbox: inbox.wire_end(),
                 });
             }
         }
@@ -61,26 +60,27 @@ impl OutputWires {
         self.published.contains(port)
     }
 
-    /// Gives a message to every wire of a port, waiting where an inbox is full.
-    pub(crate) async fn send(&self, port: &str, message: Message) {
+    /// Gives a message to every wire of a port, waiting where an inbox is full. The number of wires whose gear was stopped and did
+    /// not take it.
+    pub(crate) async fn send(&self, port: &str, message: Message) -> u64 {
         let Some((last, others)) = self.wires.get(port).and_then(|outlets| outlets.split_last()) else {
-            return;
+            return 0;
         };
+        let mut dropped = 0;
         for outlet in others {
-            outlet.deliver(message.clone()).await;
+            dropped += u64::from(!outlet.deliver(message.clone()).await);
         }
-        last.deliver(message).await;
+        dropped + u64::from(!last.deliver(message).await)
     }
 }
 
 impl WireSender {
-    async fn deliver(&self, message: Message) {
+    async fn deliver(&self, message: Message) -> bool {
         let arrival = InboxMessage {
             port: self.port,
             message: Ok(message),
             receipt: None,
         };
-        // An inbox outlives the wires to it.
-        self.sender.send(arrival).await.ok();
+        self.inbox.send(arrival).await
     }
 }
