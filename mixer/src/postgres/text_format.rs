@@ -9,7 +9,6 @@ use arrow_array::types::{
 };
 use arrow_array::{Array, ArrayRef};
 use bytes::{BufMut, BytesMut};
-use chrono::DateTime;
 use uuid::Uuid;
 
 use super::pg_types::ScalarType;
@@ -40,11 +39,18 @@ pub(super) fn put(out: &mut BytesMut, scalar: ScalarType, column: &dyn Array, ro
         }
         ScalarType::Date => {
             let days = i64::from(column.as_primitive::<Date32Type>().value(row));
-            date(out, days.saturating_mul(DAY_MICROS))
+            let midnight = query::text_of_time(days.saturating_mul(DAY_MICROS), "");
+            out.write_str(midnight.trim_end_matches(" 00:00:00"))
         }
-        ScalarType::Time => clock(out, column.as_primitive::<Time64MicrosecondType>().value(row)),
-        ScalarType::Timestamp => moment(out, column.as_primitive::<TimestampMicrosecondType>().value(row), ""),
-        ScalarType::Timestamptz => moment(out, column.as_primitive::<TimestampMicrosecondType>().value(row), "+00"),
+        ScalarType::Time => {
+            let on_some_day = query::text_of_time(column.as_primitive::<Time64MicrosecondType>().value(row), "");
+            out.write_str(on_some_day.trim_start_matches("1970-01-01 "))
+        }
+        ScalarType::Timestamp | ScalarType::Timestamptz => {
+            let zone = if scalar == ScalarType::Timestamp { "" } else { "+00" };
+            let micros = column.as_primitive::<TimestampMicrosecondType>().value(row);
+            out.write_str(&query::text_of_time(micros, zone))
+        }
         ScalarType::Interval => {
             let value = column.as_primitive::<IntervalMonthDayNanoType>().value(row);
             let micros = value.nanoseconds / 1_000;
@@ -86,37 +92,4 @@ pub(super) fn put_array(out: &mut BytesMut, scalar: ScalarType, items: &ArrayRef
 fn bytes(out: &mut BytesMut, bytes: &[u8]) -> std::fmt::Result {
     out.write_str("\\x")?;
     bytes.iter().try_for_each(|byte| write!(out, "{byte:02x}"))
-}
-
-fn date(out: &mut BytesMut, micros: i64) -> std::fmt::Result {
-    match DateTime::from_timestamp_micros(micros) {
-        Some(at) => write!(out, "{}", at.format("%Y-%m-%d")),
-        None => endless(out, micros),
-    }
-}
-
-fn moment(out: &mut BytesMut, micros: i64, zone: &str) -> std::fmt::Result {
-    if DateTime::from_timestamp_micros(micros).is_none() {
-        return endless(out, micros);
-    }
-    date(out, micros)?;
-    out.write_char(' ')?;
-    clock(out, micros.rem_euclid(DAY_MICROS))?;
-    out.write_str(zone)
-}
-
-/// A time that no calendar has.
-fn endless(out: &mut BytesMut, micros: i64) -> std::fmt::Result {
-    out.write_str(if micros < 0 { "-infinity" } else { "infinity" })
-}
-
-/// Hours, minutes, seconds, and as much of microseconds as there is.
-fn clock(out: &mut BytesMut, micros: i64) -> std::fmt::Result {
-    let (seconds, fraction) = (micros / 1_000_000, micros % 1_000_000);
-    let (hours, minutes) = (seconds / 3_600, seconds / 60 % 60);
-    write!(out, "{hours:02}:{minutes:02}:{:02}", seconds % 60)?;
-    if fraction == 0 {
-        return Ok(());
-    }
-    out.write_str(format!(".{fraction:06}").trim_end_matches('0'))
 }

@@ -19,6 +19,7 @@ use arrow_array::types::{
 };
 use arrow_array::{Array as _, ArrayRef, StringArray};
 use arrow_schema::{DataType, IntervalUnit, TimeUnit};
+use chrono::DateTime;
 use datafusion::arrow::compute::cast;
 use datafusion::common::{DFSchema, exec_err, plan_err};
 use datafusion::error::Result;
@@ -27,7 +28,6 @@ use datafusion::logical_expr::{
     ColumnarValue, Expr, ExprSchemable as _, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility, lit,
     when,
 };
-use model::Timestamp;
 
 use super::timestamps::{DAY, nearest};
 
@@ -208,13 +208,17 @@ fn text_of_number(value: f64, plain: &str, scientific: &str, digits: i32) -> Str
     }
 }
 
-fn text_of_time(micros: i64, zone: &str) -> String {
-    let text = Timestamp::from_micros(micros).to_string().replace('T', " ");
-    let text = text.trim_end_matches('Z');
-    let text = match text.split_once('.') {
-        Some((whole, fraction)) if fraction.bytes().all(|digit| digit == b'0') => whole,
-        Some(_) => text.trim_end_matches('0'),
-        None => text,
+/// A time as PostgreSQL writes it, with its zone; `infinity` if no calendar has it.
+#[must_use]
+pub fn text_of_time(micros: i64, zone: &str) -> String {
+    let Some(at) = DateTime::from_timestamp_micros(micros) else {
+        return if micros < 0 { "-infinity" } else { "infinity" }.to_owned();
+    };
+    let text = at.naive_utc().to_string();
+    let text = if text.contains('.') {
+        text.trim_end_matches('0')
+    } else {
+        &text
     };
     format!("{text}{zone}")
 }
@@ -293,6 +297,14 @@ mod tests {
         }
         assert_eq!(text_of_interval(14, -1, 5_500_000), "1 year 2 mons -1 days +00:00:05.5");
         assert_eq!(text_of_interval(0, 0, -3_600_000_000), "-01:00:00");
-        assert_eq!(text_of_time(1_500_000, "+00"), "1970-01-01 00:00:01.5+00");
+        for (micros, text) in [
+            (1_500_000, "1970-01-01 00:00:01.5+00"),
+            (600_000_000, "1970-01-01 00:10:00+00"),
+            (-1, "1969-12-31 23:59:59.999999+00"),
+            (i64::MIN, "-infinity"),
+            (i64::MAX, "infinity"),
+        ] {
+            assert_eq!(text_of_time(micros, "+00"), text);
+        }
     }
 }
