@@ -25,7 +25,7 @@ use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey, Checksum};
 use object_store::path::Path;
 use object_store::{BackoffConfig, ClientOptions, RetryConfig};
 
-use crate::config::EmbeddedConfig;
+use crate::config::StorageConfig;
 
 /// How long one request may take.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -85,7 +85,7 @@ pub enum BucketError {
 /// # Errors
 /// If it cannot be one; nothing was asked of it yet.
 pub fn remote(
-    config: &EmbeddedConfig,
+    config: &StorageConfig,
     (floor, bus_age): (AckDurability, Duration),
     variables: impl Iterator<Item = (String, String)>,
 ) -> Result<Option<RemoteSettings>, BucketError> {

@@ -27,7 +27,7 @@ pub fn copy(
     output: ReportFormat,
 ) -> Result<String, (ExitReason, String)> {
     let bucket = |url: &str| -> Result<RemoteSettings, (ExitReason, String)> {
-        let allow_http = config.observability.embedded.allow_http;
+        let allow_http = config.storage.allow_http;
         bucket::of_url(url, allow_http, std::env::vars()).map_err(|error| (ExitReason::Config, error.to_string()))
     };
     let folder = |dir: &str| folder(config, dir);
@@ -59,7 +59,7 @@ fn folder(config: &MixerConfig, dir: &str) -> Settings {
         settings::engine(config)
     } else {
         Settings {
-            compression: config.observability.embedded.compression,
+            compression: config.storage.compression,
             ..Settings::new(dir)
         }
     }

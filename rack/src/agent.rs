@@ -21,7 +21,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::command_listener::{CommandAddress, CommandListener, LogLevelControl};
-use crate::config::{RackConfig, SpoolPolicy};
+use crate::config::RackConfig;
 use crate::controller::{self, ControllerParts, ControllerStatus, ORDERS};
 use crate::gears::ProgramAllowList;
 use crate::host::{self, BusHost};
@@ -33,7 +33,7 @@ use crate::mixer_session::{
 use crate::outbox::{GuaranteedLane, MessageOutbox};
 use crate::runtime::{DRAIN_BOUND, PATIENCE, RuntimeParts};
 use crate::signed_rpc::RpcClient;
-use crate::spool::{self, SpoolFullPolicy, SpoolHandle, SpoolLimits, SpoolRecoveryReport, SpoolThread};
+use crate::spool::{self, SpoolHandle, SpoolLimits, SpoolRecoveryReport, SpoolThread};
 use crate::state_file::StateFile;
 use crate::tap::{TapLeases, TapRegistry};
 use crate::telemetry::{
@@ -170,7 +170,7 @@ impl RackAgent {
     /// If the state file, the spool or a configured name cannot be used, or another Rack runs on the same folder.
     pub async fn start(parts: AgentParts) -> Result<Self, Error> {
         let config = &parts.config;
-        let claim = claim(config)?;
+        let claim = claim(config);
         durable_fs::create_dirs(&config.base.state_dir)?;
         let lock = FileLock::take(&config.base.state_dir.join("rack.lock"))?;
         let state = StateFile::of(&config.base, &parts.entropy)?;
@@ -218,7 +218,7 @@ impl RackAgent {
                 recorder: recorder.clone(),
                 entropy: parts.entropy.clone(),
                 limits: message_limits.clone(),
-                programs: ProgramAllowList::new(&config.exec_allow),
+                programs: ProgramAllowList::new(&config.gears_exec.allow),
                 lane: Some(GuaranteedLane {
                     outbox: Arc::clone(&outbox),
                     bus: bus.clone(),
@@ -479,23 +479,15 @@ impl StatusWatch {
 }
 
 /// How this Rack wants to be called.
-fn claim(config: &RackConfig) -> Result<NameClaim, Error> {
-    if let Some(name) = &config.base.name {
-        return Ok(NameClaim::Name(name.clone()));
+fn claim(config: &RackConfig) -> NameClaim {
+    match &config.base.name {
+        Some(name) => NameClaim::Name(name.clone()),
+        None => NameClaim::Prefix(config.rack.name_prefix.clone()),
     }
-    let prefix = config.rack.name_prefix.parse().map_err(|reason| Error::Name {
-        key: "rack.name_prefix",
-        reason,
-    })?;
-    Ok(NameClaim::Prefix(prefix))
 }
 
 fn limits(config: &RackConfig) -> SpoolLimits {
-    let when_full = match config.spool.policy {
-        SpoolPolicy::DropOldest => SpoolFullPolicy::DropOldest,
-        SpoolPolicy::Block => SpoolFullPolicy::Block,
-    };
-    SpoolLimits::new(config.spool.max_size.get(), when_full)
+    SpoolLimits::new(config.spool.max_size.get(), config.spool.policy)
 }
 
 /// How the agent with this configuration connects to the bus; nothing is made or changed for it. A state file that cannot be

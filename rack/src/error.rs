@@ -55,14 +55,6 @@ pub enum Error {
         /// The codec's words.
         reason: String,
     },
-    /// A configured name cannot be one.
-    #[error("{key}: {reason}")]
-    Name {
-        /// The configuration key.
-        key: &'static str,
-        /// What is wrong with its value.
-        reason: model::BadToken,
-    },
     /// The spool.
     #[error(transparent)]
     Spool(#[from] SpoolError),
@@ -92,7 +84,7 @@ impl Error {
             } => ExitReason::Data,
             Self::State { .. } | Self::Sealed { .. } => ExitReason::Denied,
             Self::StateUnreadable { .. } | Self::StateForm { .. } => ExitReason::Io,
-            Self::Name { .. } | Self::StateKey { .. } => ExitReason::Config,
+            Self::StateKey { .. } => ExitReason::Config,
             Self::Chassis(error) => error.exit(),
             Self::Lock(LockError::Held { .. }) => ExitReason::Unavailable,
             Self::Spool(_) | Self::File(_) | Self::Lock(_) => ExitReason::Io,

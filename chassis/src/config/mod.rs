@@ -20,12 +20,14 @@
 //!
 //! The keys themselves, except `[logging]`, which every process of ours has ([`logging`]).
 
+mod config_reader;
 mod load;
 pub mod logging;
 mod migrate;
 mod reference;
 mod schema;
 pub mod schema_check;
+mod section_macro;
 mod settings;
 mod show;
 mod value;
@@ -35,6 +37,7 @@ mod watch;
 mod tests;
 
 pub use crate::config_error::{ConfigErrors, ConfigProblem, ValueOrigin};
+pub use config_reader::{ConfigReader, DayCount, GibibyteCount, MebibyteCount};
 pub use load::{ConfigSources, load};
 pub use logging::{LogThrottleConfig, LoggingConfig};
 pub use migrate::{ConfigMigration, migrate};

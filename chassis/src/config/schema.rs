@@ -1,6 +1,6 @@
 //! A configuration schema: the sections of a file, their keys, and removed keys of earlier versions.
 //!
-//! Schemas are `static` tables; the builder functions are `const`, so a key is one readable line.
+//! Schemas are `static` tables; the builder functions are `const`. The macro `config_section` writes the tables.
 
 /// What a value must be.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -48,12 +48,6 @@ pub enum ValueKind {
 }
 
 impl ValueKind {
-    /// Any whole number from `min`.
-    #[must_use]
-    pub const fn at_least(min: i64) -> Self {
-        Self::Int { min, max: i64::MAX }
-    }
-
     /// A span of time from `min_ms` to ten years.
     #[must_use]
     pub const fn span(min_ms: u64) -> Self {
@@ -127,29 +121,18 @@ pub struct ConfigKey {
 }
 
 impl ConfigKey {
-    /// A key with a default given as a TOML literal.
+    /// A key without a default. `doc` may be a doc comment: a blank in front and a full stop behind are taken away.
     #[must_use]
-    pub const fn new(path: &'static str, kind: ValueKind, default: &'static str, doc: &'static str) -> Self {
-        Self::with(path, kind, DefaultValue::Is(default), doc)
-    }
-
-    /// A path that lies below another key's path unless it is given.
-    #[must_use]
-    pub const fn below(path: &'static str, key: &'static str, join: &'static str, doc: &'static str) -> Self {
-        Self::with(path, ValueKind::Path, DefaultValue::Below { key, join }, doc)
-    }
-
-    /// A key that has no value unless it is given; `unset` says what happens then.
-    #[must_use]
-    pub const fn optional(path: &'static str, kind: ValueKind, unset: &'static str, doc: &'static str) -> Self {
-        Self::with(path, kind, DefaultValue::Unset(unset), doc)
-    }
-
-    const fn with(path: &'static str, kind: ValueKind, default: DefaultValue, doc: &'static str) -> Self {
+    pub const fn new(path: &'static str, kind: ValueKind, doc: &'static str) -> Self {
+        let doc = doc.trim_ascii();
+        let doc = match doc.as_bytes() {
+            [.., b'.'] => doc.split_at(doc.len() - 1).0,
+            _ => doc,
+        };
         Self {
             path,
             kind,
-            default,
+            default: DefaultValue::Unset(""),
             doc,
             live: false,
             secret: false,
@@ -158,6 +141,52 @@ impl ConfigKey {
             was: None,
             was_retired: false,
         }
+    }
+
+    /// The default, as a TOML literal.
+    #[must_use]
+    pub const fn default(mut self, literal: &'static str) -> Self {
+        self.default = DefaultValue::Is(literal);
+        self
+    }
+
+    /// Unless it is given, the path is `join` below the path of `key`.
+    #[must_use]
+    pub const fn below(mut self, key: &'static str, join: &'static str) -> Self {
+        self.default = DefaultValue::Below { key, join };
+        self
+    }
+
+    /// It has no value unless it is given; `meaning` says what happens then.
+    #[must_use]
+    pub const fn unset(mut self, meaning: &'static str) -> Self {
+        self.default = DefaultValue::Unset(meaning);
+        self
+    }
+
+    /// Its values are of another kind than those of its type.
+    #[must_use]
+    pub const fn kind(mut self, kind: ValueKind) -> Self {
+        self.kind = kind;
+        self
+    }
+
+    /// A whole number from `min` to `max`, both included.
+    #[must_use]
+    pub const fn within(self, min: i64, max: i64) -> Self {
+        self.kind(ValueKind::Int { min, max })
+    }
+
+    /// A number from `min` to `max`, both included.
+    #[must_use]
+    pub const fn between(self, min: f64, max: f64) -> Self {
+        self.kind(ValueKind::Float { min, max })
+    }
+
+    /// A span of `min_ms` milliseconds or more.
+    #[must_use]
+    pub const fn at_least_ms(self, min_ms: u64) -> Self {
+        self.kind(ValueKind::span(min_ms))
     }
 
     /// Applies without a restart.
@@ -327,20 +356,9 @@ pub(crate) fn is_below(path: &str, section: &str) -> bool {
     path.strip_prefix(section).is_some_and(|rest| rest.starts_with('.'))
 }
 
-/// The number of single-character edits between two texts.
+/// The number of single-character edits between two texts, upper and lower case being the same.
 pub(crate) fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, from) in a.chars().enumerate() {
-        let mut diagonal = i;
-        row[0] = i + 1;
-        for (j, to) in b.iter().enumerate() {
-            let change = diagonal + usize::from(!from.eq_ignore_ascii_case(to));
-            diagonal = row[j + 1];
-            row[j + 1] = change.min(diagonal + 1).min(row[j] + 1);
-        }
-    }
-    row.last().copied().unwrap_or(0)
+    strsim::levenshtein(&a.to_ascii_lowercase(), &b.to_ascii_lowercase())
 }
 
 #[cfg(test)]

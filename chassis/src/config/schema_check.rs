@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use super::load::{ConfigSources, load_text};
-use super::schema::{ConfigKey, ConfigSchema, ValueKind};
+use super::schema::{ConfigKey, ConfigSchema, DefaultValue, ValueKind};
 use super::settings::{Settings, default_value};
 use super::show::{init_text, show_text};
 use super::value::ConfigValue;
@@ -111,6 +111,9 @@ pub fn schema_errors(schema: &'static ConfigSchema) -> Vec<String> {
         }
         if key.path.chars().any(char::is_uppercase) {
             complaints.push(format!("{} is not in lower case", key.path));
+        }
+        if key.default == DefaultValue::Unset("") {
+            complaints.push(format!("{} has no default and does not say what that means", key.path));
         }
         check_key_sources(schema, key, &mut complaints);
     }

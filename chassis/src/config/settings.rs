@@ -5,11 +5,10 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use model::Token;
 use toml_edit::Item;
 
-use super::schema::{ConfigKey, ConfigSchema, DefaultValue, ValueKind};
-use super::value::{ConfigValue, SecretString};
+use super::schema::{ConfigKey, ConfigSchema, DefaultValue};
+use super::value::ConfigValue;
 use crate::config_error::{ConfigErrors, ConfigProblem, ValueOrigin};
 
 /// A value and where it came from.
@@ -117,18 +116,6 @@ impl Settings {
         }
     }
 
-    /// A port number.
-    #[must_use]
-    pub fn port(&self, path: &str) -> u16 {
-        u16::try_from(self.int(path)).unwrap_or(u16::MAX)
-    }
-
-    /// A number of things in memory.
-    #[must_use]
-    pub fn count(&self, path: &str) -> usize {
-        usize::try_from(self.int(path)).unwrap_or(usize::MAX)
-    }
-
     /// A number.
     #[must_use]
     pub fn float(&self, path: &str) -> f64 {
@@ -156,33 +143,10 @@ impl Settings {
         }
     }
 
-    /// A name.
-    ///
-    /// # Errors
-    /// If it is empty where the key's kind allows that.
-    pub fn name(&self, path: &'static str) -> Result<Token, ConfigErrors> {
-        let text = self.text(path);
-        text.parse().map_err(|_| {
-            ConfigProblem::BadValue {
-                place: self.place(path),
-                key: path,
-                value: format!("{text:?}"),
-                wanted: ValueKind::Name { empty: false }.words(),
-            }
-            .into()
-        })
-    }
-
     /// A file or folder.
     #[must_use]
     pub fn path(&self, path: &str) -> PathBuf {
         self.text(path).into()
-    }
-
-    /// A file or folder, if one was given.
-    #[must_use]
-    pub fn some_path(&self, path: &str) -> Option<PathBuf> {
-        self.some_text(path).map(PathBuf::from)
     }
 
     /// A span of time.
@@ -210,21 +174,6 @@ impl Settings {
             Some(ConfigValue::Map(value)) => value.clone(),
             _ => self.mistake(path),
         }
-    }
-
-    /// A secret text, if one was given.
-    #[must_use]
-    pub fn secret(&self, path: &str) -> Option<SecretString> {
-        self.some_text(path).map(SecretString::new)
-    }
-
-    /// Names with secret texts.
-    #[must_use]
-    pub fn secrets(&self, path: &str) -> BTreeMap<String, SecretString> {
-        self.map(path)
-            .into_iter()
-            .map(|(name, text)| (name, SecretString::new(text)))
-            .collect()
     }
 
     fn mistake<T: Default>(&self, path: &str) -> T {

@@ -1,55 +1,69 @@
 //! Tests of the layering, the errors and what is generated, on a small schema.
-#![allow(clippy::unwrap_used, reason = "tests")]
+#![allow(clippy::unwrap_used, unreachable_pub, reason = "tests")]
 
+use std::collections::BTreeMap;
 use std::fs;
+use std::path::PathBuf;
 use std::time::Duration;
 
+use model::Token;
 use tokio::sync::mpsc;
 
 use super::schema_check::{load_from, schema_errors};
 use super::*;
+use crate::{config_file, config_section};
 
-static LOGGING: [ConfigKey; 7] = logging::keys("\"logs/test.log\"");
-static THROTTLING: [ConfigKey; 3] = logging::throttling_keys();
-static BASE: [ConfigKey; 3] = [
-    ConfigKey::new("base.name", ValueKind::Name { empty: true }, "\"node-01\"", "Name"),
-    ConfigKey::new("base.dir", ValueKind::Path, "\"./data\"", "Folder"),
-    ConfigKey::below("base.inner", "base.dir", "inner", "Folder within"),
-];
-static BUS: [ConfigKey; 5] = [
-    ConfigKey::new("bus.url", ValueKind::BusUrl, "\"nats://localhost:4222\"", "Address"),
-    ConfigKey::new("bus.wait", ValueKind::span(10), "\"1s\"", "Wait"),
-    ConfigKey::new("bus.subjects", ValueKind::TextList, "[\"a.>\"]", "Subjects"),
-    ConfigKey::optional("bus.token", ValueKind::Text, "none", "Token").secret(),
-    ConfigKey::new("bus.headers", ValueKind::TextMap, "{}", "Headers").secret(),
-];
-static SWITCHES: [ConfigKey; 1] = [ConfigKey::new("quiet", ValueKind::Bool, "false", "Silence").env_only()];
+config_section! {
+    /// Who.
+    pub struct BaseConfig in "base" {
+        /// Name
+        name: Option<Token> = "node-01";
+        /// Folder
+        dir: PathBuf = "./data";
+        /// Folder within
+        inner: PathBuf, below("base.dir", "inner");
+    }
+}
+
+config_section! {
+    /// Where.
+    pub struct BusConfig in "bus" {
+        /// Address
+        url: String = "nats://localhost:4222", kind(ValueKind::BusUrl);
+        /// Wait
+        wait: Duration = "1s", at_least_ms(10);
+        /// Subjects
+        subjects: Vec<String> = ["a.>"];
+        /// Token
+        token: Option<SecretString>, unset("none"), secret();
+        /// Headers
+        headers: BTreeMap<String, SecretString> = {}, secret();
+    }
+}
+
+config_section! {
+    /// Switches.
+    pub struct SwitchConfig in "" {
+        /// Silence
+        quiet: bool = false, env_only();
+    }
+}
+
+config_file! {
+    /// `tester.toml`.
+    pub struct TesterConfig {
+        logging: LoggingConfig with &const { logging::keys("\"logs/test.log\"") },
+        throttling: LogThrottleConfig,
+        base: BaseConfig,
+        bus: BusConfig,
+        switches: SwitchConfig,
+    }
+}
 
 static SCHEMA: ConfigSchema = ConfigSchema {
     program: "tester",
     file: "tester.toml",
-    sections: &[
-        ConfigSection {
-            doc: logging::DOC,
-            keys: &LOGGING,
-        },
-        ConfigSection {
-            doc: logging::THROTTLING_DOC,
-            keys: &THROTTLING,
-        },
-        ConfigSection {
-            doc: "Who.",
-            keys: &BASE,
-        },
-        ConfigSection {
-            doc: "Where.",
-            keys: &BUS,
-        },
-        ConfigSection {
-            doc: "Switches.",
-            keys: &SWITCHES,
-        },
-    ],
+    sections: TesterConfig::SECTIONS,
     removed: &[
         RemovedKey::moved("old.bus.url", "bus.url", "use bus.url"),
         RemovedKey::gone("old.bus", "the section is [bus] now"),
@@ -114,6 +128,24 @@ fn overrides_of_the_environment_win_over_the_derived_name() {
         (config.level, config.trace, config.debug),
         (model::Level::Debug, true, false)
     );
+}
+
+#[test]
+fn a_file_is_read_into_the_types_of_its_fields() {
+    let text = "[base]\nname = \"\"\n[bus]\nwait = \"2s\"\nsubjects = []\nheaders = { a = \"${T}\" }\n[logging]\nmax_size_mb = 3\n";
+    let env = [("PLATFORM_BUS_TOKEN", "hush"), ("PLATFORM_QUIET", "true"), ("T", "t")];
+    let mut problems = Vec::new();
+    let config = TesterConfig::read(&load_from(&SCHEMA, text, &env).unwrap(), &mut problems);
+    assert_eq!(problems, []);
+    assert_eq!(config.base.name, None);
+    assert_eq!(config.base.inner, PathBuf::from("./data/inner"));
+    assert_eq!(config.bus.token.unwrap().expose(), "hush");
+    assert_eq!(config.bus.headers["a"].expose(), "t");
+    assert_eq!((config.bus.wait, config.bus.subjects), (Duration::from_secs(2), vec![]));
+    assert_eq!(config.logging.filename, PathBuf::from("logs/test.log"));
+    assert_eq!(config.logging.max_size, model::ByteSize::mib(3));
+    assert_eq!(config.logging.level, model::Level::Info);
+    assert!(config.switches.quiet && config.throttling.enabled);
 }
 
 #[test]
@@ -197,7 +229,7 @@ fn secrets_come_from_the_environment_or_by_reference_only_and_are_never_shown() 
     assert!(!found.join("\n").contains("hush"), "{found:?}");
     let env = [("MY_TOKEN", "hush"), ("PLATFORM_BUS_URL", "nats://me:hush@x:4222")];
     let settings = load_from(&SCHEMA, "[bus]\ntoken = \"${MY_TOKEN}\"\n", &env).unwrap();
-    assert_eq!(settings.secret("bus.token").unwrap().expose(), "hush");
+    assert_eq!(settings.some_text("bus.token").unwrap(), "hush");
     assert_eq!(settings.text("bus.url"), "nats://me:hush@x:4222");
     let text = show_text(&settings, true);
     assert!(

@@ -86,7 +86,7 @@ impl MixerComponents {
             &clock,
         )?;
 
-        let collects = config.observability.enabled && !config.observability.embedded.read_only;
+        let collects = config.observability.enabled && !config.storage.read_only;
         let sync = self.bus.as_ref().and_then(BusServer::sync_messages);
         let synced_floors = sync.clone().filter(|_| collects);
         let floors = Arc::new(ingest::DurableFloorTracker::new(Arc::clone(&engine), synced_floors));
@@ -133,7 +133,7 @@ impl MixerComponents {
             ingest: collected,
             views: stats,
             specs,
-            reports_itself: config.observability.self_telemetry,
+            reports_itself: !config.switches.disable_telemetry,
         };
         let listener = listen(socket, &config)?;
         let server = api::serve(parts, listener).map_err(|source| api_address(&config, source))?;
@@ -162,7 +162,7 @@ impl MixerComponents {
             tracing::warn!("observability.enabled is false: telemetry is not stored");
             return None;
         }
-        if config.observability.embedded.read_only {
+        if config.storage.read_only {
             tracing::info!("observability.embedded.storage.read_only is true: telemetry is read but not ingested");
             return None;
         }

@@ -10,7 +10,7 @@ use tokio::sync::watch;
 
 use crate::bucket::{self, BucketError};
 use crate::bus_server::{AclSnapshot, BusAuthorization, BusSettings, ManagedServer, ServerDeployment, StreamSettings};
-use crate::config::{MixerConfig, RotationConfig, RotationPolicy, ServerMode};
+use crate::config::{MixerConfig, ServerMode};
 use crate::registry::ClusterRegistry;
 use crate::scenario::BusAcl;
 use crate::start_error::StartError;
@@ -22,22 +22,26 @@ const DEFAULT_PORT: u16 = 4222;
 const CONNECT: Duration = Duration::from_secs(10);
 
 pub(crate) fn engine(config: &MixerConfig) -> engine::Settings {
-    let embedded = &config.observability.embedded;
+    let (storage, rotation) = (&config.storage, &config.rotation);
     engine::Settings {
-        data_dir: embedded.data_dir.clone(),
-        flush_interval: embedded.flush_interval,
-        format: embedded.format,
-        compression: embedded.compression,
+        data_dir: config.embedded.data_dir.clone(),
+        flush_interval: config.embedded.flush_interval,
+        format: storage.format,
+        compression: storage.compression,
         messages_dir: config.store.dir.join("messages"),
-        partition_by: embedded.partition_by,
-        json_type: embedded.json_type,
-        segment_size: embedded.segment_size,
+        partition_by: storage.partition_by,
+        json_type: storage.json_type,
+        segment_size: storage.segment_size,
         wal_max: config.store.wal_max,
-        max_age: embedded.rotation.max_age,
-        rotation: rotation(embedded.rotation),
+        max_age: rotation.max_age,
+        rotation: engine::RetentionSettings {
+            policy: rotation.policy,
+            max_size: rotation.max_size,
+            check_interval: rotation.check_interval,
+        },
         tail_max: share(config.tail.buffer, 3),
         index_memory: query::QueryLimits::indexes_of(config.query.memory_limit),
-        ..engine::Settings::new(&config.store.dir).with_memory(embedded.memory_limit)
+        ..engine::Settings::new(&config.store.dir).with_memory(storage.memory_limit)
     }
 }
 
@@ -45,7 +49,7 @@ pub(crate) fn engine(config: &MixerConfig) -> engine::Settings {
 pub(crate) fn engine_and_bucket(config: &MixerConfig) -> Result<engine::Settings, BucketError> {
     Ok(engine::Settings {
         remote: bucket::remote(
-            &config.observability.embedded,
+            &config.storage,
             (config.ingest.floor, config.snake.telemetry_stream_max_age),
             std::env::vars(),
         )?,
@@ -53,24 +57,12 @@ pub(crate) fn engine_and_bucket(config: &MixerConfig) -> Result<engine::Settings
     })
 }
 
-fn rotation(config: RotationConfig) -> engine::RetentionSettings {
-    engine::RetentionSettings {
-        policy: match config.policy {
-            RotationPolicy::Time => engine::RetentionPolicy::Time,
-            RotationPolicy::Size => engine::RetentionPolicy::Size,
-            RotationPolicy::Both => engine::RetentionPolicy::Both,
-        },
-        max_size: config.max_size,
-        check_interval: config.check_interval,
-    }
-}
-
 pub(super) fn bus(config: &MixerConfig, gate: Option<BusAuthorization>) -> BusSettings {
     let snake = &config.snake;
     let server = match snake.server {
         ServerMode::External => ServerDeployment::External { url: snake.url.clone() },
         ServerMode::Managed => ServerDeployment::Managed(ManagedServer {
-            name: config.name.to_string(),
+            name: config.base.name.to_string(),
             host: snake.host.to_string(),
             port: snake.port,
             advertised: advertised(&snake.url, snake.port),
@@ -103,7 +95,7 @@ pub(super) fn gate(
     registry: &Arc<ClusterRegistry>,
     entropy: &Entropy,
 ) -> Result<(Option<BusAuthorization>, BusAcl), StartError> {
-    if !config.snake.rack_credentials {
+    if !config.snake.has_rack_credentials() {
         return Ok((None, BusAcl::default()));
     }
     let (list, access) = watch::channel(AclSnapshot::default());

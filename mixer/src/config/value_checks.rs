@@ -1,10 +1,9 @@
 //! Checks of values that go beyond a key's type: addresses that are open to others, keys that do not go together, what this version
 //! does not have.
 
-use std::net::IpAddr;
-
 use chassis::config::{ConfigErrors, ConfigProblem, Settings};
 
+use super::{BusServerConfig, MixerConfig, RackCredentials, ServerMode};
 use crate::bus_server::check_stream_subjects;
 
 /// What is right for the tools, and refused at a start of the Mixer.
@@ -62,40 +61,30 @@ fn bad_subjects(settings: &Settings) -> Option<ConfigProblem> {
     })
 }
 
-/// The address of a host key; a problem if it is none.
-pub(super) fn host(settings: &Settings, key: &'static str, problems: &mut Vec<ConfigProblem>) -> IpAddr {
-    let loopback = IpAddr::from([127, 0, 0, 1]);
-    match settings.text(key) {
-        "localhost" => loopback,
-        text => text.parse().unwrap_or_else(|_| {
-            problems.push(ConfigProblem::BadValue {
-                place: settings.place(key),
-                key,
-                value: format!("{text:?}"),
-                wanted: "an IP address such as 127.0.0.1 or 0.0.0.0, or localhost".to_owned(),
-            });
-            loopback
-        }),
-    }
-}
-
 /// Addresses that others can reach although nobody is asked who they are.
-pub(super) fn exposed(settings: &Settings, api: IpAddr, postgres: IpAddr, snake: IpAddr) -> Vec<ConfigProblem> {
-    let managed = settings.text("snake.server") == "managed";
+pub(super) fn exposed(settings: &Settings, config: &MixerConfig) -> Vec<ConfigProblem> {
+    let (api, postgres, snake) = (&config.api, &config.postgres, &config.snake);
+    let is_guarded = snake.server == ServerMode::External || snake.token.is_some();
     let cases = [
-        ("api.host", api, "api.allow_insecure", false, ""),
-        ("postgres.host", postgres, "postgres.allow_insecure", false, ""),
+        ("api.host", api.host, "api.allow_insecure", api.allow_insecure, ""),
+        (
+            "postgres.host",
+            postgres.host,
+            "postgres.allow_insecure",
+            postgres.allow_insecure,
+            "",
+        ),
         (
             "snake.host",
-            snake,
+            snake.host,
             "snake.allow_insecure",
-            !managed || settings.some_text("snake.token").is_some(),
+            snake.allow_insecure || is_guarded,
             "set PLATFORM_SNAKE_TOKEN, ",
         ),
     ];
     let mut problems = Vec::new();
-    for (key, host, allow, guarded, guard) in cases {
-        if !host.is_loopback() && !guarded && !settings.bool(allow) {
+    for (key, host, allow, is_allowed, guard) in cases {
+        if !host.is_loopback() && !is_allowed {
             problems.push(ConfigProblem::Conflict {
                 place: settings.place(key),
                 key,
@@ -110,8 +99,8 @@ pub(super) fn exposed(settings: &Settings, api: IpAddr, postgres: IpAddr, snake:
 }
 
 /// Users of a server that is somebody else's.
-pub(super) fn credentials_of_another(settings: &Settings) -> Option<ConfigProblem> {
-    let another = settings.text("snake.server") == "external" && settings.text("snake.rack_credentials") == "on";
+pub(super) fn credentials_of_another(settings: &Settings, snake: &BusServerConfig) -> Option<ConfigProblem> {
+    let another = snake.server == ServerMode::External && snake.rack_credentials == RackCredentials::On;
     another.then(|| ConfigProblem::Conflict {
         place: settings.place("snake.rack_credentials"),
         key: "snake.rack_credentials",
@@ -121,8 +110,9 @@ pub(super) fn credentials_of_another(settings: &Settings) -> Option<ConfigProble
     })
 }
 
-pub(super) fn bad_hash(settings: &Settings) -> Option<ConfigProblem> {
-    let text = settings.some_text("snake.server_sha256")?;
+/// A hash of the server's program that cannot be one.
+pub(super) fn bad_hash(settings: &Settings, snake: &BusServerConfig) -> Option<ConfigProblem> {
+    let text = snake.server_sha256.as_ref()?;
     let fits = text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
     (!fits).then(|| ConfigProblem::BadValue {
         place: settings.place("snake.server_sha256"),

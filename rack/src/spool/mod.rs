@@ -45,7 +45,8 @@ pub use checkpoint::{DURABLE_BYTES, RecordingError, SourceCheckpoint};
 pub(crate) use reader::{SpoolCursor, SpoolEntry, SpoolItem, SpoolReader};
 pub(crate) use recovery::SpoolRecoveryReport;
 pub(crate) use segment::{ProducerRun, fits_checkpoint};
-pub(crate) use segment_log::{SpoolBatch, SpoolFullPolicy, SpoolLimits};
+pub use segment_log::SpoolFullPolicy;
+pub(crate) use segment_log::{SpoolBatch, SpoolLimits};
 
 /// How many batches may wait for the writer: enough for one group to form while the one before is being synced.
 const SLOTS: usize = 32;

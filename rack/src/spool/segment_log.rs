@@ -45,7 +45,7 @@ const SNAPSHOT_BYTES: usize = 1 << 20;
 
 /// What happens when the spool is full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum SpoolFullPolicy {
+pub enum SpoolFullPolicy {
     /// The oldest segment goes; its rows are counted.
     DropOldest,
     /// New rows wait until they are admitted.

@@ -117,7 +117,7 @@ async fn a_program_that_gears_exec_allow_does_not_list_is_refused_with_the_fix()
         "{error}"
     );
     let settings = load_from(&SCHEMA, "[gears.exec]\nallow = [\"/bin/true\"]\n", &[]).unwrap();
-    bench.programs = ProgramAllowList::new(&RackConfig::of(&settings).unwrap().exec_allow);
+    bench.programs = ProgramAllowList::new(&RackConfig::of(&settings).unwrap().gears_exec.allow);
     // Another way to it is another program.
     for way in ["/bin/../bin/true", "/bin//true"] {
         let error = apply(&bench, &format!("command: [{way}]")).await.unwrap();

@@ -1,0 +1,119 @@
+//! The sections of `platform-mixer.toml` about telemetry.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use chassis::config::{DayCount, GibibyteCount, MebibyteCount, SecretString};
+use chassis::config_section;
+use engine::{CompressionCodec, JsonType, PartitionBy, RetentionPolicy, StorageFormat};
+use model::ByteSize;
+
+/// Where telemetry goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ObservabilityTier {
+    /// Into our own store.
+    Embedded,
+    /// To a collector.
+    Otlp,
+}
+
+config_section! {
+    /// Where telemetry goes.
+    pub struct ObservabilityConfig in "observability" {
+        /// Whether telemetry is collected and stored.
+        enabled: bool = true;
+        /// Whether telemetry is stored here or forwarded to a collector; otlp is not in this version: refused.
+        tier: ObservabilityTier { Embedded = "embedded", Otlp = "otlp" } = "embedded";
+        /// Share of traces that is kept, for all Racks; the share of a single Rack may be smaller.
+        sampling_rate: f64 = 1.0, between(0.0, 1.0);
+    }
+}
+
+config_section! {
+    /// The embedded store.
+    pub struct EmbeddedConfig in "observability.embedded" {
+        /// Folder of the telemetry tree.
+        data_dir: PathBuf, below("store.dir", "telemetry");
+        /// Interval at which appended rows are flushed to data files.
+        flush_interval: Duration = "5s", at_least_ms(10);
+    }
+}
+
+config_section! {
+    /// The form of data files.
+    pub struct StorageConfig in "observability.embedded.storage" {
+        /// Format of new data files: Parquet, or one JSON object per line (.json, .json.zst, .json.sz by compression).
+        format: StorageFormat { Parquet = "parquet", Json = "json" } = "parquet";
+        /// Length of a partition of event time, UTC.
+        partition_by: PartitionBy { Hour = "hour", Day = "day" } = "hour";
+        /// Compression of data files.
+        compression: CompressionCodec { Zstd = "zstd", Snappy = "snappy", None = "none" } = "zstd";
+        /// Parquet type of JSON columns; string is for readers that do not know JSON.
+        json_type: JsonType { Json = "json", String = "string" } = "json";
+        /// Size in MiB at which a data file is sealed.
+        segment_size("segment_size_mb"): ByteSize as MebibyteCount = 128, within(1, 1 << 16);
+        /// MiB of memory for rows: on their way in from HTTP and the bus, not yet in files, being encoded, sealed or replayed; at the
+        /// limit ingest waits.
+        memory_limit("memory_limit_mb"): ByteSize as MebibyteCount = 512, within(16, 1 << 20);
+        /// Object store for sealed files, such as s3://bucket/prefix; credentials come from AWS_ACCESS_KEY_ID and the like.
+        url: Option<String>, unset("local disk, in data_dir");
+        /// Time between two uploads of new rows to the object store: what a lost machine loses at most; 0s uploads when a file is
+        /// sealed.
+        upload_interval: Duration = "60s", at_least_ms(0);
+        /// Local disk space in MiB for files that are in the object store too; the least recently used are evicted first.
+        cache_size("cache_size_mb"): ByteSize as MebibyteCount = 10240, within(0, 1 << 30);
+        /// Ingest nothing and answer from what another Mixer uploads to the object store.
+        read_only: bool = false;
+        /// Allow an object store on another machine without encryption.
+        allow_http: bool = false;
+    }
+}
+
+config_section! {
+    /// When old data is removed.
+    pub struct RotationConfig in "observability.embedded.rotation" {
+        /// What removes old partitions: age, total size, or both.
+        policy: RetentionPolicy { Time = "time", Size = "size", Both = "both" } = "time";
+        /// Days after which data is deleted.
+        max_age("max_age_days"): Duration as DayCount = 30, within(1, 36_500);
+        /// Total size in GiB above which the oldest data is deleted.
+        max_size("max_size_gb"): ByteSize as GibibyteCount = 10, within(1, 1 << 20);
+        /// Time between checks of the retention rules.
+        check_interval: Duration = "1h", at_least_ms(100);
+    }
+}
+
+config_section! {
+    /// The OpenTelemetry collector of the tier otlp.
+    pub struct OtlpConfig in "observability.otlp" {
+        /// Collector over gRPC, host:port.
+        endpoint: Option<String> = "";
+        /// Collector over HTTP, in place of gRPC.
+        endpoint_http: Option<String> = "";
+        /// Headers sent to the collector; values refer to the environment as ${NAME}.
+        headers: BTreeMap<String, SecretString> = {}, secret();
+        /// Skips the verification of the collector's certificate.
+        insecure: bool = false;
+        /// Time one export may take.
+        timeout: Duration = "30s";
+    }
+}
+
+config_section! {
+    /// Messages kept here while telemetry goes to a collector.
+    pub struct OtlpMessagesConfig in "observability.otlp.messages" {
+        /// Whether business messages are also archived locally while telemetry goes to a collector.
+        enabled: bool = false;
+        /// Folder of that archive.
+        data_dir: PathBuf, below("store.dir", "messages");
+    }
+}
+
+config_section! {
+    /// Switches of the environment.
+    pub struct MixerSwitches in "" {
+        /// Stops all reporting about the process itself; /metrics is disabled.
+        disable_telemetry: bool = false, env_only();
+    }
+}
