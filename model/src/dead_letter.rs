@@ -23,6 +23,8 @@ use crate::{BadId, Timestamp};
 #[serde(try_from = "String", into = "String")]
 pub struct LetterId([u8; 16]);
 
+text_schema!(LetterId, { "type": "string", "pattern": "^[0-9a-fA-F]{32}$" });
+
 impl LetterId {
     /// The id of a letter. Two letters of one microsecond differ in one of the parts.
     #[must_use]

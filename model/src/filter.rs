@@ -15,12 +15,14 @@ mod param_values;
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{FluxId, HumanDuration, Level, MessageDirection, SpanStatus, TraceId};
 
 pub use param_values::{
-    BucketShape, HistogramGrouping, LetterStateFilter, MetricAggregate, RawForm, SortOrder, TimePoint,
+    BucketShape, DURATION, HistogramGrouping, LetterStateFilter, MetricAggregate, POSITIVE_DURATION, RawForm,
+    SortOrder, TimePoint,
 };
 
 /// In the name of a family of parameters, the place of the key.
@@ -57,7 +59,7 @@ pub const DEFAULT_WINDOW: HumanDuration = HumanDuration::from_secs(24 * 3600);
 macro_rules! filters {
     ($($(#[$about:meta])* pub struct $name:ident { $($(#[$says:meta])* pub $field:ident: $kind:ty,)* })*) => { $(
         $(#[$about])*
-        #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+        #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
         #[serde(deny_unknown_fields, default)]
         pub struct $name { $(
             $(#[$says])*
@@ -92,9 +94,10 @@ filters! {
         pub flux_id: Option<FluxId>,
         /// The attribute `trace_id`.
         pub trace_id: Option<TraceId>,
-        /// A case-insensitive part of the message.
+        /// A part of the message, case-insensitive.
         pub q: Option<String>,
-        /// Attributes with these values.
+        /// Attributes with these values: `attr.http.status=500` for the key `http.status`. Compared with the text of a
+        /// scalar.
         #[serde(rename = "attr.<key>")]
         pub attributes: KeyedValues,
         /// Which rows come first.
@@ -118,6 +121,7 @@ filters! {
         /// Before this moment (exclusive).
         pub until: Option<TimePoint>,
         /// Minimum duration in milliseconds.
+        #[schemars(range(max = u32::MAX))]
         pub min_duration_ms: Option<u32>,
         /// The outcome.
         pub status: Option<SpanStatus>,
@@ -125,7 +129,8 @@ filters! {
         pub entity: Option<String>,
         /// The operation.
         pub span_name: Option<String>,
-        /// Attributes with these values.
+        /// Attributes with these values: `attr.http.status=500` for the key `http.status`. Compared with the text of a
+        /// scalar.
         #[serde(rename = "attr.<key>")]
         pub attributes: KeyedValues,
         /// Which rows come first.
@@ -149,17 +154,19 @@ filters! {
         /// Before this moment (exclusive).
         pub until: Option<TimePoint>,
         /// `entity_name`, `entity_id`, `name`, `type` or a label key.
+        #[schemars(length(min = 1))]
         pub group_by: Option<String>,
-        /// The width of a time bucket; any duration.
+        /// The width of a time bucket, at least 1us.
+        #[schemars(extend("pattern" = POSITIVE_DURATION))]
         pub interval: Option<HumanDuration>,
-        /// How values of a bucket become one.
+        /// How the values of a bucket are aggregated; `p50` to `p99` of histograms.
         pub agg: Option<MetricAggregate>,
-        /// Labels with these values.
+        /// Labels with these values: `labels.cpu=0` for the key `cpu`.
         #[serde(rename = "labels.<key>")]
         pub labels: KeyedValues,
-        /// How buckets are shown; a row for each group needs `interval`.
+        /// A row for each bucket, or for each group with a list of values; `series` needs `interval`.
         pub shape: Option<BucketShape>,
-        /// Whether buckets without points are given too; needs `interval`.
+        /// Whether empty buckets are included; needs `interval`.
         pub fill: Option<bool>,
         /// At most so many rows; [`DEFAULT_LIMIT`].
         pub limit: Option<u32>,
@@ -191,7 +198,7 @@ filters! {
         pub until: Option<TimePoint>,
         /// A Rack's id, or its name at that time.
         pub rack: Option<String>,
-        /// What happened.
+        /// What happened: `rack_removed`, `scenario_activated`, …
         pub kind: Option<String>,
         /// At most so many entries; [`DEFAULT_LIMIT`].
         pub limit: Option<u32>,
@@ -201,11 +208,11 @@ filters! {
 
     /// Which letters of the dead-letter queue. Without `since` it is all that are kept, not those of a day.
     pub struct LetterFilter {
-        /// The Rack that they are of.
+        /// The name of the Rack that they come from.
         pub rack: Option<String>,
         /// The gear that could not handle them.
         pub gear: Option<String>,
-        /// The subject of the letter, or that of the wire that its message came by.
+        /// The subject of the letter, or of the wire that its message came by.
         pub subject: Option<String>,
         /// A part of the reason, case-insensitive.
         pub reason: Option<String>,
@@ -233,22 +240,24 @@ filters! {
         pub entity: Option<String>,
         /// The gear that sent it.
         pub src_gear_id: Option<String>,
-        /// The gear that it is for.
+        /// The receiving gear, if there is only one.
         pub dst_gear_id: Option<String>,
         /// What kind of message it is.
         pub msg_type: Option<String>,
-        /// Which way it crossed the edge of its Rack.
+        /// Its direction as its Rack saw it: to gears of the same Rack (`internal`), also to another one (`outbound`),
+        /// or from a sender that is not a Rack (`inbound`).
         pub direction: Option<MessageDirection>,
-        /// Whether it could be read.
+        /// The outcome.
         pub status: Option<SpanStatus>,
-        /// Promoted fields with these values.
+        /// Promoted fields with these values: `promoted.order=7` for the field `order`.
         #[serde(rename = "promoted.<key>")]
         pub promoted: KeyedValues,
         /// From this moment on (inclusive).
         pub since: Option<TimePoint>,
         /// Before this moment (exclusive).
         pub until: Option<TimePoint>,
-        /// How its bytes are shown.
+        /// How a message's bytes are shown, if at all; by default `hex`. `json` decodes them: the envelope's fields, and
+        /// `body` as a value.
         pub raw: Option<RawForm>,
         /// Which rows come first.
         pub order: Option<SortOrder>,
@@ -266,7 +275,8 @@ filters! {
         pub since: Option<TimePoint>,
         /// Before this moment (exclusive).
         pub until: Option<TimePoint>,
-        /// How the bytes of messages are shown.
+        /// How a message's bytes are shown, if at all; by default `hex`. `json` decodes them: the envelope's fields, and
+        /// `body` as a value.
         pub raw: Option<RawForm>,
         /// At most so many; [`DEFAULT_LIMIT`].
         pub limit: Option<u32>,
@@ -276,11 +286,12 @@ filters! {
 
     /// How log records are counted over time.
     pub struct HistogramFilter {
-        /// The width of a bucket; without it, about a sixtieth of the window.
+        /// The width of a time bucket, at least 1us; without it, about a sixtieth of the window.
+        #[schemars(extend("pattern" = POSITIVE_DURATION))]
         pub interval: Option<HumanDuration>,
         /// What the counts are split by.
         pub by: Option<HistogramGrouping>,
-        /// Whether buckets without rows are given too.
+        /// Whether empty buckets are included.
         pub fill: Option<bool>,
     }
 
@@ -294,7 +305,7 @@ filters! {
     pub struct SeriesFilter {
         /// An entity's name or id.
         pub entity: Option<String>,
-        /// Labels with these values.
+        /// Labels with these values: `labels.cpu=0` for the key `cpu`.
         #[serde(rename = "labels.<key>")]
         pub labels: KeyedValues,
         /// From this moment on (inclusive).

@@ -3,7 +3,8 @@
 //! | table | says | held against |
 //! |---|---|---|
 //! | [`route_table::ROUTES`] | which paths, methods, parameters, bodies, answers and problems there are | the router, in both directions |
-//! | [`parameters`] | what parameters are called and what they may be | the fields of the filters, and what these accept |
+//! | [`filter_parameters`] | the parameters that filters have, made of their types | the fields of the filters |
+//! | [`parameters`] | all other parameters: what they are called and what they may be | the fields of the filters, and what these accept |
 //! | [`problems::CODES`] | which statuses and codes problems have | every [`ApiProblem`](super::problem::ApiProblem) that is made while testing |
 //! | [`schemas`], [`dlq_schemas`] | what bodies and answers look like | answers of a running Mixer (`make schema-check`) |
 //!
@@ -18,6 +19,7 @@
 
 mod dlq_schemas;
 mod document;
+mod filter_parameters;
 mod parameters;
 pub(super) mod problems;
 mod route_table;
@@ -32,8 +34,10 @@ use axum::response::IntoResponse;
 use axum::routing::get;
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
+use serde_json::Value;
 
 use super::query_params::NoParams;
+use filter_parameters::FilterParameters;
 use parameters::ApiParameter;
 
 /// The document's own path.
@@ -96,6 +100,7 @@ struct ApiRoute {
     summary: &'static str,
     /// Rules that hold between parameters, and what is not to be seen from schemas.
     details: &'static str,
+    filters: &'static [FilterParameters],
     parameters: &'static [&'static [ApiParameter]],
     sent: RequestBody,
     answer: ResponseBody,
@@ -116,7 +121,10 @@ struct OperationLink {
 }
 
 impl ApiRoute {
-    fn parameters(&self) -> impl Iterator<Item = &'static ApiParameter> {
-        self.parameters.iter().copied().flatten()
+    /// Its parameters as OpenAPI says them.
+    fn parameters(&self) -> Vec<Value> {
+        let own = self.parameters.iter().copied().flatten().map(ApiParameter::document);
+        let of_filters = self.filters.iter().flat_map(FilterParameters::document);
+        own.chain(of_filters).collect()
     }
 }

@@ -1,5 +1,7 @@
 //! Schemas of the bodies and answers of the dead-letter queue.
 
+use model::filter::{DURATION, TimePoint};
+use model::{LetterId, Token, inline_schema};
 use serde_json::{Map, Value, json};
 
 use super::parameters as p;
@@ -8,8 +10,8 @@ use super::schemas::{answer, count, counts, list, object, or_null, reference, te
 /// The dead-letter queue.
 pub(super) fn all() -> Value {
     let flag = || json!({ "type": "boolean" });
-    let id = || json!({ "type": "string", "pattern": p::LETTER_ID });
-    let token = || or_null(json!({ "type": "string", "pattern": p::TOKEN }));
+    let id = || inline_schema::<LetterId>();
+    let token = || inline_schema::<Option<Token>>();
     let states: Vec<_> = p::LETTER_STATES.iter().filter(|state| **state != "all").collect();
     let view = json!({
         "id": id(), "ts": time(), "state": { "enum": states }, "kind": { "enum": ["gear", "message", "telemetry", "unknown"] },
@@ -42,7 +44,7 @@ pub(super) fn all() -> Value {
     report["properties"]["partial"] = text();
     let by = json!({ "type": "string", "description": "Who makes the request; stored with the letter, up to 128 \
                                                        characters." });
-    let wait = json!({ "type": ["string", "null"], "pattern": p::DURATION, "description": "How long to wait for the gears, at most 60s; without it 5s." });
+    let wait = json!({ "type": ["string", "null"], "pattern": DURATION, "description": "How long to wait for the gears, at most 60s; without it 5s." });
     let one = |properties: Value| json!({ "type": "object", "properties": properties, "additionalProperties": false });
     let replayed = json!({ "again": flag(), "wait": wait });
     json!({
@@ -71,7 +73,7 @@ fn with(some: &Value, more: &Value) -> Value {
 /// Letters by their ids, by a filter that is one, or all of them.
 fn wish(beside: &Value) -> Value {
     let text = || json!({ "type": ["string", "null"] });
-    let when = || json!({ "anyOf": [p::ParameterKind::When.schema(), { "type": "null" }] });
+    let when = || inline_schema::<Option<TimePoint>>();
     let names = ["rack", "gear", "subject", "reason", "since", "until"];
     let filter = || {
         json!({ "type": "object", "additionalProperties": false, "properties": {
@@ -82,7 +84,7 @@ fn wish(beside: &Value) -> Value {
     let says = |name: &&str| json!({ "required": [name], "properties": { *name: { "type": "string" } } });
     let mut narrow = filter();
     narrow["anyOf"] = names.iter().map(says).collect();
-    let ids = json!({ "type": "array", "items": { "type": "string", "pattern": p::LETTER_ID }, "minItems": 1 });
+    let ids = json!({ "type": "array", "items": inline_schema::<LetterId>(), "minItems": 1 });
     let no_ids = json!({ "type": "array", "maxItems": 0 });
     let shape = |required: &str, properties: Value| {
         json!({

@@ -1,6 +1,6 @@
 //! Schemas of bodies and answers. Rows are made of the tables' columns.
 
-use model::{ColumnType, Table, TableColumn};
+use model::{ColumnType, SpanId, Table, TableColumn, TraceId, inline_schema};
 use serde_json::{Map, Value, json};
 
 use super::{dlq_schemas, parameters as p};
@@ -322,9 +322,9 @@ fn event(row: &str) -> Value {
 fn record(table: Table) -> Value {
     let property = |column: &TableColumn| {
         let value = match column.name {
-            "trace_id" => json!({ "type": "string", "pattern": p::TRACE_ID }),
-            "span_id" => json!({ "type": "string", "pattern": p::SPAN_ID }),
-            "parent_span_id" => json!({ "type": ["string", "null"], "pattern": p::SPAN_ID }),
+            "trace_id" => inline_schema::<TraceId>(),
+            "span_id" => inline_schema::<SpanId>(),
+            "parent_span_id" => inline_schema::<Option<SpanId>>(),
             _ if matches!(column.kind, ColumnType::Float | ColumnType::Double) => json!({ "type": "number" }),
             _ => value(column),
         };

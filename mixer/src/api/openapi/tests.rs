@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use tokio_util::task::TaskTracker;
 use tower::ServiceExt;
 
-use super::parameters::{LEVELS, ParameterKind, ParameterLocation, STATUSES, TYPES};
+use super::parameters::{LEVELS, STATUSES, TYPES};
 use super::route_table::ROUTES;
 use super::{ApiRoute, RouteMethod, document, problems};
 use crate::api::query_params::FORMAT;
@@ -96,17 +96,26 @@ fn fields<F: DeserializeOwned>() -> BTreeSet<String> {
     known.split('`').skip(1).step_by(2).map(str::to_owned).collect()
 }
 
+/// The parameters of a route that are in one place.
+fn parameters(route: &ApiRoute, place: &str) -> Vec<Value> {
+    let all = route.parameters().into_iter();
+    all.filter(|parameter| parameter["in"] == place).collect()
+}
+
 /// What the parameters of a path are called in filters.
 fn documented(route: &ApiRoute) -> BTreeSet<String> {
-    let query = route
-        .parameters()
-        .filter(|parameter| parameter.place == ParameterLocation::Query);
+    let query = parameters(route, "query").into_iter();
     // The format belongs to no filter.
-    let of_filters = query.filter(|parameter| parameter.name != FORMAT);
+    let of_filters = query.filter(|parameter| parameter["name"] != FORMAT);
     of_filters
-        .map(|parameter| match parameter.kind {
-            ParameterKind::Family(prefix) => format!("{prefix}<key>"),
-            _ => parameter.name.to_owned(),
+        .map(|parameter| match parameter["schema"]["patternProperties"].as_object() {
+            Some(family) => family
+                .keys()
+                .next()
+                .unwrap()
+                .replace("[\\s\\S]", "<key>")
+                .replace(['^', '\\'], ""),
+            None => parameter["name"].as_str().unwrap().to_owned(),
         })
         .collect()
 }
@@ -207,10 +216,9 @@ fn paths_name_their_parameters_and_former_ones_are_their_successors() {
             .split('/')
             .filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'))
             .collect();
-        let named = route
-            .parameters()
-            .filter(|parameter| parameter.place == ParameterLocation::Path);
-        assert_eq!(named.map(|parameter| parameter.name).collect::<BTreeSet<_>>(), in_path);
+        let named = parameters(route, "path");
+        let named = named.iter().map(|parameter| parameter["name"].as_str().unwrap());
+        assert_eq!(named.collect::<BTreeSet<_>>(), in_path);
         assert!(
             ids.insert(route.id, route.path).is_none(),
             "{} is there twice",
@@ -224,7 +232,7 @@ fn paths_name_their_parameters_and_former_ones_are_their_successors() {
             let to = to.unwrap_or_else(|| panic!("{} leads to {}, which is not there", route.id, link.to));
             for (name, _) in link.given {
                 assert!(
-                    to.parameters().any(|parameter| parameter.name == *name),
+                    to.parameters().iter().any(|parameter| parameter["name"] == *name),
                     "{} of {}",
                     name,
                     to.id
@@ -245,18 +253,16 @@ fn words_are_those_of_the_nouns() {
     assert!(all(STATUSES, |word| word.parse::<SpanStatus>().is_ok()));
     assert!(all(TYPES, |word| word.parse::<MetricType>().is_ok()));
     for route in ROUTES.iter().filter(|route| lists_rows(route)) {
-        for parameter in route
-            .parameters()
-            .filter(|parameter| parameter.place == ParameterLocation::Query)
-        {
-            let ParameterKind::Words(words) = parameter.kind else {
+        for parameter in parameters(route, "query") {
+            let Some(words) = parameter["schema"]["enum"].as_array() else {
                 continue;
             };
-            if parameter.name == FORMAT {
+            let name = parameter["name"].as_str().unwrap();
+            if name == FORMAT {
                 continue;
             }
             for word in words {
-                let asked = json!({ parameter.name: word });
+                let asked = json!({ name: word });
                 let known = [
                     serde_json::from_value::<LogFilter>(asked.clone()).is_ok(),
                     serde_json::from_value::<TraceFilter>(asked.clone()).is_ok(),
@@ -264,7 +270,7 @@ fn words_are_those_of_the_nouns() {
                     serde_json::from_value::<MessageFilter>(asked.clone()).is_ok(),
                     serde_json::from_value::<HistogramFilter>(asked).is_ok(),
                 ];
-                assert!(known.contains(&true), "{} of {}", word, parameter.name);
+                assert!(known.contains(&true), "{word} of {name}");
             }
         }
     }
