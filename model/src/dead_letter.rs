@@ -13,6 +13,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
@@ -23,7 +24,7 @@ use crate::{BadId, Timestamp};
 #[serde(try_from = "String", into = "String")]
 pub struct LetterId([u8; 16]);
 
-text_schema!(LetterId, { "type": "string", "pattern": "^[0-9a-fA-F]{32}$" });
+plain_schema!(LetterId, { "type": "string", "pattern": "^[0-9a-fA-F]{32}$" });
 
 impl LetterId {
     /// The id of a letter. Two letters of one microsecond differ in one of the parts.
@@ -112,7 +113,7 @@ impl From<LetterId> for String {
 }
 
 /// On which side of a port a message was when it failed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum PortSide {
     /// It arrived there.
@@ -134,7 +135,7 @@ impl PortSide {
 }
 
 /// What became of a letter.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum LetterState {
     /// Nothing so far.

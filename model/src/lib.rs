@@ -56,7 +56,7 @@ pub use destination::MessageDestination;
 pub use env_expansion::{EnvExpansion, expand_env};
 pub use id::{BadId, ClusterId, EntityId, FluxId, MessageId, SpanId, TraceId};
 pub use json_field::{field_json, field_text, value_text};
-pub use json_schema::inline_schema;
+pub use json_schema::{inline_schema, written_schema};
 pub use message::MessageDirection;
 pub use panic_text::{catch_panic, panic_text};
 pub use record::{Attributes, Level, LogRecord, MetricPoint, MetricType, Span, SpanStatus, TelemetryRecord};

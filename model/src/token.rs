@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 #[serde(try_from = "String", into = "String")]
 pub struct Token(String);
 
-text_schema!(Token, { "type": "string", "pattern": "^[A-Za-z0-9_-]{1,64}$" });
+plain_schema!(Token, { "type": "string", "pattern": "^[A-Za-z0-9_-]{1,64}$" });
 
 /// A text that cannot be a [`Token`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -116,7 +116,7 @@ impl From<Timestamp> for String {
     }
 }
 
-text_schema!(Timestamp, { "type": "string", "format": "date-time" });
+plain_schema!(Timestamp, { "type": "string", "format": "date-time" });
 
 /// A span of time written the Go way: `100ms`, `5s`, `1h30m`, `720h`, `1.5s`; `d` for days is accepted too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -226,7 +226,7 @@ impl From<HumanDuration> for String {
     }
 }
 
-text_schema!(HumanDuration, {
+plain_schema!(HumanDuration, {
     "type": "string",
     "pattern": r"^\s*(0|(([0-9]+\.?[0-9]*|\.[0-9]+)(ns|us|µs|ms|s|m|h|d))+)\s*$",
     "examples": ["100ms", "5s", "1h30m"],

@@ -37,7 +37,6 @@ use http::header::CONTENT_TYPE;
 use serde_json::Value;
 
 use super::query_params::NoParams;
-use filter_parameters::FilterParameters;
 use parameters::ApiParameter;
 
 /// The document's own path.
@@ -100,7 +99,8 @@ struct ApiRoute {
     summary: &'static str,
     /// Rules that hold between parameters, and what is not to be seen from schemas.
     details: &'static str,
-    filters: &'static [FilterParameters],
+    /// The schemas of the filters whose fields are parameters too.
+    filters: &'static [fn() -> Value],
     parameters: &'static [&'static [ApiParameter]],
     sent: RequestBody,
     answer: ResponseBody,
@@ -121,10 +121,15 @@ struct OperationLink {
 }
 
 impl ApiRoute {
-    /// Its parameters as OpenAPI says them.
+    /// Its parameters as OpenAPI says them; one in the path is no field of a filter any more.
     fn parameters(&self) -> Vec<Value> {
-        let own = self.parameters.iter().copied().flatten().map(ApiParameter::document);
-        let of_filters = self.filters.iter().flat_map(FilterParameters::document);
-        own.chain(of_filters).collect()
+        let own = self.parameters.iter().copied().flatten();
+        let mut all: Vec<_> = own.map(ApiParameter::document).collect();
+        for field in self.filters.iter().flat_map(|schema| filter_parameters::of(&schema())) {
+            if !all.iter().any(|known| known["name"] == field["name"]) {
+                all.push(field);
+            }
+        }
+        all
     }
 }

@@ -26,7 +26,7 @@ pub enum TimePoint {
     Ago(HumanDuration),
 }
 
-text_schema!(TimePoint, { "anyOf": [
+plain_schema!(TimePoint, { "anyOf": [
     { "type": "string", "format": "date-time" },
     { "type": "string", "pattern": DURATION },
 ] });
@@ -134,7 +134,7 @@ pub enum MetricAggregate {
     Percentile(u8),
 }
 
-text_schema!(MetricAggregate, { "type": "string", "pattern": "^(avg|sum|min|max|count|last|rate|p[5-9][0-9])$" });
+plain_schema!(MetricAggregate, { "type": "string", "pattern": "^(avg|sum|min|max|count|last|rate|p[5-9][0-9])$" });
 
 const AGGREGATES: [(&str, MetricAggregate); 7] = [
     ("avg", MetricAggregate::Avg),

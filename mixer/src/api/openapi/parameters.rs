@@ -10,14 +10,7 @@ use model::filter::{DEFAULT_LIMIT, DURATION, MAX_LIMIT, TimePoint};
 use model::{ColumnType, EntityId, FluxId, LetterId, Table, TraceId, inline_schema};
 use serde_json::{Value, json};
 
-pub(super) const TOKEN: &str = "^[A-Za-z0-9_-]{1,64}$";
 const OUTPUT: &str = r"^[A-Za-z0-9_-]{1,64}\.[A-Za-z0-9_-]{1,64}$";
-
-pub(super) const LETTER_STATES: &[&str] = &["open", "waiting", "replayed", "dropped", "all"];
-pub(super) const LEVELS: &[&str] = &["debug", "info", "warn", "error"];
-pub(super) const STATUSES: &[&str] = &["ok", "error"];
-pub(super) const TYPES: &[&str] = &["counter", "gauge", "histogram"];
-pub(super) const DIRECTIONS: &[&str] = &["inbound", "outbound", "internal"];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ParameterLocation {
@@ -125,11 +118,6 @@ pub(super) const PAGES: &[ApiParameter] = &[
 ];
 
 pub(super) const METRIC: &[ApiParameter] = &[query("name", ParameterKind::Text, "The metric's name.")];
-pub(super) const FLUX: &[ApiParameter] = &[query(
-    "flux_id",
-    ParameterKind::Of(inline_schema::<FluxId>),
-    "The business signal.",
-)];
 const fn field(table: Table) -> ApiParameter {
     ApiParameter {
         required: true,

@@ -1,8 +1,12 @@
 //! Every method of every path.
 
-use model::Table;
+use model::filter::{
+    AuditFilter, FluxFilter, HistogramFilter, LetterFilter, LogFilter, MessageFilter, MetricFilter, SeriesFilter,
+    TraceFilter,
+};
+use model::{Table, inline_schema};
+use serde_json::Value;
 
-use super::filter_parameters::{self as f, FilterParameters};
 use super::parameters::{self as p, ApiParameter};
 use super::{ApiRoute, OperationLink, PATH, RequestBody, ResponseBody, RouteMethod};
 
@@ -67,7 +71,7 @@ impl ApiRoute {
         Self { parameters, ..self }
     }
 
-    const fn filters_by(self, filters: &'static [FilterParameters]) -> Self {
+    const fn filters_by(self, filters: &'static [fn() -> Value]) -> Self {
         Self { filters, ..self }
     }
 
@@ -114,13 +118,13 @@ impl ApiRoute {
 }
 
 const LOGS: ApiRoute = get("/api/v1/telemetry/logs", "logs", "Log records")
-    .filters_by(&[f::LOGS])
+    .filters_by(&[inline_schema::<LogFilter>])
     .takes(&[p::TIMES, p::ORDER, p::PAGES, p::FORMAT, p::KNOWN])
     .gives(ResponseBody::Rows("Logs"))
     .fails(ROWS)
     .details(LISTED);
 const TRACES: ApiRoute = get("/api/v1/telemetry/traces", "traces", "Spans")
-    .filters_by(&[f::TRACES])
+    .filters_by(&[inline_schema::<TraceFilter>])
     .takes(&[p::TIMES, p::ORDER, p::PAGES, p::FORMAT, p::KNOWN])
     .gives(ResponseBody::Rows("Spans"))
     .fails(ROWS)
@@ -139,7 +143,7 @@ const METRICS: ApiRoute = get(
     "metrics",
     "Metric points, or their aggregates",
 )
-.filters_by(&[f::METRICS])
+.filters_by(&[inline_schema::<MetricFilter>])
 .takes(&[p::METRIC, p::TIMES, p::PAGES, p::FORMAT, p::KNOWN])
 .gives(ResponseBody::Rows("Points"))
 .fails(ROWS)
@@ -149,15 +153,15 @@ const METRIC: ApiRoute = get(
     "metric",
     "One metric: its description, and its points or aggregates",
 )
-.filters_by(&[f::METRICS])
+.filters_by(&[inline_schema::<MetricFilter>])
 .takes(&[p::METRIC_PATH, p::TIMES, p::PAGES, p::FORMAT, p::KNOWN])
 .gives(ResponseBody::Rows("Metric"))
 .fails(ROWS_OF_ONE)
 .details(POINTS);
 
 const MESSAGES: ApiRoute = get("/api/v1/messages", "messages", "Business messages")
-    .filters_by(&[f::MESSAGES])
-    .takes(&[p::FLUX, p::TIMES, p::ORDER, p::PAGES, p::FORMAT, p::KNOWN])
+    .filters_by(&[inline_schema::<MessageFilter>])
+    .takes(&[p::TIMES, p::ORDER, p::PAGES, p::FORMAT, p::KNOWN])
     .gives(ResponseBody::Rows("Messages"))
     .fails(ROWS)
     .leads_to(&[
@@ -170,8 +174,8 @@ const MESSAGES_TAIL: ApiRoute = get(
     "messages_tail",
     "Business messages as they become visible, as server-sent events",
 )
-.filters_by(&[f::MESSAGES])
-.takes(&[p::FLUX, p::TAIL])
+.filters_by(&[inline_schema::<MessageFilter>])
+.takes(&[p::TAIL])
 .gives(ResponseBody::Events("MessageEvent"))
 .fails(&[400, 403, 429, 503])
 .details("An event without a name is a row as the list of messages gives it. All else is as with the tail of logs.");
@@ -180,7 +184,7 @@ const MESSAGES_OF: ApiRoute = get(
     "messages_of",
     "The messages of one business signal, the oldest first",
 )
-.filters_by(&[f::MESSAGES])
+.filters_by(&[inline_schema::<MessageFilter>])
 .takes(&[p::FLUX_PATH, p::ALL_TIMES, p::ORDER, p::PAGES, p::FORMAT, p::KNOWN])
 .gives(ResponseBody::Rows("Messages"))
 .fails(ROWS)
@@ -193,7 +197,7 @@ pub(super) const ROUTES: &[ApiRoute] = &[
         "logs_histogram",
         "Counts of log records over time",
     )
-    .filters_by(&[f::LOGS, f::HISTOGRAM])
+    .filters_by(&[inline_schema::<LogFilter>, inline_schema::<HistogramFilter>])
     .takes(&[p::TIMES])
     .gives(ResponseBody::Json("Histogram"))
     .fails(QUERY)
@@ -203,7 +207,7 @@ pub(super) const ROUTES: &[ApiRoute] = &[
         "logs_top",
         "The most frequent values of a field of log records",
     )
-    .filters_by(&[f::LOGS])
+    .filters_by(&[inline_schema::<LogFilter>])
     .takes(&[p::LOGS_TOP, p::TIMES])
     .gives(ResponseBody::Json("Values"))
     .fails(QUERY)
@@ -213,7 +217,7 @@ pub(super) const ROUTES: &[ApiRoute] = &[
         "logs_tail",
         "Log records as they become visible, as server-sent events",
     )
-    .filters_by(&[f::LOGS])
+    .filters_by(&[inline_schema::<LogFilter>])
     .takes(&[p::TAIL])
     .gives(ResponseBody::Events("LogEvent"))
     .fails(&[400, 403, 429, 503])
@@ -227,7 +231,7 @@ pub(super) const ROUTES: &[ApiRoute] = &[
         "traces_top",
         "The most frequent values of a field of spans",
     )
-    .filters_by(&[f::TRACES])
+    .filters_by(&[inline_schema::<TraceFilter>])
     .takes(&[p::TRACES_TOP, p::TIMES])
     .gives(ResponseBody::Json("Values"))
     .fails(QUERY)
@@ -235,7 +239,7 @@ pub(super) const ROUTES: &[ApiRoute] = &[
     TRACE,
     METRICS,
     get("/api/v1/telemetry/metrics/names", "metric_names", "The metrics that have points")
-        .filters_by(&[f::SERIES])
+        .filters_by(&[inline_schema::<SeriesFilter>])
     .takes(&[p::SERIES_PAGE])
         .gives(ResponseBody::Json("Names"))
         .fails(QUERY)
@@ -250,7 +254,7 @@ pub(super) const ROUTES: &[ApiRoute] = &[
         "metric_labels",
         "The keys of a metric's labels",
     )
-    .filters_by(&[f::SERIES])
+    .filters_by(&[inline_schema::<SeriesFilter>])
     .takes(&[p::METRIC_PATH, p::SERIES_PAGE])
     .gives(ResponseBody::Json("Keys"))
     .fails(FIND)
@@ -264,7 +268,7 @@ pub(super) const ROUTES: &[ApiRoute] = &[
         "metric_label_values",
         "The values of one of a metric's labels",
     )
-    .filters_by(&[f::SERIES])
+    .filters_by(&[inline_schema::<SeriesFilter>])
     .takes(&[p::METRIC_PATH, p::LABEL_PATH, p::SERIES_PAGE])
     .gives(ResponseBody::Json("Values"))
     .fails(FIND)
@@ -277,7 +281,7 @@ pub(super) const ROUTES: &[ApiRoute] = &[
         "flux",
         "One business signal: its messages, spans and log records, the oldest first",
     )
-    .filters_by(&[f::SIGNAL])
+    .filters_by(&[inline_schema::<FluxFilter>])
     .takes(&[p::FLUX_PATH, p::ALL_TIMES, p::SIGNAL, p::FORMAT, p::KNOWN])
     .gives(ResponseBody::Rows("Signal"))
     .fails(ROWS_OF_ONE)
@@ -439,13 +443,13 @@ pub(super) const ROUTES: &[ApiRoute] = &[
     .details("The active one cannot be deleted. A rollback can still restore a deleted one."),
     get("/api/v1/audit", "audit", "The audit log: changes of Racks, scenarios and dead letters and who made them, the \
                                    newest first")
-        .filters_by(&[f::AUDIT])
+        .filters_by(&[inline_schema::<AuditFilter>])
     .takes(&[p::AUDIT_PAGE])
         .gives(ResponseBody::Json("Audit"))
         .fails(&[400])
         .details("A window that ends before it begins is refused. The last 50000 decisions are kept, and as many sightings (offline, online)."),
     get("/api/v1/dlq", "letters", "The letters of the dead-letter queue, the newest first")
-        .filters_by(&[f::LETTERS])
+        .filters_by(&[inline_schema::<LetterFilter>])
     .takes(&[p::LETTERS_PAGE])
         .gives(ResponseBody::Json("Letters"))
         .fails(QUERY)
