@@ -19,6 +19,7 @@
 //! - An answer names its question ([`crate::signed_reply`]).
 //! - `cluster` and `rack` keys are 32-byte Ed25519 public keys.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -149,7 +150,7 @@ pub enum RefusalCode {
 }
 
 /// A Rack's admission state.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum RackState {
     /// Known, not adopted.

@@ -13,6 +13,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
@@ -22,6 +23,8 @@ use crate::{BadId, Timestamp};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct LetterId([u8; 16]);
+
+plain_schema!(LetterId, { "type": "string", "pattern": "^[0-9a-fA-F]{32}$" });
 
 impl LetterId {
     /// The id of a letter. Two letters of one microsecond differ in one of the parts.
@@ -110,7 +113,7 @@ impl From<LetterId> for String {
 }
 
 /// On which side of a port a message was when it failed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum PortSide {
     /// It arrived there.
@@ -132,7 +135,7 @@ impl PortSide {
 }
 
 /// What became of a letter.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum LetterState {
     /// Nothing so far.

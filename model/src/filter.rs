@@ -15,12 +15,14 @@ mod param_values;
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{FluxId, HumanDuration, Level, MessageDirection, SpanStatus, TraceId};
 
 pub use param_values::{
-    BucketShape, HistogramGrouping, LetterStateFilter, MetricAggregate, RawForm, SortOrder, TimePoint,
+    BucketShape, DURATION, HistogramGrouping, LetterStateFilter, MetricAggregate, POSITIVE_DURATION, RawForm,
+    SortOrder, TimePoint,
 };
 
 /// In the name of a family of parameters, the place of the key.
@@ -53,227 +55,266 @@ pub fn page_size(limit: Option<u32>) -> Result<usize, BadLimit> {
 /// How far back a query without `since` looks.
 pub const DEFAULT_WINDOW: HumanDuration = HumanDuration::from_secs(24 * 3600);
 
-/// Which log records.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-#[allow(
-    missing_docs,
-    reason = "the specification's parameters; the module says what is added"
-)]
-pub struct LogFilter {
-    /// Exactly this level.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub level: Option<Level>,
-    /// This level and above.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub min_level: Option<Level>,
-    /// From this moment on (inclusive).
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub since: Option<TimePoint>,
-    /// Before this moment (exclusive).
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub until: Option<TimePoint>,
-    /// A Rack's entity id or name.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub rack_id: Option<String>,
-    /// The attribute `gear.id`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub gear_id: Option<String>,
-    /// An entity's name or id.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub entity: Option<String>,
-    /// The business signal.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub flux_id: Option<FluxId>,
-    /// The attribute `trace_id`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub trace_id: Option<TraceId>,
-    /// A case-insensitive part of the message.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub q: Option<String>,
-    /// Attributes with these values.
-    #[serde(rename = "attr.<key>", skip_serializing_if = "BTreeMap::is_empty")]
-    pub attributes: KeyedValues,
-    /// Which rows come first.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub order: Option<SortOrder>,
-    /// At most so many rows; [`DEFAULT_LIMIT`].
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub limit: Option<u32>,
-    /// Skip so many rows.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub offset: Option<u32>,
-    /// Go on where an answer's `next_cursor` says.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub cursor: Option<String>,
+/// Declares filters: a field that has its default is not written, and one that is not declared is refused.
+macro_rules! filters {
+    ($($(#[$about:meta])* pub struct $name:ident { $($(#[$says:meta])* pub $field:ident: $kind:ty,)* })*) => { $(
+        $(#[$about])*
+        #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+        #[serde(deny_unknown_fields, default)]
+        pub struct $name { $(
+            $(#[$says])*
+            #[serde(skip_serializing_if = "is_default")]
+            pub $field: $kind,
+        )* }
+    )* };
 }
 
-/// Which spans.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct TraceFilter {
-    /// The business signal.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub flux_id: Option<FluxId>,
-    /// The trace.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub trace_id: Option<TraceId>,
-    /// From this moment on (inclusive).
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub since: Option<TimePoint>,
-    /// Before this moment (exclusive).
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub until: Option<TimePoint>,
-    /// Minimum duration in milliseconds.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub min_duration_ms: Option<u32>,
-    /// The outcome.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub status: Option<SpanStatus>,
-    /// An entity's name or id.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub entity: Option<String>,
-    /// The operation.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub span_name: Option<String>,
-    /// Attributes with these values.
-    #[serde(rename = "attr.<key>", skip_serializing_if = "BTreeMap::is_empty")]
-    pub attributes: KeyedValues,
-    /// Which rows come first.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub order: Option<SortOrder>,
-    /// At most so many rows; [`DEFAULT_LIMIT`].
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub limit: Option<u32>,
-    /// Skip so many rows.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub offset: Option<u32>,
-    /// Go on where an answer's `next_cursor` says.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub cursor: Option<String>,
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
-/// Which metric points, and how to bring them together.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct MetricFilter {
-    /// The metric's name.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub name: Option<String>,
-    /// An entity's name or id.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub entity: Option<String>,
-    /// From this moment on (inclusive).
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub since: Option<TimePoint>,
-    /// Before this moment (exclusive).
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub until: Option<TimePoint>,
-    /// `entity_name`, `entity_id`, `name`, `type` or a label key.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub group_by: Option<String>,
-    /// The width of a time bucket; any duration.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub interval: Option<HumanDuration>,
-    /// How values of a bucket become one.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub agg: Option<MetricAggregate>,
-    /// Labels with these values.
-    #[serde(rename = "labels.<key>", skip_serializing_if = "BTreeMap::is_empty")]
-    pub labels: KeyedValues,
-    /// How buckets are shown; a row for each group needs `interval`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub shape: Option<BucketShape>,
-    /// Whether buckets without points are given too; needs `interval`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub fill: Option<bool>,
-    /// At most so many rows; [`DEFAULT_LIMIT`].
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub limit: Option<u32>,
-    /// Skip so many rows.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub offset: Option<u32>,
-    /// Go on where an answer's `next_cursor` says.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub cursor: Option<String>,
-}
+filters! {
+    /// Which log records.
+    pub struct LogFilter {
+        /// Exactly this level.
+        pub level: Option<Level>,
+        /// This level and above.
+        pub min_level: Option<Level>,
+        /// From this moment on (inclusive).
+        pub since: Option<TimePoint>,
+        /// Before this moment (exclusive).
+        pub until: Option<TimePoint>,
+        /// A Rack's entity id or name.
+        pub rack_id: Option<String>,
+        /// The attribute `gear.id`.
+        pub gear_id: Option<String>,
+        /// An entity's name or id.
+        pub entity: Option<String>,
+        /// The business signal.
+        pub flux_id: Option<FluxId>,
+        /// The attribute `trace_id`.
+        pub trace_id: Option<TraceId>,
+        /// A part of the message, case-insensitive.
+        pub q: Option<String>,
+        /// Attributes with these values: `attr.http.status=500` for the key `http.status`. Compared with the text of a
+        /// scalar.
+        #[serde(rename = "attr.<key>")]
+        pub attributes: KeyedValues,
+        /// Which rows come first.
+        pub order: Option<SortOrder>,
+        /// At most so many rows; [`DEFAULT_LIMIT`].
+        pub limit: Option<u32>,
+        /// Skip so many rows.
+        pub offset: Option<u32>,
+        /// Go on where an answer's `next_cursor` says.
+        pub cursor: Option<String>,
+    }
 
-/// Which telemetry that could not be decoded.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct DeadLetterFilter {
-    /// From this moment on (inclusive).
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub since: Option<TimePoint>,
-    /// Before this moment (exclusive).
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub until: Option<TimePoint>,
-    /// At most so many rows; [`DEFAULT_LIMIT`].
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub limit: Option<u32>,
-    /// Skip so many rows.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub offset: Option<u32>,
-    /// Go on where an answer's `next_cursor` says.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub cursor: Option<String>,
-}
+    /// Which spans.
+    pub struct TraceFilter {
+        /// The business signal.
+        pub flux_id: Option<FluxId>,
+        /// The trace.
+        pub trace_id: Option<TraceId>,
+        /// From this moment on (inclusive).
+        pub since: Option<TimePoint>,
+        /// Before this moment (exclusive).
+        pub until: Option<TimePoint>,
+        /// Minimum duration in milliseconds.
+        #[schemars(range(max = u32::MAX))]
+        pub min_duration_ms: Option<u32>,
+        /// The outcome.
+        pub status: Option<SpanStatus>,
+        /// An entity's name or id.
+        pub entity: Option<String>,
+        /// The operation.
+        pub span_name: Option<String>,
+        /// Attributes with these values: `attr.http.status=500` for the key `http.status`. Compared with the text of a
+        /// scalar.
+        #[serde(rename = "attr.<key>")]
+        pub attributes: KeyedValues,
+        /// Which rows come first.
+        pub order: Option<SortOrder>,
+        /// At most so many rows; [`DEFAULT_LIMIT`].
+        pub limit: Option<u32>,
+        /// Skip so many rows.
+        pub offset: Option<u32>,
+        /// Go on where an answer's `next_cursor` says.
+        pub cursor: Option<String>,
+    }
 
-/// Which entries of the audit log.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct AuditFilter {
-    /// From this moment on (inclusive).
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub since: Option<TimePoint>,
-    /// Before this moment (exclusive).
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub until: Option<TimePoint>,
-    /// A Rack's id, or its name at that time.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub rack: Option<String>,
-    /// What happened.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub kind: Option<String>,
-    /// At most so many entries; [`DEFAULT_LIMIT`].
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub limit: Option<u32>,
-    /// Go on where an answer's `next_cursor` says.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub cursor: Option<String>,
-}
+    /// Which metric points, and how to bring them together.
+    pub struct MetricFilter {
+        /// The metric's name.
+        pub name: Option<String>,
+        /// An entity's name or id.
+        pub entity: Option<String>,
+        /// From this moment on (inclusive).
+        pub since: Option<TimePoint>,
+        /// Before this moment (exclusive).
+        pub until: Option<TimePoint>,
+        /// `entity_name`, `entity_id`, `name`, `type` or a label key.
+        #[schemars(length(min = 1))]
+        pub group_by: Option<String>,
+        /// The width of a time bucket, at least 1us.
+        #[schemars(extend("pattern" = POSITIVE_DURATION))]
+        pub interval: Option<HumanDuration>,
+        /// How the values of a bucket are aggregated; `p50` to `p99` of histograms.
+        pub agg: Option<MetricAggregate>,
+        /// Labels with these values: `labels.cpu=0` for the key `cpu`.
+        #[serde(rename = "labels.<key>")]
+        pub labels: KeyedValues,
+        /// A row for each bucket, or for each group with a list of values; `series` needs `interval`.
+        pub shape: Option<BucketShape>,
+        /// Whether empty buckets are included; needs `interval`.
+        pub fill: Option<bool>,
+        /// At most so many rows; [`DEFAULT_LIMIT`].
+        pub limit: Option<u32>,
+        /// Skip so many rows.
+        pub offset: Option<u32>,
+        /// Go on where an answer's `next_cursor` says.
+        pub cursor: Option<String>,
+    }
 
-/// Which letters of the dead-letter queue. Without `since` it is all that are kept, not those of a day.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct LetterFilter {
-    /// The Rack that they are of.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub rack: Option<String>,
-    /// The gear that could not handle them.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub gear: Option<String>,
-    /// The subject of the letter, or that of the wire that its message came by.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub subject: Option<String>,
-    /// A part of the reason, case-insensitive.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub reason: Option<String>,
-    /// The state of the letters; by default open or waiting.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub state: Option<LetterStateFilter>,
-    /// From this moment on (inclusive).
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub since: Option<TimePoint>,
-    /// Before this moment (exclusive).
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub until: Option<TimePoint>,
-    /// At most so many rows; [`DEFAULT_LIMIT`].
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub limit: Option<u32>,
-    /// Go on where an answer's `next_cursor` says.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub cursor: Option<String>,
+    /// Which telemetry that could not be decoded.
+    pub struct DeadLetterFilter {
+        /// From this moment on (inclusive).
+        pub since: Option<TimePoint>,
+        /// Before this moment (exclusive).
+        pub until: Option<TimePoint>,
+        /// At most so many rows; [`DEFAULT_LIMIT`].
+        pub limit: Option<u32>,
+        /// Skip so many rows.
+        pub offset: Option<u32>,
+        /// Go on where an answer's `next_cursor` says.
+        pub cursor: Option<String>,
+    }
+
+    /// Which entries of the audit log.
+    pub struct AuditFilter {
+        /// From this moment on (inclusive).
+        pub since: Option<TimePoint>,
+        /// Before this moment (exclusive).
+        pub until: Option<TimePoint>,
+        /// A Rack's id, or its name at that time.
+        pub rack: Option<String>,
+        /// What happened: `rack_removed`, `scenario_activated`, …
+        pub kind: Option<String>,
+        /// At most so many entries; [`DEFAULT_LIMIT`].
+        pub limit: Option<u32>,
+        /// Go on where an answer's `next_cursor` says.
+        pub cursor: Option<String>,
+    }
+
+    /// Which letters of the dead-letter queue. Without `since` it is all that are kept, not those of a day.
+    pub struct LetterFilter {
+        /// The name of the Rack that they come from.
+        pub rack: Option<String>,
+        /// The gear that could not handle them.
+        pub gear: Option<String>,
+        /// The subject of the letter, or of the wire that its message came by.
+        pub subject: Option<String>,
+        /// A part of the reason, case-insensitive.
+        pub reason: Option<String>,
+        /// The state of the letters; by default open or waiting.
+        pub state: Option<LetterStateFilter>,
+        /// From this moment on (inclusive).
+        pub since: Option<TimePoint>,
+        /// Before this moment (exclusive).
+        pub until: Option<TimePoint>,
+        /// At most so many rows; [`DEFAULT_LIMIT`].
+        pub limit: Option<u32>,
+        /// Go on where an answer's `next_cursor` says.
+        pub cursor: Option<String>,
+    }
+
+    /// Which business messages.
+    pub struct MessageFilter {
+        /// The business signal.
+        pub flux_id: Option<FluxId>,
+        /// The trace.
+        pub trace_id: Option<TraceId>,
+        /// A Rack's entity id or name.
+        pub rack_id: Option<String>,
+        /// An entity's name or id.
+        pub entity: Option<String>,
+        /// The gear that sent it.
+        pub src_gear_id: Option<String>,
+        /// The receiving gear, if there is only one.
+        pub dst_gear_id: Option<String>,
+        /// What kind of message it is.
+        pub msg_type: Option<String>,
+        /// Its direction as its Rack saw it: to gears of the same Rack (`internal`), also to another one (`outbound`),
+        /// or from a sender that is not a Rack (`inbound`).
+        pub direction: Option<MessageDirection>,
+        /// The outcome.
+        pub status: Option<SpanStatus>,
+        /// Promoted fields with these values: `promoted.order=7` for the field `order`.
+        #[serde(rename = "promoted.<key>")]
+        pub promoted: KeyedValues,
+        /// From this moment on (inclusive).
+        pub since: Option<TimePoint>,
+        /// Before this moment (exclusive).
+        pub until: Option<TimePoint>,
+        /// How a message's bytes are shown, if at all; by default `hex`. `json` decodes them: the envelope's fields, and
+        /// `body` as a value.
+        pub raw: Option<RawForm>,
+        /// Which rows come first.
+        pub order: Option<SortOrder>,
+        /// At most so many rows; [`DEFAULT_LIMIT`].
+        pub limit: Option<u32>,
+        /// Skip so many rows.
+        pub offset: Option<u32>,
+        /// Go on where an answer's `next_cursor` says.
+        pub cursor: Option<String>,
+    }
+
+    /// What of one business signal: its messages, spans and log records, the oldest first.
+    pub struct FluxFilter {
+        /// Start (inclusive); by default the first stored row.
+        pub since: Option<TimePoint>,
+        /// Before this moment (exclusive).
+        pub until: Option<TimePoint>,
+        /// How a message's bytes are shown, if at all; by default `hex`. `json` decodes them: the envelope's fields, and
+        /// `body` as a value.
+        pub raw: Option<RawForm>,
+        /// At most so many; [`DEFAULT_LIMIT`].
+        pub limit: Option<u32>,
+        /// Go on where an answer's `next_cursor` says.
+        pub cursor: Option<String>,
+    }
+
+    /// How log records are counted over time.
+    pub struct HistogramFilter {
+        /// The width of a time bucket, at least 1us; without it, about a sixtieth of the window.
+        #[schemars(extend("pattern" = POSITIVE_DURATION))]
+        pub interval: Option<HumanDuration>,
+        /// What the counts are split by.
+        pub by: Option<HistogramGrouping>,
+        /// Whether empty buckets are included.
+        pub fill: Option<bool>,
+    }
+
+    /// Whose values are counted.
+    pub struct TopFilter {
+        /// A column, or a key of the JSON column such as `attr.gear.id`.
+        pub field: Option<String>,
+    }
+
+    /// Which metrics to list.
+    pub struct SeriesFilter {
+        /// An entity's name or id.
+        pub entity: Option<String>,
+        /// Labels with these values: `labels.cpu=0` for the key `cpu`.
+        #[serde(rename = "labels.<key>")]
+        pub labels: KeyedValues,
+        /// From this moment on (inclusive).
+        pub since: Option<TimePoint>,
+        /// Before this moment (exclusive).
+        pub until: Option<TimePoint>,
+        /// At most so many; [`DEFAULT_LIMIT`].
+        pub limit: Option<u32>,
+    }
 }
 
 impl LetterFilter {
@@ -283,127 +324,4 @@ impl LetterFilter {
         let texts = [&self.rack, &self.gear, &self.subject, &self.reason];
         texts.iter().any(|text| text.is_some()) || self.since.is_some() || self.until.is_some()
     }
-}
-
-/// Which business messages.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct MessageFilter {
-    /// The business signal.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub flux_id: Option<FluxId>,
-    /// The trace.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub trace_id: Option<TraceId>,
-    /// A Rack's entity id or name.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub rack_id: Option<String>,
-    /// An entity's name or id.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub entity: Option<String>,
-    /// The gear that sent it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub src_gear_id: Option<String>,
-    /// The gear that it is for.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub dst_gear_id: Option<String>,
-    /// What kind of message it is.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub msg_type: Option<String>,
-    /// Which way it crossed the edge of its Rack.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub direction: Option<MessageDirection>,
-    /// Whether it could be read.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub status: Option<SpanStatus>,
-    /// Promoted fields with these values.
-    #[serde(rename = "promoted.<key>", skip_serializing_if = "BTreeMap::is_empty")]
-    pub promoted: KeyedValues,
-    /// From this moment on (inclusive).
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub since: Option<TimePoint>,
-    /// Before this moment (exclusive).
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub until: Option<TimePoint>,
-    /// How its bytes are shown.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub raw: Option<RawForm>,
-    /// Which rows come first.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub order: Option<SortOrder>,
-    /// At most so many rows; [`DEFAULT_LIMIT`].
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub limit: Option<u32>,
-    /// Skip so many rows.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub offset: Option<u32>,
-    /// Go on where an answer's `next_cursor` says.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub cursor: Option<String>,
-}
-
-/// What of one business signal: its messages, spans and log records, the oldest first.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct FluxFilter {
-    /// Start (inclusive); by default the first stored row.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub since: Option<TimePoint>,
-    /// Before this moment (exclusive).
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub until: Option<TimePoint>,
-    /// How the bytes of messages are shown.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub raw: Option<RawForm>,
-    /// At most so many; [`DEFAULT_LIMIT`].
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub limit: Option<u32>,
-    /// Go on where an answer's `next_cursor` says.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub cursor: Option<String>,
-}
-
-/// How log records are counted over time.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct HistogramFilter {
-    /// The width of a bucket; without it, about a sixtieth of the window.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub interval: Option<HumanDuration>,
-    /// What the counts are split by.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub by: Option<HistogramGrouping>,
-    /// Whether buckets without rows are given too.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub fill: Option<bool>,
-}
-
-/// Whose values are counted.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct TopFilter {
-    /// A column, or a key of the JSON column such as `attr.gear.id`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub field: Option<String>,
-}
-
-/// Which metrics to list.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct SeriesFilter {
-    /// An entity's name or id.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub entity: Option<String>,
-    /// Labels with these values.
-    #[serde(rename = "labels.<key>", skip_serializing_if = "BTreeMap::is_empty")]
-    pub labels: KeyedValues,
-    /// From this moment on (inclusive).
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub since: Option<TimePoint>,
-    /// Before this moment (exclusive).
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub until: Option<TimePoint>,
-    /// At most so many; [`DEFAULT_LIMIT`].
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub limit: Option<u32>,
 }

@@ -34,6 +34,8 @@ macro_rules! uuid_id {
         #[serde(transparent)]
         pub struct $name(Uuid);
 
+        plain_schema!($name, { "type": "string", "format": "uuid" });
+
         impl $name {
             /// A new version 7 id for the moment `at`; `entropy` is 10 random bytes.
             #[must_use]
@@ -130,6 +132,8 @@ macro_rules! hex_id {
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         #[serde(try_from = "String", into = "String")]
         pub struct $name([u8; $bytes]);
+
+        plain_schema!($name, { "type": "string", "pattern": format!("^(?!0{{{0}}}$)[0-9a-fA-F]{{{0}}}$", 2 * $bytes) });
 
         impl $name {
             /// An id from random bytes. All zeros is invalid in W3C Trace Context; the last bit is set then.

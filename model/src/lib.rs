@@ -12,6 +12,9 @@
 //!
 //! Files and sockets (`chassis`, `engine`, `rack`), Parquet (`engine`), plans (`query`).
 
+#[macro_use]
+mod json_schema;
+
 pub mod batch;
 mod case_fold;
 mod clock;
@@ -54,6 +57,7 @@ pub use destination::MessageDestination;
 pub use env_expansion::{EnvExpansion, expand_env};
 pub use id::{BadId, ClusterId, EntityId, FluxId, MessageId, SpanId, TraceId};
 pub use json_field::{field_json, field_text, value_text};
+pub use json_schema::{inline_schema, written_schema};
 pub use message::MessageDirection;
 pub use metric_set::{AtomicCounter, MetricKind, MetricReading};
 pub use panic_text::{catch_panic, panic_text};

@@ -25,6 +25,7 @@
 //! - Equal messages have equal bytes.
 
 use bytes::Bytes;
+use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde::ser::{SerializeMap, SerializeSeq};
 use serde::{Deserialize, Serialize, Serializer};
@@ -37,7 +38,7 @@ use crate::{Attributes, FluxId, MessageId, SpanId, Timestamp, TraceId};
 pub(crate) const DEPTH: usize = 160;
 
 /// The way of a message, as its Rack saw it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum MessageDirection {
     /// It came from somebody who is no Rack.

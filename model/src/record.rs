@@ -93,6 +93,8 @@ word_enum!(
 #[serde(try_from = "NestedAttributes")]
 pub struct Attributes(Map<String, Value>);
 
+plain_schema!(Attributes, { "description": "A flat JSON object with dotted keys.", "type": "object" });
+
 /// Fields as they are read from outside.
 #[derive(Deserialize)]
 struct NestedAttributes(Map<String, Value>);

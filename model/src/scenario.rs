@@ -32,6 +32,7 @@ mod wire_cycles;
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -125,7 +126,7 @@ pub struct Wire {
 }
 
 /// What happens when as much waits for the receiver of a wire as may.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum OverflowPolicy {
     /// Its senders wait.

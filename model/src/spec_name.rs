@@ -20,6 +20,8 @@ pub struct SpecName {
     length: u8,
 }
 
+plain_schema!(SpecName, { "type": "string" });
+
 impl SpecName {
     /// The name.
     #[must_use]

@@ -15,6 +15,8 @@ use serde::{Deserialize, Serialize};
 #[serde(try_from = "String", into = "String")]
 pub struct Token(String);
 
+plain_schema!(Token, { "type": "string", "pattern": "^[A-Za-z0-9_-]{1,64}$" });
+
 /// A text that cannot be a [`Token`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a name: use 1 to 64 letters, digits, '_' and '-'")]

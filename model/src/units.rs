@@ -6,13 +6,11 @@
 
 mod fast_timestamp;
 
-use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
 use chrono::{DateTime, SecondsFormat, Utc};
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
 /// A moment: microseconds since 1970-01-01T00:00:00Z. Written as RFC 3339 in UTC with six decimals.
@@ -117,6 +115,8 @@ impl From<Timestamp> for String {
         at.to_string()
     }
 }
+
+plain_schema!(Timestamp, { "type": "string", "format": "date-time" });
 
 /// A span of time written the Go way: `100ms`, `5s`, `1h30m`, `720h`, `1.5s`; `d` for days is accepted too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -226,23 +226,11 @@ impl From<HumanDuration> for String {
     }
 }
 
-impl JsonSchema for HumanDuration {
-    fn schema_name() -> Cow<'static, str> {
-        "Duration".into()
-    }
-
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({
-            "type": "string",
-            "pattern": r"^\s*(0|(([0-9]+\.?[0-9]*|\.[0-9]+)(ns|us|µs|ms|s|m|h|d))+)\s*$",
-            "examples": ["100ms", "5s", "1h30m"],
-        })
-    }
-}
+plain_schema!(HumanDuration, {
+    "type": "string",
+    "pattern": r"^\s*(0|(([0-9]+\.?[0-9]*|\.[0-9]+)(ns|us|µs|ms|s|m|h|d))+)\s*$",
+    "examples": ["100ms", "5s", "1h30m"],
+});
 
 impl fmt::Display for HumanDuration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -3,8 +3,9 @@
 use axum::Router;
 use axum::routing::get;
 use model::gear_manifest::{self, GearManifest};
+use schemars::JsonSchema;
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::json_response::{ItemResponse, ListResponse};
 use super::problem::ApiProblem;
@@ -17,14 +18,15 @@ pub(crate) fn routes() -> Router {
 }
 
 /// A manifest.
-#[derive(Debug, Serialize)]
-struct GearType {
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct GearType {
     r#type: &'static str,
     summary: &'static str,
     inputs: &'static [&'static str],
     outputs: &'static [&'static str],
     doc: &'static str,
     example: &'static str,
+    #[schemars(with = "Map<String, Value>")]
     schema: Value,
 }
 

@@ -3,7 +3,8 @@
 //! | table | says | held against |
 //! |---|---|---|
 //! | [`route_table::ROUTES`] | which paths, methods, parameters, bodies, answers and problems there are | the router, in both directions |
-//! | [`parameters`] | what parameters are called and what they may be | the fields of the filters, and what these accept |
+//! | [`filter_parameters`] | the parameters that filters have, made of their types | the fields of the filters |
+//! | [`parameters`] | all other parameters: what they are called and what they may be | the fields of the filters, and what these accept |
 //! | [`problems::CODES`] | which statuses and codes problems have | every [`ApiProblem`](super::problem::ApiProblem) that is made while testing |
 //! | [`schemas`], [`dlq_schemas`] | what bodies and answers look like | answers of a running Mixer (`make schema-check`) |
 //!
@@ -18,6 +19,7 @@
 
 mod dlq_schemas;
 mod document;
+mod filter_parameters;
 mod parameters;
 pub(super) mod problems;
 mod route_table;
@@ -32,6 +34,7 @@ use axum::response::IntoResponse;
 use axum::routing::get;
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
+use serde_json::Value;
 
 use super::query_params::NoParams;
 use parameters::ApiParameter;
@@ -96,6 +99,8 @@ struct ApiRoute {
     summary: &'static str,
     /// Rules that hold between parameters, and what is not to be seen from schemas.
     details: &'static str,
+    /// The schemas of the filters whose fields are parameters too.
+    filters: &'static [fn() -> Value],
     parameters: &'static [&'static [ApiParameter]],
     sent: RequestBody,
     answer: ResponseBody,
@@ -116,7 +121,15 @@ struct OperationLink {
 }
 
 impl ApiRoute {
-    fn parameters(&self) -> impl Iterator<Item = &'static ApiParameter> {
-        self.parameters.iter().copied().flatten()
+    /// Its parameters as OpenAPI says them; one in the path is no field of a filter any more.
+    fn parameters(&self) -> Vec<Value> {
+        let own = self.parameters.iter().copied().flatten();
+        let mut all: Vec<_> = own.map(ApiParameter::document).collect();
+        for field in self.filters.iter().flat_map(|schema| filter_parameters::of(&schema())) {
+            if !all.iter().any(|known| known["name"] == field["name"]) {
+                all.push(field);
+            }
+        }
+        all
     }
 }

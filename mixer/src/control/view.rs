@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use model::control::RackState;
 use model::scenario::{ScenarioVersion, SourceDiagnostic};
 use model::{Attributes, EntityId, Timestamp, Token};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::events::TransitionCounts;
@@ -14,7 +15,7 @@ use crate::rejection_counters::ReasonCounts;
 use crate::scenario::{GroupMembership, RackRolloutStatus, RolloutStats, ScenarioRef, WireChange};
 
 /// A Rack.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct RackView {
     /// Its identity.
     pub id: EntityId,
@@ -78,7 +79,7 @@ impl RackView {
 }
 
 /// What a Rack should run and what it runs.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct ScenarioStatus {
     /// The active scenario, for an active Rack.
     pub wanted: Option<ScenarioRef>,
@@ -87,7 +88,7 @@ pub struct ScenarioStatus {
 }
 
 /// A stored scenario.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct ScenarioView {
     /// `name:version`.
     pub reference: String,
@@ -103,6 +104,7 @@ pub struct ScenarioView {
     pub active: bool,
     /// The file; none in a list.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
     pub text: Option<String>,
 }
 
@@ -130,7 +132,7 @@ impl ScenarioView {
 }
 
 /// What storing a scenario came to.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct ImportReport {
     /// `name:version`.
     pub reference: String,
@@ -145,7 +147,7 @@ pub struct ImportReport {
 }
 
 /// How Racks stand to a scenario.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct ScenarioReport {
     /// The scenario; none if none is active.
     pub scenario: Option<ScenarioRef>,

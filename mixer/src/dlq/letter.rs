@@ -16,6 +16,7 @@ use model::dead_letter::{LetterState, PortSide};
 use model::filter::LetterFilter;
 use model::message::Message;
 use model::{EntityId, FluxId, LetterId, Timestamp, Token, TraceId, subject, telemetry_codec};
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
@@ -303,7 +304,7 @@ fn decoded(message: &Message) -> Value {
 }
 
 /// A letter in a list.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct LetterView {
     /// Its id.
     pub id: LetterId,
@@ -312,6 +313,7 @@ pub struct LetterView {
     /// What became of it.
     pub state: LetterState,
     /// `gear`, `message`, `telemetry` or `unknown`.
+    #[schemars(extend("enum" = ["gear", "message", "telemetry", "unknown"]))]
     pub kind: &'static str,
     /// The Rack that it is of.
     pub rack: Option<Token>,
@@ -352,7 +354,7 @@ pub struct LetterView {
 }
 
 /// A letter and everything in it.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct LetterDetail {
     /// As it is listed.
     #[serde(flatten)]
@@ -362,8 +364,10 @@ pub struct LetterDetail {
     /// What came with it.
     pub headers: Map<String, Value>,
     /// Its message, if it is one.
+    #[schemars(with = "Option<Map<String, Value>>")]
     pub message: Option<Value>,
     /// Its bytes as they came, in hexadecimal.
+    #[schemars(extend("pattern" = "^([0-9a-f]{2})*$"))]
     pub payload: String,
 }
 

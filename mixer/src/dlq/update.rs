@@ -19,6 +19,7 @@ use model::dead_letter::LetterState;
 use model::filter::LetterFilter;
 use model::scenario::Scenario;
 use model::{EntityId, LetterId, Token};
+use schemars::JsonSchema;
 use serde::Serialize;
 use tokio::time::{Instant, timeout_at};
 
@@ -55,7 +56,7 @@ pub struct LetterUpdate {
 }
 
 /// What a wish came to.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct LetterUpdateReport {
     /// The letters that it meant.
     pub matched: u64,
@@ -77,6 +78,7 @@ pub struct LetterUpdateReport {
     pub dry_run: bool,
     /// Why letters that the filter means may be missing; absent when none are.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
     pub partial: Option<String>,
 }
 
@@ -89,7 +91,7 @@ pub struct PendingReplay {
 }
 
 /// Why a letter cannot be what was asked for.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct LetterRefusal {
     /// Which.
     pub id: LetterId,

@@ -16,6 +16,7 @@ mod tests;
 
 use model::{EntityId, Timestamp, Token};
 use redb::{ReadableDatabase, ReadableTableMetadata, TableDefinition};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{ActiveScenario, ClusterRegistry, RackRow, RegistryError, RegistryTransaction, db, from_cbor, to_cbor};
@@ -55,7 +56,7 @@ impl std::fmt::Display for AuditActor {
 }
 
 /// One entry: in the registry, in the body of its event, and in the API's answer.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct AuditEntry {
     /// Its number.
     pub id: u64,

@@ -4,6 +4,7 @@
 use model::scenario::ScenarioVersion;
 use model::{Timestamp, Token};
 use redb::{ReadableDatabase, ReadableTable};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -69,7 +70,7 @@ impl ScenarioHead {
 }
 
 /// The scenario that Racks should run.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ActiveScenario {
     /// `name:version`.
     pub reference: String,

@@ -25,6 +25,7 @@ use ingest::TrafficVolume;
 use model::Token;
 use model::control::PortCredit;
 use model::scenario::OverflowPolicy;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// Of a hundred bytes of the stream so many are divided among wires: the rest is for what is on its way.
@@ -35,7 +36,7 @@ const HELD: u64 = 15;
 const MOST_MARKS: usize = 256;
 
 /// What waits for a wire of lane guaranteed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct WireBacklog {
     /// The wire, from its subject to its gear.
     pub wire: String,

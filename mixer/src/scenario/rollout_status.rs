@@ -14,6 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use model::control::RackState;
 use model::scenario::{RackEntry, Scenario};
 use model::{EntityId, Token};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::assignment::ScenarioIndex;
@@ -21,7 +22,7 @@ use crate::liveness::{LivenessRecord, LivenessTracker};
 use crate::registry::{ClusterRegistry, RackRow, RegistryError};
 
 /// A scenario by name and content.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct ScenarioRef {
     /// `name:version`; empty for a hash that this registry does not know.
     pub reference: String,
@@ -61,7 +62,7 @@ impl<'r> ReferenceCache<'r> {
 }
 
 /// How one Rack stands to a scenario.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct RackRolloutStatus {
     /// Its name.
     pub name: Token,
@@ -85,7 +86,7 @@ pub struct RackRolloutStatus {
 }
 
 /// Which Racks a group means.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct GroupMembership {
     /// Its name.
     pub group: Token,

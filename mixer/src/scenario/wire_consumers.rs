@@ -22,6 +22,7 @@ use std::time::Duration;
 use async_nats::jetstream::stream::Stream;
 use chassis::bus::BusState;
 use model::Token;
+use schemars::JsonSchema;
 use serde::Serialize;
 use tokio::sync::{Mutex, Notify};
 use tokio::time::{Instant, MissedTickBehavior};
@@ -119,7 +120,7 @@ impl EffectiveWires {
 }
 
 /// What becomes of a wire when another scenario is activated.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct WireChange {
     /// The wire, from its subject to its gear.
     pub wire: String,

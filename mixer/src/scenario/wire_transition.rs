@@ -14,13 +14,14 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::assignment::GuaranteedWire;
 use crate::registry::WireRow;
 
 /// What becomes of a wire.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(tag = "change", rename_all = "snake_case")]
 pub enum WireTransition {
     /// It gets what comes from now on.

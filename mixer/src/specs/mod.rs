@@ -35,6 +35,7 @@ use ingest::{SpecCounts, SpecMatcher};
 use model::spec::{MatchRule, SourceDiagnostic, SpecColumn};
 use model::{Clock, SpecName, Timestamp};
 use query::{QueryEngine, SpecTable};
+use schemars::JsonSchema;
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
@@ -49,7 +50,7 @@ const EVERY: Duration = Duration::from_secs(1);
 const LAST_LOOK: Duration = Duration::from_secs(2);
 
 /// Why a file is not in force.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct SpecRejection {
     /// The file's name.
     pub file: String,
@@ -58,7 +59,7 @@ pub struct SpecRejection {
 }
 
 /// A spec as the API shows it.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct SpecView {
     /// Its name.
     pub name: SpecName,
@@ -67,6 +68,7 @@ pub struct SpecView {
     /// For people.
     pub description: String,
     /// `active`, or `withdrawn` if its file is gone or another spec.
+    #[schemars(extend("enum" = ["active", "withdrawn"]))]
     pub state: &'static str,
     /// The file that it was read from.
     pub file: String,
@@ -76,6 +78,7 @@ pub struct SpecView {
     pub priority: i32,
     /// Which messages it takes.
     #[serde(rename = "match")]
+    #[schemars(with = "serde_json::Map<String, serde_json::Value>")]
     pub rule: MatchRule,
     /// What names of its data files begin with.
     pub prefix: SpecName,
@@ -90,7 +93,7 @@ pub struct SpecView {
 }
 
 /// All that is known of specs.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct SpecListView {
     /// The folder.
     pub folder: String,

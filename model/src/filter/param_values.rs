@@ -3,10 +3,18 @@
 use std::fmt;
 use std::str::FromStr;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::dead_letter::LetterState;
 use crate::{BadId, HumanDuration, Timestamp};
+
+/// What a duration of a request may be: `100ms`, `5s`, `1h30m`, `1.5h`. A term of days has fewer digits, so that three
+/// terms never exceed what there is.
+pub const DURATION: &str = r"^(0|([0-9]{1,5}(\.[0-9]{1,6})?(ns|us|µs|ms|s|m|h)|[0-9]{1,4}d){1,3})$";
+/// The same, at least a microsecond.
+pub const POSITIVE_DURATION: &str =
+    r"^([0-9]{0,4}[1-9](\.[0-9]{1,6})?(us|µs|ms|s|m|h)|[0-9]{0,3}[1-9]d)([0-9]{1,5}(ms|s|m|h)){0,2}$";
 
 /// A moment, or an age: `2026-11-21T10:00:00Z` or `1h`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -17,6 +25,11 @@ pub enum TimePoint {
     /// That long before now.
     Ago(HumanDuration),
 }
+
+plain_schema!(TimePoint, { "anyOf": [
+    { "type": "string", "format": "date-time" },
+    { "type": "string", "pattern": DURATION },
+] });
 
 impl TimePoint {
     /// Before everything that is stored.
@@ -68,7 +81,7 @@ impl fmt::Display for TimePoint {
 }
 
 /// What became of letters of the dead-letter queue, as a filter says it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[allow(missing_docs, reason = "the names are those of the states")]
 pub enum LetterStateFilter {
@@ -95,7 +108,7 @@ impl LetterStateFilter {
 }
 
 /// The order of rows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum SortOrder {
     /// The newest first.
@@ -120,6 +133,8 @@ pub enum MetricAggregate {
     /// What so many of a hundred observations of histograms are not above: 50 to 99.
     Percentile(u8),
 }
+
+plain_schema!(MetricAggregate, { "type": "string", "pattern": "^(avg|sum|min|max|count|last|rate|p[5-9][0-9])$" });
 
 const AGGREGATES: [(&str, MetricAggregate); 7] = [
     ("avg", MetricAggregate::Avg),
@@ -169,7 +184,7 @@ impl From<MetricAggregate> for String {
 }
 
 /// How buckets of metrics are shown.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum BucketShape {
     /// A row for each bucket of each group.
@@ -180,7 +195,7 @@ pub enum BucketShape {
 }
 
 /// What the counts of a histogram are split by.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum HistogramGrouping {
     /// Nothing: one count a bucket.
@@ -193,7 +208,7 @@ pub enum HistogramGrouping {
 }
 
 /// How the bytes of a message are shown.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum RawForm {
     /// As lower-case hex.

@@ -17,6 +17,8 @@ use crate::Token;
 #[serde(try_from = "String", into = "String")]
 pub struct ScenarioVersion(String);
 
+plain_schema!(ScenarioVersion, { "type": "string" });
+
 /// A text that cannot be a [`ScenarioVersion`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(

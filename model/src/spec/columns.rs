@@ -25,6 +25,7 @@ use arrow_array::cast::AsArray;
 use arrow_array::{Array, ArrayRef, RecordBatch, StringArray};
 use arrow_schema::extension::Uuid as UuidExtension;
 use arrow_schema::{ArrowError, DataType, Field as ArrowField, Schema, SchemaRef, TimeUnit};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
@@ -40,7 +41,7 @@ const FIRST_ID: u32 = 1000;
 const FIELD_ID: &str = "PARQUET:field_id";
 
 /// A column that a spec adds to those of `messages`.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct SpecColumn {
     /// Its name.
     pub name: String,

@@ -30,6 +30,7 @@ mod tests;
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use columns::SpecColumn;
@@ -79,7 +80,7 @@ pub struct SpecField {
 }
 
 /// What a promoted value is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum FieldType {
     /// A text.

@@ -54,7 +54,7 @@ fn operation(route: &ApiRoute) -> Value {
         "operationId": route.id,
         "tags": [tag(route.path)],
         "summary": route.summary,
-        "parameters": route.parameters().map(super::ApiParameter::document).collect::<Vec<_>>(),
+        "parameters": route.parameters(),
         "responses": responses(route),
     });
     let successor = route.successor.map(|path| format!("The same as `{path}`."));

@@ -1,6 +1,11 @@
 //! Every method of every path.
 
-use model::Table;
+use model::filter::{
+    AuditFilter, FluxFilter, HistogramFilter, LetterFilter, LogFilter, MessageFilter, MetricFilter, SeriesFilter,
+    TraceFilter,
+};
+use model::{Table, inline_schema};
+use serde_json::Value;
 
 use super::parameters::{self as p, ApiParameter};
 use super::{ApiRoute, OperationLink, PATH, RequestBody, ResponseBody, RouteMethod};
@@ -40,6 +45,7 @@ const fn get(path: &'static str, id: &'static str, summary: &'static str) -> Api
         id,
         summary,
         details: "",
+        filters: &[],
         parameters: &[],
         sent: RequestBody::Nothing,
         answer: ResponseBody::Json("Any"),
@@ -63,6 +69,10 @@ const fn post(path: &'static str, id: &'static str, summary: &'static str) -> Ap
 impl ApiRoute {
     const fn takes(self, parameters: &'static [&'static [ApiParameter]]) -> Self {
         Self { parameters, ..self }
+    }
+
+    const fn filters_by(self, filters: &'static [fn() -> Value]) -> Self {
+        Self { filters, ..self }
     }
 
     const fn with(self, sent: RequestBody) -> Self {
@@ -108,12 +118,14 @@ impl ApiRoute {
 }
 
 const LOGS: ApiRoute = get("/api/v1/telemetry/logs", "logs", "Log records")
-    .takes(&[p::LOGS, p::TIMES, p::ORDER, p::PAGES, p::FORMAT, p::KNOWN])
+    .filters_by(&[inline_schema::<LogFilter>])
+    .takes(&[p::TIMES, p::ORDER, p::PAGES, p::FORMAT, p::KNOWN])
     .gives(ResponseBody::Rows("Logs"))
     .fails(ROWS)
     .details(LISTED);
 const TRACES: ApiRoute = get("/api/v1/telemetry/traces", "traces", "Spans")
-    .takes(&[p::TRACES, p::TIMES, p::ORDER, p::PAGES, p::FORMAT, p::KNOWN])
+    .filters_by(&[inline_schema::<TraceFilter>])
+    .takes(&[p::TIMES, p::ORDER, p::PAGES, p::FORMAT, p::KNOWN])
     .gives(ResponseBody::Rows("Spans"))
     .fails(ROWS)
     .leads_to(&[link("trace", &[("trace_id", "$response.body#/data/0/trace_id")])])
@@ -131,7 +143,8 @@ const METRICS: ApiRoute = get(
     "metrics",
     "Metric points, or their aggregates",
 )
-.takes(&[p::METRIC, p::METRICS, p::TIMES, p::PAGES, p::FORMAT, p::KNOWN])
+.filters_by(&[inline_schema::<MetricFilter>])
+.takes(&[p::METRIC, p::TIMES, p::PAGES, p::FORMAT, p::KNOWN])
 .gives(ResponseBody::Rows("Points"))
 .fails(ROWS)
 .details(POINTS);
@@ -140,13 +153,15 @@ const METRIC: ApiRoute = get(
     "metric",
     "One metric: its description, and its points or aggregates",
 )
-.takes(&[p::METRIC_PATH, p::METRICS, p::TIMES, p::PAGES, p::FORMAT, p::KNOWN])
+.filters_by(&[inline_schema::<MetricFilter>])
+.takes(&[p::METRIC_PATH, p::TIMES, p::PAGES, p::FORMAT, p::KNOWN])
 .gives(ResponseBody::Rows("Metric"))
 .fails(ROWS_OF_ONE)
 .details(POINTS);
 
 const MESSAGES: ApiRoute = get("/api/v1/messages", "messages", "Business messages")
-    .takes(&[p::FLUX, p::MESSAGES, p::TIMES, p::ORDER, p::PAGES, p::FORMAT, p::KNOWN])
+    .filters_by(&[inline_schema::<MessageFilter>])
+    .takes(&[p::TIMES, p::ORDER, p::PAGES, p::FORMAT, p::KNOWN])
     .gives(ResponseBody::Rows("Messages"))
     .fails(ROWS)
     .leads_to(&[
@@ -159,7 +174,8 @@ const MESSAGES_TAIL: ApiRoute = get(
     "messages_tail",
     "Business messages as they become visible, as server-sent events",
 )
-.takes(&[p::FLUX, p::MESSAGES, p::TAIL])
+.filters_by(&[inline_schema::<MessageFilter>])
+.takes(&[p::TAIL])
 .gives(ResponseBody::Events("MessageEvent"))
 .fails(&[400, 403, 429, 503])
 .details("An event without a name is a row as the list of messages gives it. All else is as with the tail of logs.");
@@ -168,15 +184,8 @@ const MESSAGES_OF: ApiRoute = get(
     "messages_of",
     "The messages of one business signal, the oldest first",
 )
-.takes(&[
-    p::FLUX_PATH,
-    p::MESSAGES,
-    p::ALL_TIMES,
-    p::ORDER,
-    p::PAGES,
-    p::FORMAT,
-    p::KNOWN,
-])
+.filters_by(&[inline_schema::<MessageFilter>])
+.takes(&[p::FLUX_PATH, p::ALL_TIMES, p::ORDER, p::PAGES, p::FORMAT, p::KNOWN])
 .gives(ResponseBody::Rows("Messages"))
 .fails(ROWS)
 .details(LISTED_OF_ONE);
@@ -188,7 +197,8 @@ pub(super) const ROUTES: &[ApiRoute] = &[
         "logs_histogram",
         "Counts of log records over time",
     )
-    .takes(&[p::LOGS, p::TIMES, p::HISTOGRAM])
+    .filters_by(&[inline_schema::<LogFilter>, inline_schema::<HistogramFilter>])
+    .takes(&[p::TIMES])
     .gives(ResponseBody::Json("Histogram"))
     .fails(QUERY)
     .details(WINDOW),
@@ -197,7 +207,8 @@ pub(super) const ROUTES: &[ApiRoute] = &[
         "logs_top",
         "The most frequent values of a field of log records",
     )
-    .takes(&[p::LOGS_TOP, p::LOGS, p::TIMES])
+    .filters_by(&[inline_schema::<LogFilter>])
+    .takes(&[p::LOGS_TOP, p::TIMES])
     .gives(ResponseBody::Json("Values"))
     .fails(QUERY)
     .details(WINDOW),
@@ -206,7 +217,8 @@ pub(super) const ROUTES: &[ApiRoute] = &[
         "logs_tail",
         "Log records as they become visible, as server-sent events",
     )
-    .takes(&[p::LOGS, p::TAIL])
+    .filters_by(&[inline_schema::<LogFilter>])
+    .takes(&[p::TAIL])
     .gives(ResponseBody::Events("LogEvent"))
     .fails(&[400, 403, 429, 503])
     .details(
@@ -219,14 +231,16 @@ pub(super) const ROUTES: &[ApiRoute] = &[
         "traces_top",
         "The most frequent values of a field of spans",
     )
-    .takes(&[p::TRACES_TOP, p::TRACES, p::TIMES])
+    .filters_by(&[inline_schema::<TraceFilter>])
+    .takes(&[p::TRACES_TOP, p::TIMES])
     .gives(ResponseBody::Json("Values"))
     .fails(QUERY)
     .details(WINDOW),
     TRACE,
     METRICS,
     get("/api/v1/telemetry/metrics/names", "metric_names", "The metrics that have points")
-        .takes(&[p::SERIES])
+        .filters_by(&[inline_schema::<SeriesFilter>])
+    .takes(&[p::SERIES_PAGE])
         .gives(ResponseBody::Json("Names"))
         .fails(QUERY)
         .leads_to(&[
@@ -240,7 +254,8 @@ pub(super) const ROUTES: &[ApiRoute] = &[
         "metric_labels",
         "The keys of a metric's labels",
     )
-    .takes(&[p::METRIC_PATH, p::SERIES])
+    .filters_by(&[inline_schema::<SeriesFilter>])
+    .takes(&[p::METRIC_PATH, p::SERIES_PAGE])
     .gives(ResponseBody::Json("Keys"))
     .fails(FIND)
     .leads_to(&[link(
@@ -253,7 +268,8 @@ pub(super) const ROUTES: &[ApiRoute] = &[
         "metric_label_values",
         "The values of one of a metric's labels",
     )
-    .takes(&[p::METRIC_PATH, p::LABEL_PATH, p::SERIES])
+    .filters_by(&[inline_schema::<SeriesFilter>])
+    .takes(&[p::METRIC_PATH, p::LABEL_PATH, p::SERIES_PAGE])
     .gives(ResponseBody::Json("Values"))
     .fails(FIND)
     .details(WINDOW),
@@ -265,6 +281,7 @@ pub(super) const ROUTES: &[ApiRoute] = &[
         "flux",
         "One business signal: its messages, spans and log records, the oldest first",
     )
+    .filters_by(&[inline_schema::<FluxFilter>])
     .takes(&[p::FLUX_PATH, p::ALL_TIMES, p::SIGNAL, p::FORMAT, p::KNOWN])
     .gives(ResponseBody::Rows("Signal"))
     .fails(ROWS_OF_ONE)
@@ -426,12 +443,14 @@ pub(super) const ROUTES: &[ApiRoute] = &[
     .details("The active one cannot be deleted. A rollback can still restore a deleted one."),
     get("/api/v1/audit", "audit", "The audit log: changes of Racks, scenarios and dead letters and who made them, the \
                                    newest first")
-        .takes(&[p::AUDIT])
+        .filters_by(&[inline_schema::<AuditFilter>])
+    .takes(&[p::AUDIT_PAGE])
         .gives(ResponseBody::Json("Audit"))
         .fails(&[400])
         .details("A window that ends before it begins is refused. The last 50000 decisions are kept, and as many sightings (offline, online)."),
     get("/api/v1/dlq", "letters", "The letters of the dead-letter queue, the newest first")
-        .takes(&[p::LETTERS])
+        .filters_by(&[inline_schema::<LetterFilter>])
+    .takes(&[p::LETTERS_PAGE])
         .gives(ResponseBody::Json("Letters"))
         .fails(QUERY)
         .leads_to(&[

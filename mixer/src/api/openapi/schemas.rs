@@ -1,9 +1,17 @@
 //! Schemas of bodies and answers. Rows are made of the tables' columns.
 
-use model::{ColumnType, Table, TableColumn};
+use model::{
+    ColumnType, Level, MessageDirection, MetricType, SpanId, SpanStatus, Table, TableColumn, Token, TraceId,
+    inline_schema, written_schema,
+};
 use serde_json::{Map, Value, json};
 
-use super::{dlq_schemas, parameters as p};
+use super::dlq_schemas;
+use crate::api::gears::GearType;
+use crate::control::{ImportReport, RackView, ScenarioReport, ScenarioView};
+use crate::registry::AuditEntry;
+use crate::scenario::{ScenarioRef, WireBacklog};
+use crate::specs::SpecListView;
 
 /// Every schema of the document.
 pub(super) fn all() -> Map<String, Value> {
@@ -75,6 +83,11 @@ pub(super) fn object(properties: Value) -> Value {
     json!({ "type": "object", "required": required, "properties": properties })
 }
 
+/// An answer that is one thing.
+pub(super) fn one(of: &Value) -> Value {
+    object(json!({ "data": of }))
+}
+
 pub(super) fn list(of: Value) -> Value {
     json!({ "type": "array", "items": of })
 }
@@ -123,15 +136,15 @@ fn basics() -> Value {
     })
 }
 
-/// The words of a column that has few.
-fn words(column: &str) -> Option<&'static [&'static str]> {
-    Some(match column {
-        "level" => p::LEVELS,
-        "status" => p::STATUSES,
-        "type" => p::TYPES,
-        "direction" => p::DIRECTIONS,
-        _ => return None,
-    })
+/// A text, or the words of a column that has few.
+fn words(column: &str) -> Value {
+    match column {
+        "level" => inline_schema::<Level>(),
+        "status" => inline_schema::<SpanStatus>(),
+        "type" => inline_schema::<MetricType>(),
+        "direction" => inline_schema::<MessageDirection>(),
+        _ => text(),
+    }
 }
 
 fn value(column: &TableColumn) -> Value {
@@ -141,7 +154,7 @@ fn value(column: &TableColumn) -> Value {
         ColumnType::Json => reference("Fields"),
         ColumnType::Float | ColumnType::Double => reference("Number"),
         ColumnType::Blob => json!({ "type": "string", "contentEncoding": "base16" }),
-        ColumnType::Text | ColumnType::Word => words(column.name).map_or_else(text, |words| json!({ "enum": words })),
+        ColumnType::Text | ColumnType::Word => words(column.name),
     };
     if column.nullable { or_null(value) } else { value }
 }
@@ -181,7 +194,7 @@ fn rows() -> Value {
         required.retain(|name| name != "raw_msg");
     }
     let mut summed = json!({
-        "ts": time(), "name": text(), "type": { "enum": p::TYPES }, "value": or_null(reference("Number")), "samples": count(),
+        "ts": time(), "name": text(), "type": inline_schema::<MetricType>(), "value": or_null(reference("Number")), "samples": count(),
     });
     let bucket = {
         let mut bucket = object(summed.clone());
@@ -201,7 +214,7 @@ fn rows() -> Value {
         summed.insert("samples".to_owned(), list(count()));
     }
     let mut counted = object(json!({ "ts": time(), "count": count() }));
-    counted["properties"]["level"] = json!({ "enum": p::LEVELS });
+    counted["properties"]["level"] = inline_schema::<Level>();
     counted["properties"]["entity_name"] = text();
     json!({
         "Log": row(Table::Logs),
@@ -216,7 +229,7 @@ fn rows() -> Value {
         "DeadLetter": row(Table::DeadLetters),
         "Count": counted,
         "Value": object(json!({ "value": reference("Any"), "count": count() })),
-        "Name": object(json!({ "name": text(), "type": { "enum": p::TYPES }, "count": count() })),
+        "Name": object(json!({ "name": text(), "type": inline_schema::<MetricType>(), "count": count() })),
         "Key": object(json!({ "key": text(), "values": count(), "count": count() })),
     })
 }
@@ -235,7 +248,7 @@ pub(super) fn answer(of: Value, beside: &Value) -> Value {
 fn lists() -> Value {
     let none = json!({});
     let metric = object(json!({
-        "name": text(), "type": { "enum": p::TYPES }, "unit": or_null(text()), "label_keys": list(text()),
+        "name": text(), "type": inline_schema::<MetricType>(), "unit": or_null(text()), "label_keys": list(text()),
     }));
     let flag = || json!({ "type": "boolean" });
     let trace = object(json!({
@@ -322,9 +335,9 @@ fn event(row: &str) -> Value {
 fn record(table: Table) -> Value {
     let property = |column: &TableColumn| {
         let value = match column.name {
-            "trace_id" => json!({ "type": "string", "pattern": p::TRACE_ID }),
-            "span_id" => json!({ "type": "string", "pattern": p::SPAN_ID }),
-            "parent_span_id" => json!({ "type": ["string", "null"], "pattern": p::SPAN_ID }),
+            "trace_id" => inline_schema::<TraceId>(),
+            "span_id" => inline_schema::<SpanId>(),
+            "parent_span_id" => inline_schema::<Option<SpanId>>(),
             _ if matches!(column.kind, ColumnType::Float | ColumnType::Double) => json!({ "type": "number" }),
             _ => value(column),
         };
@@ -387,140 +400,49 @@ fn sql() -> Value {
     json!({ "Statement": statement, "SqlAnswer": answer })
 }
 
-const STATES: [&str; 5] = ["pending", "active", "suspended", "offline", "removed"];
-
 fn control() -> Value {
-    let scenario = object(json!({ "reference": text(), "hash": text() }));
-    let rack = object(json!({
-        "id": { "type": "string", "format": "uuid" },
-        "name": { "type": "string", "pattern": p::TOKEN },
-        "state": { "enum": STATES },
-        "first_seen": time(),
-        "last_seen": time(),
-        "host": text(),
-        "ip": text(),
-        "software": text(),
-        "labels": { "type": "object", "additionalProperties": text() },
-        "scenario": object(json!({ "wanted": or_null(scenario.clone()), "running": or_null(scenario.clone()) })),
-        "error": or_null(text()),
-        "spool_bytes": count(),
-        "facts": reference("Fields"),
-    }));
-    let listed = json!({
-        "reference": text(), "name": text(), "version": text(), "hash": text(), "stored": time(),
-        "active": { "type": "boolean" },
-    });
-    let mut stored = listed.clone();
-    stored["text"] = text();
+    let mut stored = written_schema::<ScenarioView>();
+    if let Some(required) = stored["required"].as_array_mut() {
+        required.push("text".into());
+    }
     let whole = |of: Value| {
         let stats = object(json!({ "rows": count() }));
         object(json!({ "data": list(of), "next_cursor": { "type": "null" }, "stats": stats }))
     };
-    let gear = object(json!({
-        "type": text(), "summary": text(), "inputs": list(text()), "outputs": list(text()), "doc": text(), "example": text(),
-        "schema": { "type": "object" },
-    }));
-    let name = json!({ "type": ["string", "null"], "pattern": p::TOKEN });
-    let wire = object(json!({
-        "wire": text(), "rack": name, "is_paused": { "type": "boolean" }, "waiting_batches": or_null(count()), "waiting_bytes": count(),
-        "limit_bytes": or_null(count()), "is_held": { "type": "boolean" }, "overflow": { "enum": ["block", "drop_oldest_to_dlq"] },
-        "dropped_messages": count(),
-    }));
     json!({
-        "Wires": whole(wire),
-        "RackFacts": rack,
-        "Rack": object(json!({ "data": reference("RackFacts") })),
+        "Wires": whole(written_schema::<WireBacklog>()),
+        "RackFacts": written_schema::<RackView>(),
+        "Rack": one(&reference("RackFacts")),
         "Racks": whole(reference("RackFacts")),
-        "ListedScenario": object(listed),
-        "StoredScenario": object(stored),
-        "Scenario": object(json!({ "data": reference("StoredScenario") })),
+        "ListedScenario": written_schema::<ScenarioView>(),
+        "StoredScenario": stored,
+        "Scenario": one(&reference("StoredScenario")),
         "Scenarios": whole(reference("ListedScenario")),
-        "AuditEntry": audited(),
+        "AuditEntry": written_schema::<AuditEntry>(),
         "Audit": object(json!({
             "data": list(reference("AuditEntry")), "next_cursor": or_null(text()), "stats": object(json!({ "rows": count() })),
         })),
-        "Deleted": deleted(),
-        "Imported": imported(),
-        "ScenarioReport": report(&scenario),
-        "GearType": gear,
-        "Gear": object(json!({ "data": reference("GearType") })),
+        "Deleted": one(&written_schema::<ScenarioRef>()),
+        "Imported": one(&written_schema::<ImportReport>()),
+        "ScenarioReport": one(&written_schema::<ScenarioReport>()),
+        "GearType": written_schema::<GearType>(),
+        "Gear": one(&reference("GearType")),
         "Gears": whole(reference("GearType")),
-        "Specs": specs(),
-        "Approval": { "type": "object", "properties": { "name": name }, "additionalProperties": false },
+        "Specs": one(&written_schema::<SpecListView>()),
+        "Approval": { "type": "object", "properties": { "name": inline_schema::<Option<Token>>() }, "additionalProperties": false },
         "LogLevel": {
-            "type": "object", "required": ["level"], "properties": { "level": { "enum": p::LEVELS } }, "additionalProperties": false,
+            "type": "object", "required": ["level"], "properties": { "level": inline_schema::<Level>() }, "additionalProperties": false,
         },
         "Labels": {
-            "type": "object", "maxProperties": 64, "propertyNames": { "pattern": p::TOKEN },
+            "type": "object", "maxProperties": 64, "propertyNames": inline_schema::<Token>(),
             "additionalProperties": { "type": "string", "maxLength": 256 }, "examples": [{ "role": "edge" }],
         },
         "LabelChanges": {
-            "type": "object", "maxProperties": 64, "propertyNames": { "pattern": p::TOKEN },
+            "type": "object", "maxProperties": 64, "propertyNames": inline_schema::<Token>(),
             "additionalProperties": { "type": ["string", "null"], "maxLength": 256 }, "examples": [{ "role": "edge", "site": null }],
         },
         "Nothing": { "type": "object", "additionalProperties": false },
     })
-}
-
-fn audited() -> Value {
-    let said = || or_null(text());
-    object(json!({
-        "id": count(), "ts": time(), "kind": text(), "by": text(),
-        "entity_id": or_null(json!({ "type": "string", "format": "uuid" })),
-        "rack": said(), "reference": said(), "hash": said(), "from": said(), "to": said(), "why": said(),
-    }))
-}
-
-fn specs() -> Value {
-    let column = object(json!({
-        "name": text(), "type": { "enum": ["string", "int", "float", "bool", "timestamp", "uuid"] },
-    }));
-    let spec = object(json!({
-        "name": text(), "version": count(), "description": text(), "state": { "enum": ["active", "withdrawn"] }, "file": text(),
-        "taken": time(), "priority": { "type": "integer" }, "match": { "type": "object" }, "prefix": text(), "table": text(),
-        "columns": list(column), "messages": count(), "failed_values": count(),
-    }));
-    let fault = object(json!({ "line": count(), "column": count(), "text": text() }));
-    let refused = object(json!({ "file": text(), "faults": list(fault) }));
-    object(json!({ "data": object(json!({ "folder": text(), "specs": list(spec), "refused": list(refused) })) }))
-}
-
-fn deleted() -> Value {
-    object(json!({ "data": object(json!({ "reference": text(), "hash": text() })) }))
-}
-
-fn imported() -> Value {
-    let finding = object(json!({ "line": count(), "column": count(), "text": text() }));
-    object(json!({ "data": object(json!({
-        "reference": text(), "hash": text(), "new": { "type": "boolean" }, "replaced": or_null(text()), "warnings": list(finding),
-    })) }))
-}
-
-/// How Racks stand to a scenario.
-fn report(scenario: &Value) -> Value {
-    let rack = object(json!({
-        "name": text(),
-        "id": or_null(json!({ "type": "string", "format": "uuid" })),
-        "state": or_null(json!({ "anyOf": [{ "enum": STATES }] })),
-        "gears": list(text()),
-        "wanted": scenario,
-        "running": or_null(scenario.clone()),
-        "converged": { "type": "boolean" },
-        "reason": or_null(text()),
-    }));
-    let group = object(json!({
-        "group": text(), "labels": { "type": "object", "additionalProperties": text() }, "racks": list(text()), "gears": list(text()),
-    }));
-    let former = object(json!({ "reference": text(), "hash": text(), "activated": time() }));
-    object(json!({ "data": object(json!({
-        "scenario": or_null(scenario.clone()),
-        "activated": or_null(time()),
-        "converged": { "type": "boolean" },
-        "racks": list(rack),
-        "groups": list(group),
-        "warnings": list(text()),
-        "history": list(former),
-    })) }))
 }
 
 fn operation() -> Value {

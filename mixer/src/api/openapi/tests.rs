@@ -11,13 +11,12 @@ use model::filter::{
     AuditFilter, DeadLetterFilter, FluxFilter, HistogramFilter, LetterFilter, LogFilter, MessageFilter, MetricFilter,
     SeriesFilter, TopFilter, TraceFilter,
 };
-use model::{Level, MetricType, SpanStatus};
+use model::{Level, MetricType, SpanStatus, inline_schema};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio_util::task::TaskTracker;
 use tower::ServiceExt;
 
-use super::parameters::{LEVELS, ParameterKind, ParameterLocation, STATUSES, TYPES};
 use super::route_table::ROUTES;
 use super::{ApiRoute, RouteMethod, document, problems};
 use crate::api::query_params::FORMAT;
@@ -96,17 +95,26 @@ fn fields<F: DeserializeOwned>() -> BTreeSet<String> {
     known.split('`').skip(1).step_by(2).map(str::to_owned).collect()
 }
 
+/// The parameters of a route that are in one place.
+fn parameters(route: &ApiRoute, place: &str) -> Vec<Value> {
+    let all = route.parameters().into_iter();
+    all.filter(|parameter| parameter["in"] == place).collect()
+}
+
 /// What the parameters of a path are called in filters.
 fn documented(route: &ApiRoute) -> BTreeSet<String> {
-    let query = route
-        .parameters()
-        .filter(|parameter| parameter.place == ParameterLocation::Query);
+    let query = parameters(route, "query").into_iter();
     // The format belongs to no filter.
-    let of_filters = query.filter(|parameter| parameter.name != FORMAT);
+    let of_filters = query.filter(|parameter| parameter["name"] != FORMAT);
     of_filters
-        .map(|parameter| match parameter.kind {
-            ParameterKind::Family(prefix) => format!("{prefix}<key>"),
-            _ => parameter.name.to_owned(),
+        .map(|parameter| match parameter["schema"]["patternProperties"].as_object() {
+            Some(family) => family
+                .keys()
+                .next()
+                .unwrap()
+                .replace("[\\s\\S]", "<key>")
+                .replace(['^', '\\'], ""),
+            None => parameter["name"].as_str().unwrap().to_owned(),
         })
         .collect()
 }
@@ -190,11 +198,12 @@ fn the_parameters_of_other_lists_are_the_fields_of_their_filters() {
         let route = ROUTES.iter().find(|route| route.path == path).unwrap();
         assert_eq!(documented(route), fields, "{path}");
     }
-    for state in super::parameters::LETTER_STATES {
-        assert!(
-            serde_json::from_value::<LetterFilter>(json!({ "state": state })).is_ok(),
-            "{state}"
-        );
+    let letters = ROUTES.iter().find(|route| route.path == "/api/v1/dlq").unwrap();
+    let query = parameters(letters, "query");
+    let state = query.iter().find(|parameter| parameter["name"] == "state").unwrap();
+    for state in state["schema"]["enum"].as_array().unwrap() {
+        let asked = json!({ "state": state });
+        assert!(serde_json::from_value::<LetterFilter>(asked).is_ok(), "{state}");
     }
 }
 
@@ -207,10 +216,9 @@ fn paths_name_their_parameters_and_former_ones_are_their_successors() {
             .split('/')
             .filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'))
             .collect();
-        let named = route
-            .parameters()
-            .filter(|parameter| parameter.place == ParameterLocation::Path);
-        assert_eq!(named.map(|parameter| parameter.name).collect::<BTreeSet<_>>(), in_path);
+        let named = parameters(route, "path");
+        let named = named.iter().map(|parameter| parameter["name"].as_str().unwrap());
+        assert_eq!(named.collect::<BTreeSet<_>>(), in_path);
         assert!(
             ids.insert(route.id, route.path).is_none(),
             "{} is there twice",
@@ -224,7 +232,7 @@ fn paths_name_their_parameters_and_former_ones_are_their_successors() {
             let to = to.unwrap_or_else(|| panic!("{} leads to {}, which is not there", route.id, link.to));
             for (name, _) in link.given {
                 assert!(
-                    to.parameters().any(|parameter| parameter.name == *name),
+                    to.parameters().iter().any(|parameter| parameter["name"] == *name),
                     "{} of {}",
                     name,
                     to.id
@@ -240,23 +248,34 @@ fn paths_name_their_parameters_and_former_ones_are_their_successors() {
 
 #[test]
 fn words_are_those_of_the_nouns() {
-    let all = |words: &[&str], parse: fn(&str) -> bool| words.iter().all(|word| parse(word));
-    assert!(all(LEVELS, |word| word.parse::<Level>().is_ok()));
-    assert!(all(STATUSES, |word| word.parse::<SpanStatus>().is_ok()));
-    assert!(all(TYPES, |word| word.parse::<MetricType>().is_ok()));
+    let words = [
+        (
+            inline_schema::<Level>(),
+            Level::ALL.iter().map(|word| word.as_str()).collect::<Vec<_>>(),
+        ),
+        (
+            inline_schema::<SpanStatus>(),
+            SpanStatus::ALL.iter().map(|word| word.as_str()).collect(),
+        ),
+        (
+            inline_schema::<MetricType>(),
+            MetricType::ALL.iter().map(|word| word.as_str()).collect(),
+        ),
+    ];
+    for (schema, words) in words {
+        assert_eq!(schema["enum"], json!(words));
+    }
     for route in ROUTES.iter().filter(|route| lists_rows(route)) {
-        for parameter in route
-            .parameters()
-            .filter(|parameter| parameter.place == ParameterLocation::Query)
-        {
-            let ParameterKind::Words(words) = parameter.kind else {
+        for parameter in parameters(route, "query") {
+            let Some(words) = parameter["schema"]["enum"].as_array() else {
                 continue;
             };
-            if parameter.name == FORMAT {
+            let name = parameter["name"].as_str().unwrap();
+            if name == FORMAT {
                 continue;
             }
             for word in words {
-                let asked = json!({ parameter.name: word });
+                let asked = json!({ name: word });
                 let known = [
                     serde_json::from_value::<LogFilter>(asked.clone()).is_ok(),
                     serde_json::from_value::<TraceFilter>(asked.clone()).is_ok(),
@@ -264,7 +283,7 @@ fn words_are_those_of_the_nouns() {
                     serde_json::from_value::<MessageFilter>(asked.clone()).is_ok(),
                     serde_json::from_value::<HistogramFilter>(asked).is_ok(),
                 ];
-                assert!(known.contains(&true), "{} of {}", word, parameter.name);
+                assert!(known.contains(&true), "{word} of {name}");
             }
         }
     }
