@@ -158,7 +158,8 @@ impl RowRequest {
                 let chunk = sending.next().await?;
                 Some((chunk, sending))
             });
-            Body::from_stream(futures::stream::iter([Ok(first)]).chain(rest))
+            // What compresses it asks once more after the end.
+            Body::from_stream(futures::stream::iter([Ok(first)]).chain(rest).fuse())
         };
         let kind = [(CONTENT_TYPE, HeaderValue::from_static(content_type(self.format)))];
         Ok((kind, body).into_response())
