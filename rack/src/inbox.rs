@@ -4,7 +4,6 @@
 //!
 //! - It is bounded ([`INBOX_CAPACITY`]): a full inbox slows the sender.
 //! - It belongs to a gear's name, not to its task: gears that feed it keep their wire while it is replaced.
-//! - Nobody waits for room in an inbox whose gear was stopped and has no successor.
 //! - Lane guaranteed: what a gear has begun stays in it until it is durable that it was taken.
 //!
 //! # Not here
@@ -13,13 +12,11 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use model::dead_letter::PortSide;
 use model::message::Message;
-use tokio::sync::mpsc::error::TrySendError;
-use tokio::sync::{Mutex, mpsc, watch};
+use tokio::sync::{Mutex, mpsc};
 use tokio::time::Instant;
 
 use crate::outbox::{ConsumerOffset, DeliveredOffsets, DeliveryHistory, OutboxTransaction};
@@ -72,39 +69,6 @@ pub(crate) struct GearInbox {
     /// What the gear has begun, in order; when it begins anew, these are first.
     pub(crate) held: Arc<Mutex<VecDeque<UncommittedMessage>>>,
     delivered: Arc<DeliveredOffsets>,
-    /// Whether its gear was stopped and no other took its place.
-    abandoned: watch::Sender<bool>,
-    /// Messages that came in after their sender had waited for room.
-    waited: Arc<AtomicU64>,
-}
-
-/// A wire's end at an inbox.
-#[derive(Debug)]
-pub(crate) struct InboxSender {
-    sender: mpsc::Sender<InboxMessage>,
-    abandoned: watch::Receiver<bool>,
-    waited: Arc<AtomicU64>,
-}
-
-impl InboxSender {
-    /// Puts a message in, waiting while the inbox is full; false where nobody will make room any more.
-    pub(crate) async fn send(&self, arrival: InboxMessage) -> bool {
-        match self.sender.try_send(arrival) {
-            Ok(()) => true,
-            Err(TrySendError::Closed(_)) => false,
-            Err(TrySendError::Full(arrival)) => {
-                let mut abandoned = self.abandoned.clone();
-                tokio::select! {
-                    biased;
-                    sent = self.sender.send(arrival) => {
-                        self.waited.fetch_add(1, Ordering::Relaxed);
-                        sent.is_ok()
-                    }
-                    _ = abandoned.wait_for(|abandoned| *abandoned) => false,
-                }
-            }
-        }
-    }
 }
 
 /// A message of lane guaranteed that a gear has begun, until it is kept that it was taken.
@@ -137,37 +101,11 @@ impl GearInbox {
             receiver: Arc::new(Mutex::new(receiver)),
             held: Arc::default(),
             delivered: Arc::default(),
-            abandoned: watch::Sender::new(false),
-            waited: Arc::default(),
         }
-    }
-
-    /// An end for a wire.
-    pub(crate) fn wire_end(&self) -> InboxSender {
-        InboxSender {
-            sender: self.sender.clone(),
-            abandoned: self.abandoned.subscribe(),
-            waited: Arc::clone(&self.waited),
-        }
-    }
-
-    /// Says whether its gear was stopped for good, or runs.
-    pub(crate) fn set_abandoned(&self, is_abandoned: bool) {
-        self.abandoned.send_replace(is_abandoned);
     }
 
     pub(crate) const fn sender(&self) -> &mpsc::Sender<InboxMessage> {
         &self.sender
-    }
-
-    /// Whether senders wait for room.
-    pub(crate) fn is_full(&self) -> bool {
-        self.sender.capacity() == 0
-    }
-
-    /// How many messages came in after their sender had waited for room.
-    pub(crate) fn waited(&self) -> u64 {
-        self.waited.load(Ordering::Relaxed)
     }
 
     /// What inlets have put in.

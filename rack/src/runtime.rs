@@ -7,8 +7,7 @@
 //!   when it was asked to stop are its successor's: it ends with the message in hand.
 //! - A scenario runs whole or not at all: when a gear of it cannot start, what ran before runs again.
 //! - Gears stop in the order of the wires, senders first, so that receivers drain what was sent; all of it within a bound
-//!   ([`DRAIN_BOUND`]), after which the rest is cut off. Where a full inbox makes no room for a while ([`ROOM_BOUND`]), its gear is
-//!   told to stop before its senders have ended. A gear that takes requests stops asking first, and takes replies until the gears
+//!   ([`DRAIN_BOUND`]), after which the rest is cut off. A gear that takes requests stops asking first, and takes replies until the gears
 //!   between have stopped. Gears in a circle stop together, before those behind it.
 //! - A suspended Rack runs no gear and holds no socket.
 //!
@@ -51,8 +50,6 @@ use shutdown_order::{ShutdownPhase, ShutdownStep, shutdown_waves};
 pub const DRAIN_BOUND: Duration = Duration::from_secs(1);
 /// How long a gear that answers waits for replies from gears that go on; then these drain.
 const REPLIES_BOUND: Duration = Duration::from_millis(250);
-/// How long a gear that is stopped waits for room in an inbox before the receiver is told to stop as well.
-const ROOM_BOUND: Duration = Duration::from_millis(250);
 /// How long a gear may take to get what it needs.
 const INIT_BOUND: Duration = Duration::from_secs(5);
 /// How long a gear may usually be at one message before that is logged.
@@ -132,14 +129,9 @@ impl GearTask {
         }
     }
 
-    /// Waits for its end, at most until then. Whether it has ended.
-    async fn ends_by(&mut self, deadline: Instant) -> bool {
-        self.task.is_finished() || tokio::time::timeout_at(deadline, &mut self.task).await.is_ok()
-    }
-
-    /// Waits for its end, at most until then, and then aborts it; `bound` is what all of them had. Whether it ended by itself.
+    /// Waits for its end, at most until then; `bound` is what all of them had. Whether it ended by itself.
     async fn join(mut self, deadline: Instant, bound: Duration) -> bool {
-        let has_ended = self.ends_by(deadline).await;
+        let has_ended = tokio::time::timeout_at(deadline, &mut self.task).await.is_ok();
         if !has_ended {
             tracing::warn!(gear.id = %self.spec.name, "the gear did not stop within {bound:?}; aborting it");
             self.task.abort();
@@ -497,7 +489,6 @@ impl GearRuntime {
             .takes_messages()
             .then(|| self.inboxes.get(&spec.name).cloned())
             .flatten();
-        inbox.iter().for_each(|inbox| inbox.set_abandoned(false));
         let watch = tokio::spawn(watch(Arc::clone(&cx), self.parts.patience));
         let task = tokio::spawn(supervise(gear, spec.clone(), cx, inbox));
         let slot = GearTask {
@@ -511,13 +502,9 @@ impl GearRuntime {
 
     /// Stops gears, senders before receivers, all within the bound for it, and names those that were cut off.
     async fn stop(&mut self, names: BTreeSet<Token>) -> Vec<Token> {
+        let mut cut_off = Vec::new();
         let deadline = Instant::now() + self.parts.drain;
         let slots = names.iter().filter_map(|name| self.gears.get(name));
-        let inboxes: Vec<_> = names
-            .iter()
-            .filter_map(|name| self.inboxes.get(name).cloned())
-            .collect();
-        let (mut blocked, mut cut_off) = (Vec::new(), Vec::new());
         for wave in shutdown_waves(slots.map(|slot| &slot.spec)) {
             for turn in &wave {
                 if let Some(slot) = self.gears.get(&turn.gear) {
@@ -534,51 +521,17 @@ impl GearRuntime {
                             .ok();
                     }
                     _ => {
-                        let Some(mut slot) = self.gears.remove(&gear) else {
-                            continue;
-                        };
-                        if is_blocked(&mut slot, &inboxes, deadline).await {
-                            blocked.push(slot);
-                        } else {
-                            self.end(slot, deadline, &mut cut_off).await;
+                        if let Some(slot) = self.gears.remove(&gear)
+                            && !slot.join(deadline, self.parts.drain).await
+                        {
+                            cut_off.push(gear);
                         }
                     }
                 }
             }
         }
-        for slot in blocked {
-            self.end(slot, deadline, &mut cut_off).await;
-        }
         cut_off
     }
-
-    /// Waits for the end of a gear. Nobody waits any more for room in front of it then, unless another one takes over its inbox.
-    async fn end(&self, slot: GearTask, deadline: Instant, cut_off: &mut Vec<Token>) {
-        let (name, has_successor) = (slot.spec.name.clone(), slot.shutdown.successor.is_cancelled());
-        let has_ended = slot.join(deadline, self.parts.drain).await;
-        if let Some(inbox) = self.inboxes.get(&name)
-            && !has_successor
-        {
-            inbox.set_abandoned(true);
-        }
-        if !has_ended {
-            cut_off.push(name);
-        }
-    }
-}
-
-/// Waits for the end of a gear, or until no sender gets room in a full inbox: its gear may have to be told to stop as well.
-async fn is_blocked(slot: &mut GearTask, inboxes: &[GearInbox], deadline: Instant) -> bool {
-    let waited = || inboxes.iter().map(GearInbox::waited).sum::<u64>();
-    let mut seen = waited();
-    while !slot.ends_by(deadline.min(Instant::now() + ROOM_BOUND)).await && Instant::now() < deadline {
-        let now = waited();
-        if now == seen && inboxes.iter().any(GearInbox::is_full) {
-            return true;
-        }
-        seen = now;
-    }
-    false
 }
 
 impl PreparedGear {

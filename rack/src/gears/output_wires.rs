@@ -9,9 +9,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use model::Token;
 use model::message::Message;
+use tokio::sync::mpsc;
 
 use super::WiredGear;
-use crate::inbox::{GearInbox, InboxMessage, InboxSender};
+use crate::inbox::{GearInbox, InboxMessage};
 
 /// A gear's output ports with the inboxes behind them.
 #[derive(Debug, Default)]
@@ -24,7 +25,7 @@ pub(crate) struct OutputWires {
 #[derive(Debug)]
 struct WireSender {
     port: &'static str,
-    inbox: InboxSender,
+    sender: mpsc::Sender<InboxMessage>,
 }
 
 impl OutputWires {
@@ -35,7 +36,7 @@ impl OutputWires {
             if let Some(inbox) = inboxes.get(&target.gear) {
                 ports.entry(target.from).or_default().push(WireSender {
                     port: target.to,
-                    inbox: inbox.wire_end(),
+                    sender: inbox.sender().clone(),
                 });
             }
         }
@@ -60,27 +61,26 @@ impl OutputWires {
         self.published.contains(port)
     }
 
-    /// Gives a message to every wire of a port, waiting where an inbox is full. The number of wires whose gear was stopped and did
-    /// not take it.
-    pub(crate) async fn send(&self, port: &str, message: Message) -> u64 {
+    /// Gives a message to every wire of a port, waiting where an inbox is full.
+    pub(crate) async fn send(&self, port: &str, message: Message) {
         let Some((last, others)) = self.wires.get(port).and_then(|outlets| outlets.split_last()) else {
-            return 0;
+            return;
         };
-        let mut dropped = 0;
         for outlet in others {
-            dropped += u64::from(!outlet.deliver(message.clone()).await);
+            outlet.deliver(message.clone()).await;
         }
-        dropped + u64::from(!last.deliver(message).await)
+        last.deliver(message).await;
     }
 }
 
 impl WireSender {
-    async fn deliver(&self, message: Message) -> bool {
+    async fn deliver(&self, message: Message) {
         let arrival = InboxMessage {
             port: self.port,
             message: Ok(message),
             receipt: None,
         };
-        self.inbox.send(arrival).await
+        // An inbox outlives the wires to it.
+        self.sender.send(arrival).await.ok();
     }
 }

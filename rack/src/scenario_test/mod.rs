@@ -325,10 +325,9 @@ async fn give(
 ) {
     let Some(spec) = specs.get(&port.gear) else { return };
     if !port.is_input {
-        OutputWires::connect(spec, inboxes)
+        return OutputWires::connect(spec, inboxes)
             .send(port.port.as_str(), message)
             .await;
-        return;
     }
     let mut inputs = spec.kind.inputs().iter().copied();
     let input = inputs.find(|input| *input == port.port.as_str());

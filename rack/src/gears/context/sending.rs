@@ -93,9 +93,8 @@ impl GearContext {
         }
         self.parts.tap.show(port, &message, || self.parts.recorder.now());
         let waiting = self.begin_wait(BackpressureSource::Port(port));
-        let dropped = self.parts.outlets.send(port, message).await;
+        self.parts.outlets.send(port, message).await;
         drop(waiting);
-        (0..dropped).for_each(|_| self.count_dropped());
         self.meter.sent();
         Ok(())
     }
