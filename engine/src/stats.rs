@@ -154,7 +154,7 @@ metric_set! {
         Counter fetched_bytes,
         /// Failed fetches of data files
         Counter fetch_failures,
-        /// LSN up to which every row of every batch is in the object store
+        /// LSN up to which every row is in the object store; 0 at a Mixer that only reads
         Gauge uploaded_lsn,
         /// Size of the last record of the catalogue in the object store
         Gauge record_bytes,
@@ -162,7 +162,7 @@ metric_set! {
     computed {
         /// Sealed data files not uploaded yet
         Gauge unuploaded_files,
-        /// Rows on this machine only, lost if it is lost; after a start, until the first cut, all in open data files
+        /// Rows on this machine only, lost if it is lost; from a start to the first cut, every row in an open data file counts
         Gauge unuploaded_rows,
         /// Bytes of those rows in the write-ahead log
         Gauge unuploaded_bytes,

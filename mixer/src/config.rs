@@ -46,7 +46,7 @@ chassis::config_file! {
 }
 
 impl MixerConfig {
-    /// The typed form of merged settings; files of the store have their folder.
+    /// The typed form of merged settings; files of the store have their folder, and the hash of the bus server is in lower case.
     ///
     /// # Errors
     /// If values do not go together or have no typed form; all of them at once.

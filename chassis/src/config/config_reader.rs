@@ -54,7 +54,7 @@ macro_rules! config_readers {
 config_readers! {
     bool => bool, ValueKind::Bool, |settings, key| settings.bool(key);
     u16 => u16, ValueKind::Int { min: 0, max: 65_535 }, |settings, key| number(settings, key, u16::MAX);
-    u32 => u32, COUNT, |settings, key| number(settings, key, u32::MAX);
+    u32 => u32, ValueKind::Int { min: 0, max: 4_294_967_295 }, |settings, key| number(settings, key, u32::MAX);
     u64 => u64, COUNT, |settings, key| settings.int(key);
     usize => usize, COUNT, |settings, key| number(settings, key, usize::MAX);
     f64 => f64, ValueKind::Float { min: 0.0, max: f64::MAX }, |settings, key| settings.float(key);
@@ -69,10 +69,6 @@ config_readers! {
         |settings, key| settings.some_text(key).map(SecretString::new);
     PathBuf => PathBuf, ValueKind::Path, |settings, key| settings.path(key);
     Option<PathBuf> => Option<PathBuf>, ValueKind::Path, |settings, key| settings.some_text(key).map(PathBuf::from);
-    // Texts of this kind were checked to be tokens when they were loaded.
-    Token => Token, ValueKind::Name { empty: false }, |settings, key| Token::nearest(settings.text(key));
-    Option<Token> => Option<Token>, ValueKind::Name { empty: true },
-        |settings, key| settings.some_text(key).map(Token::nearest);
     Level => Level, ValueKind::Word(&["debug", "info", "warn", "error"]),
         |settings, key| settings.text(key).parse().unwrap_or(Level::Info);
     Vec<String> => Vec<String>, ValueKind::TextList, |settings, key| settings.list(key).to_vec();
@@ -113,6 +109,28 @@ impl ConfigReader for Option<IpAddr> {
             problems.push(bad_text(settings, key, "an IP address such as 192.0.2.7, or empty"));
         }
         parsed
+    }
+}
+
+impl ConfigReader for Token {
+    type Value = Self;
+    const KIND: ValueKind = ValueKind::Name { empty: false };
+
+    fn read(settings: &Settings, key: &'static str, problems: &mut Vec<ConfigProblem>) -> Self {
+        let text = settings.text(key);
+        text.parse().unwrap_or_else(|_| {
+            problems.push(bad_text(settings, key, &Self::KIND.words()));
+            Self::nearest(text)
+        })
+    }
+}
+
+impl ConfigReader for Option<Token> {
+    type Value = Self;
+    const KIND: ValueKind = ValueKind::Name { empty: true };
+
+    fn read(settings: &Settings, key: &'static str, problems: &mut Vec<ConfigProblem>) -> Self {
+        settings.some_text(key).map(|_| Token::read(settings, key, problems))
     }
 }
 

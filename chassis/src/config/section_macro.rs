@@ -66,10 +66,11 @@
 /// | `= literal` | the default in TOML; without one, `below` or `unset` stand among the modifiers |
 /// | `, modifier(…)` | any of [`ConfigKey`](crate::config::ConfigKey): bounds, `live()`, `secret()`, `aliases(&[…])`, … |
 ///
-/// The module's head has an example.
+/// The source file begins with an example.
 #[macro_export]
 macro_rules! config_section {
     (@path "" $field:ident) => { stringify!($field) };
+    (@path "" $field:ident $leaf:literal) => { $leaf };
     (@path $section:tt $field:ident) => { concat!($section, ".", stringify!($field)) };
     (@path $section:tt $field:ident $leaf:literal) => { concat!($section, ".", $leaf) };
 
@@ -142,6 +143,7 @@ macro_rules! config_section {
 
 /// The typed form of a whole file: a struct with a field for each section, in the order of the reference.
 ///
+/// Its `read` is private: what holds between values is checked by the module that defines it.
 /// `field: Type with keys` takes other keys than those of the type, such as the same ones with another default.
 #[macro_export]
 macro_rules! config_file {
@@ -166,8 +168,7 @@ macro_rules! config_file {
                 &[$($crate::config_file!(@section $type $($keys)?)),+];
 
             /// The typed values of merged settings; those that have no typed form are added to the problems.
-            #[must_use]
-            pub fn read(
+            fn read(
                 settings: &$crate::config::Settings,
                 problems: &mut Vec<$crate::config::ConfigProblem>,
             ) -> Self {

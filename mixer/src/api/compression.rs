@@ -3,17 +3,37 @@
 //! # Invariants
 //!
 //! - A body that is known to be shorter than [`MIN_SIZE`] goes as it is, and so do events: each must be there at once.
+//! - Whether compressed or not, an answer says that it depends on `Accept-Encoding` (`Vary`).
 //! - A body that breaks off has no proper end of its compression either.
 
+use axum::response::Response;
+use http::HeaderValue;
+use http::header::{ACCEPT_ENCODING, VARY};
 use tower_http::CompressionLevel;
 use tower_http::compression::predicate::{And, NotForContentType, SizeAbove};
 use tower_http::compression::{CompressionLayer, Predicate as _};
 
+use super::tail::is_events;
+
 /// Less is not worth it.
 const MIN_SIZE: u16 = 1 << 10;
 
+/// Says that an answer depends on `Accept-Encoding` also where it was not compressed this time: a cache may keep it.
+pub(super) async fn vary(mut response: Response) -> Response {
+    let says_so = |value: &HeaderValue| {
+        value
+            .as_bytes()
+            .eq_ignore_ascii_case(ACCEPT_ENCODING.as_str().as_bytes())
+    };
+    let headers = response.headers_mut();
+    if !is_events(headers) && !headers.get_all(VARY).iter().any(says_so) {
+        headers.append(VARY, HeaderValue::from(ACCEPT_ENCODING));
+    }
+    response
+}
+
 /// Compresses bodies as the client likes it best, zstd before gzip.
-pub(super) fn layer() -> CompressionLayer<And<SizeAbove, NotForContentType>> {
+pub(super) fn compression_layer() -> CompressionLayer<And<SizeAbove, NotForContentType>> {
     CompressionLayer::new()
         .quality(CompressionLevel::Fastest)
         .compress_when(SizeAbove::new(MIN_SIZE).and(NotForContentType::SSE))
@@ -26,11 +46,11 @@ mod tests {
 
     use axum::Router;
     use axum::body::Body;
-    use axum::response::{IntoResponse, Response};
+    use axum::response::IntoResponse;
     use axum::routing::{MethodRouter, get};
     use bytes::Bytes;
     use http::Request;
-    use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, VARY};
+    use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
     use http_body_util::BodyExt as _;
     use tower::ServiceExt as _;
 
@@ -49,7 +69,7 @@ mod tests {
     }
 
     async fn through(route: MethodRouter, accept: &str) -> Response {
-        let router = Router::new().route("/", route).layer(layer());
+        let router = Router::new().route("/", route).layer(compression_layer());
         let request = Request::get("/").header(ACCEPT_ENCODING, accept).body(Body::empty());
         router.oneshot(request.unwrap()).await.unwrap()
     }
@@ -120,6 +140,8 @@ mod tests {
             ("br", None),
             ("", None),
             ("gzip;q=0", None),
+            ("*", None),
+            ("zstd;q=0, *", None),
         ] {
             let response = answer(accept, "text/csv", lines(1_000).0).await;
             let seen = response.headers().get(CONTENT_ENCODING);

@@ -147,7 +147,8 @@ fn guarded(router: Router, exposition: Arc<MetricsExposition>) -> Router {
         .fallback(|request: Request| async move { ApiProblem::no_route(request.uri().path()) })
         .method_not_allowed_fallback(|request: Request| async move { ApiProblem::method(request.method()) })
         .layer(DefaultBodyLimit::max(MAX_BODY))
-        .layer(compression::layer())
+        .layer(compression::compression_layer())
+        .layer(middleware::map_response(compression::vary))
         .layer(middleware::from_fn(in_time))
         .layer(middleware::from_fn(same_origin))
         .layer(CatchPanicLayer::custom(|_| {

@@ -158,7 +158,7 @@ impl RowRequest {
                 let chunk = sending.next().await?;
                 Some((chunk, sending))
             });
-            // What compresses it asks once more after the end.
+            // Compression polls it once more after its end.
             Body::from_stream(futures::stream::iter([Ok(first)]).chain(rest).fuse())
         };
         let kind = [(CONTENT_TYPE, HeaderValue::from_static(content_type(self.format)))];

@@ -37,7 +37,7 @@ fn every_key_can_be_given_in_a_file_in_the_environment_and_by_a_flag() {
 }
 
 #[test]
-fn every_key_reaches_the_mixer() {
+fn every_key_changes_its_field() {
     let defaults = config("", &[]).unwrap();
     for key in SCHEMA.keys() {
         let text = match key.path {

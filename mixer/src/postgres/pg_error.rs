@@ -105,7 +105,6 @@ fn code(error: &Error) -> &'static str {
 /// The class of what a statement did wrong, by what is said of it.
 fn of_statement(reason: &str) -> &'static str {
     const CLASSES: [(&str, &str); 17] = [
-        // What quotes texts of the statement comes first: their words do not choose a class.
         ("Expected: ", "42601"),
         ("Cannot cast string '", "22P02"),
         ("is not a UUID", "22P02"),
@@ -124,8 +123,30 @@ fn of_statement(reason: &str) -> &'static str {
         ("Cast error", "22P02"),
         ("more than", "54000"),
     ];
+    let reason = without_quoted_texts(reason);
     let found = CLASSES.iter().find(|(part, _)| reason.contains(part));
     found.map_or("42601", |(_, class)| class)
+}
+
+/// A reason without what it quotes: words of the statement choose no class. Of an apostrophe within a word nothing is left out.
+fn without_quoted_texts(reason: &str) -> String {
+    let (mut kept, mut rest) = (String::with_capacity(reason.len()), reason);
+    while let Some((before, quote, after)) = rest
+        .find(['\'', '"'])
+        .and_then(|at| Some((rest.get(..at)?, rest.get(at..=at)?, rest.get(at + 1..)?)))
+    {
+        let is_apostrophe = before.ends_with(char::is_alphanumeric) && after.starts_with(char::is_alphanumeric);
+        let quoted = if is_apostrophe { None } else { after.split_once(quote) };
+        kept.extend([before, quote]);
+        rest = match quoted {
+            Some((_, after)) => {
+                kept.push_str(quote);
+                after
+            }
+            None => after,
+        };
+    }
+    kept + rest
 }
 
 /// Line and column within a part of a text, as characters of the whole, from 1.
@@ -160,6 +181,9 @@ mod tests {
             ),
             ("Expected: end of statement, found: overflow", "42601"),
             ("'overflow' is not a UUID", "22P02"),
+            ("No field named \"is not a UUID\"", "42703"),
+            ("table 'platform.main.Expected: ' not found", "42P01"),
+            ("'overflow' is not the name of a time zone", "42601"),
         ] {
             assert_eq!(of_statement(reason), class, "{reason}");
         }

@@ -43,8 +43,15 @@ pub(super) fn put(out: &mut BytesMut, scalar: ScalarType, column: &dyn Array, ro
             out.write_str(midnight.trim_end_matches(" 00:00:00"))
         }
         ScalarType::Time => {
-            let on_some_day = query::text_of_time(column.as_primitive::<Time64MicrosecondType>().value(row), "");
-            out.write_str(on_some_day.trim_start_matches("1970-01-01 "))
+            let micros = column.as_primitive::<Time64MicrosecondType>().value(row);
+            let on_some_day = query::text_of_time(micros.rem_euclid(DAY_MICROS), "");
+            // The end of a day is a time of its own.
+            let clock = if micros == DAY_MICROS {
+                "24:00:00"
+            } else {
+                on_some_day.trim_start_matches("1970-01-01 ")
+            };
+            out.write_str(clock)
         }
         ScalarType::Timestamp | ScalarType::Timestamptz => {
             let zone = if scalar == ScalarType::Timestamp { "" } else { "+00" };

@@ -32,7 +32,7 @@ fn every_key_can_be_given_in_a_file_in_the_environment_and_by_a_flag() {
 }
 
 #[test]
-fn every_key_reaches_the_agent() {
+fn every_key_changes_its_field() {
     let of = |text: &str, env: &[(&str, &str)]| RackConfig::of(&load_from(&SCHEMA, text, env).unwrap()).unwrap();
     let defaults = of("", &[]);
     for key in SCHEMA.keys() {

@@ -19,10 +19,10 @@ pub(super) struct ServiceCollector(pub(super) ApiParts);
 impl Collector for ServiceCollector {
     fn encode(&self, mut to: DescriptorEncoder) -> Result<(), fmt::Error> {
         let engine = self.0.engine.stats();
-        all(&mut to, engine.metrics().chain(engine.tail.metrics()))?;
-        all(&mut to, engine.remote.iter().flat_map(|remote| remote.metrics()))?;
+        encode_all(&mut to, engine.metrics().chain(engine.tail.metrics()))?;
+        encode_all(&mut to, engine.remote.iter().flat_map(|remote| remote.metrics()))?;
         self.views(&mut to)?;
-        all(
+        encode_all(
             &mut to,
             self.0.ingest.iter().flat_map(|ingest| ingest.snapshot().metrics()),
         )?;
@@ -33,8 +33,8 @@ impl Collector for ServiceCollector {
 }
 
 /// Each metric of a set.
-fn all(to: &mut DescriptorEncoder, metrics: impl Iterator<Item = MetricReading>) -> Result<(), fmt::Error> {
-    metrics.into_iter().try_for_each(|metric| match metric.kind {
+fn encode_all(to: &mut DescriptorEncoder, mut metrics: impl Iterator<Item = MetricReading>) -> Result<(), fmt::Error> {
+    metrics.try_for_each(|metric| match metric.kind {
         MetricKind::Counter => counter(to, metric.name, metric.help, metric.value),
         MetricKind::Gauge => gauge(to, metric.name, metric.help, metric.value),
     })
