@@ -1,7 +1,7 @@
 //! Format of a sidecar: a head that says what it belongs to and where its sections are, then the sections.
 //!
 //! ```text
-//! 0    "PLATIDX2" 8 | length of the head u32 | CRC-32C of the head, these four bytes left out, u32
+//! 0    "PLATIDX1" 8 | length of the head u32 | CRC-32C of the head, these four bytes left out, u32
 //! 16   store 16 | segment u64 | version u32 | CRC-32C of the data file u32 | its size u64 | its rows u64
 //! 64   rows of a block u32 | blocks u32 | table u8 | 0 u8 ×3 | sections u32
 //! 80   section*: kind u16, form u16, CRC-32C u32, offset u64, length u64
@@ -24,7 +24,7 @@ use uuid::Uuid;
 
 use super::zone_map::ZoneMap;
 
-const MAGIC: [u8; 8] = *b"PLATIDX2";
+const MAGIC: [u8; 8] = *b"PLATIDX1";
 const FIXED: usize = 80;
 /// Where the checksum of the head is.
 pub(super) const HEAD_CRC: u64 = 12;

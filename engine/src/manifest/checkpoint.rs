@@ -14,13 +14,13 @@ use super::log::{checksum, refuse_newer};
 use super::state::ManifestState;
 use crate::Error;
 
-const MAGIC: &[u8; 8] = b"FLUXCHK3";
+const MAGIC: &[u8; 8] = b"FLUXCHK1";
 /// Length and checksum after the magic, and that.
 const HEAD: usize = 20;
 /// The magic without its version, one digit.
 const KIND: &[u8; 7] = b"FLUXCHK";
 /// The latest version known here.
-const VERSION: u32 = 3;
+const VERSION: u32 = 1;
 
 pub(super) fn path(dir: &Path, number: u64) -> PathBuf {
     dir.join(format!("checkpoint_{number:010}"))

@@ -40,11 +40,11 @@ use super::state::{ManifestRecord, ManifestState};
 use super::{LoadedManifest, checkpoint};
 use crate::Error;
 
-const LOG_MAGIC: &[u8; 8] = b"FLUXCAT3";
+const LOG_MAGIC: &[u8; 8] = b"FLUXCAT1";
 /// The magic without its version, one digit.
 const LOG_KIND: &[u8; 7] = b"FLUXCAT";
 /// The latest version known here.
-const LOG_VERSION: u32 = 3;
+const LOG_VERSION: u32 = 1;
 /// Length and checksum before a record.
 const RECORD_HEAD: usize = 8;
 /// What a mark has where a record has its length.

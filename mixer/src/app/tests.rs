@@ -144,7 +144,9 @@ impl FakeRack {
 
     async fn commands(&self, id: &EntityId) -> Subscriber {
         let commands = self.client.subscribe(subject::rack_all(id)).await.unwrap();
-        self.client.flush().await.unwrap();
+        // A flush only writes; an answer means that the server has read the subscription.
+        let nobody = self.client.request("flux.nobody", "".into()).await.unwrap_err();
+        assert_eq!(nobody.kind(), async_nats::RequestErrorKind::NoResponders);
         commands
     }
 

@@ -15,7 +15,7 @@
 //! | `turns` | entity id and gear | the last number given out to a letter |
 //! | `wires` | name of a wire's consumer | CBOR: the stream and the sequence that it begins at |
 //!
-//! A file of an older format is brought to this one when it is opened (`migrate`).
+//! A file of another format is refused and not changed.
 //!
 //! # Invariants
 //!
@@ -32,7 +32,6 @@
 
 mod audit;
 mod letter;
-mod migrate;
 mod rack;
 mod scenario;
 #[cfg(test)]
@@ -66,7 +65,7 @@ const LETTERS: TableDefinition<&[u8], &[u8]> = TableDefinition::new("letters");
 const TURNS: TableDefinition<&str, u64> = TableDefinition::new("turns");
 
 /// The version of the tables above.
-const FORMAT: u16 = 3;
+const FORMAT: u16 = 1;
 
 /// Why the registry cannot answer.
 #[derive(Debug, thiserror::Error)]
@@ -80,7 +79,7 @@ pub enum RegistryError {
     },
     /// The file was written by another version of this program.
     #[error(
-        "the registry {} has format {found}, this program knows {FORMAT}: start the newer program that wrote it, or put a \
+        "the registry {} has format {found}, this program knows {FORMAT}: start the program that wrote it, or put a \
          backup of the file in its place; it was not changed",
         path.display()
     )]
@@ -151,10 +150,17 @@ impl ClusterRegistry {
             other => db(other),
         })?;
         let registry = Self { database };
-        let from = registry.change(|change| migrate::run(change, path))?;
-        if let Some(from) = from.filter(|from| *from != FORMAT) {
-            tracing::info!(path = %path.display(), from, to = FORMAT, "migrated the registry to the current format");
-        }
+        registry.change(|change| match change.meta::<u16>("format")? {
+            Some(FORMAT) => Ok(()),
+            Some(found) => Err(RegistryError::Format {
+                path: path.to_owned(),
+                found,
+            }),
+            None => {
+                change.create_tables()?;
+                change.set_meta("format", &FORMAT)
+            }
+        })?;
         Ok(registry)
     }
 

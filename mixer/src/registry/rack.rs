@@ -44,18 +44,14 @@ pub struct RackRow {
     pub labels: BTreeMap<String, String>,
     /// That it is owed its part of the active scenario by the name and the labels that it has now, until it runs it: the labels by
     /// which it works meanwhile.
-    #[serde(default)]
     pub relabelled: Option<BTreeMap<String, String>>,
     /// The content hash of the scenario it ran last.
     pub scenario: Option<String>,
     /// Whether it missed three heartbeats and was not heard since: what the last sighting in the audit log says.
-    #[serde(default)]
     pub offline: bool,
     /// Its public key for the bus (an nkey of a user), if it has told one.
-    #[serde(default)]
     pub bus_key: Option<String>,
     /// Its run, as of its last handshake, and the number of the last heartbeat of it that was written down.
-    #[serde(default)]
     pub heard: Option<(u64, u64)>,
 }
 

@@ -419,3 +419,23 @@ fn a_message_id_of_the_cluster_is_the_same_again_and_another_cluster_has_another
     assert_ne!(id("one", 7), id("one", 8));
     assert_ne!(id("one", 7), id("other", 7));
 }
+
+#[test]
+fn a_file_of_another_format_is_refused_and_not_written_to() {
+    for format in [0, 2, u16::MAX] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("registry.redb");
+        let registry = ClusterRegistry::open(&path).unwrap();
+        registry.change(|change| change.set_meta("format", &format)).unwrap();
+        drop(registry);
+        let error = ClusterRegistry::open(&path).map(|_| ()).unwrap_err();
+        assert!(matches!(error, RegistryError::Format { found, .. } if found == format));
+        let text = error.to_string();
+        assert!(text.contains("registry.redb") && text.contains("backup"), "{text}");
+        let database = redb::Database::open(&path).unwrap();
+        assert_eq!(
+            ClusterRegistry { database }.meta::<u16>("format").unwrap(),
+            Some(format)
+        );
+    }
+}

@@ -25,30 +25,22 @@ pub(crate) struct WireRow {
     pub(crate) stream: i64,
     /// The first sequence that is the wire's.
     pub(crate) sequence: u64,
-    /// The name of the Rack that the wire ends at; none in what older programs wrote.
-    #[serde(default)]
+    /// The name of the Rack that the wire ends at; none until a scenario in force has it.
     pub(crate) rack: Option<Token>,
     /// The subject of its messages.
-    #[serde(default)]
     pub(crate) filter: String,
     /// For people.
-    #[serde(default)]
     pub(crate) description: String,
     /// Whether it is not in force: `sequence` is where it goes on.
-    #[serde(default)]
     pub(crate) is_paused: bool,
     /// Whether another wire took over from it, and it ends as soon as no Rack that is there runs it.
-    #[serde(default)]
     pub(crate) ends: bool,
     /// Its consumer, where that has not the wire's own name: a wire that took over from another one of its Rack goes on with that
     /// one's, and a name that is in use is not used again.
-    #[serde(default)]
     pub(crate) consumer: Option<String>,
-    /// The gear that it ends at; none in what older programs wrote.
-    #[serde(default)]
+    /// The gear that it ends at; none until a scenario in force has it.
     pub(crate) to: Option<GearPort>,
     /// What may wait for it.
-    #[serde(default)]
     pub(crate) bounds: WireBounds,
 }
 
@@ -178,6 +170,5 @@ pub(crate) struct StreamMarks {
     /// Times in µs, and the last sequences then, the oldest first.
     pub(crate) marks: Vec<(i64, u64)>,
     /// The time of a look, in µs, which the marks belong to.
-    #[serde(default)]
     pub(crate) looked: Option<i64>,
 }

@@ -122,7 +122,7 @@ pub(super) async fn a_take_over_cut_short_before_its_checkpoint_forgets_nothing(
             std::fs::File::options().write(true).open(&path)?.set_len(8)?;
         }
     }
-    std::fs::write(meta.join("catalogue_0000000001.log"), b"FLUXCAT3")?;
+    std::fs::write(meta.join("catalogue_0000000001.log"), b"FLUXCAT1")?;
     std::fs::remove_dir_all(&second.settings.data_dir)?;
     std::fs::remove_dir_all(second.settings.store_dir.join("wal"))?;
     for round in 0..3u64 {
