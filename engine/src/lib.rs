@@ -108,7 +108,7 @@ pub use settings::{
     RetentionSettings, Settings, SpecFiles, StorageFormat,
 };
 pub use snapshot::ReadView;
-pub use stats::{EngineStats, RemoteStats};
+pub use stats::{EngineStats, RemoteStats, TailStats};
 pub use tail_follower::TailFollower;
 pub use thread_priority::{ThreadNiceness, lower_thread_priority};
 pub use weighted_cache::WeightedCache;

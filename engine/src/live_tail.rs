@@ -7,7 +7,7 @@
 //! ```
 //!
 //! An arrival shares its rows with the hot batches, and keeps them in memory after the hot rows have gone into files.
-//! [`crate::Settings::tail_max`] bounds that memory, and [`crate::EngineStats::tail_bytes`] reports it.
+//! [`crate::Settings::tail_max`] bounds that memory, and [`crate::TailStats::bytes`] reports it.
 //!
 //! # What is kept
 //!
