@@ -104,9 +104,8 @@ fn code(error: &Error) -> &'static str {
 
 /// The class of what a statement did wrong, by what is said of it.
 fn of_statement(reason: &str) -> &'static str {
-    const CLASSES: [(&str, &str); 17] = [
+    const CLASSES: [(&str, &str); 16] = [
         ("Expected: ", "42601"),
-        ("Cannot cast string '", "22P02"),
         ("is not a UUID", "22P02"),
         ("Error parsing timestamp", "22007"),
         ("is not a regular expression", "2201B"),
