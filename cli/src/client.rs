@@ -9,10 +9,15 @@ use model::filter::ANY_KEY;
 use model::{HumanDuration, Timestamp};
 use serde::Serialize;
 use serde_json::{Map, Value};
-use ureq::Timeout;
+use ureq::config::ConfigBuilder;
+use ureq::http::{HeaderValue, Request};
+use ureq::middleware::MiddlewareNext;
+use ureq::typestate::AgentScope;
+use ureq::{SendBody, Timeout};
 
 use crate::args::ApiArgs;
 use crate::error::Error;
+use crate::login::ApiCredentials;
 use crate::progress::ProgressLine;
 
 /// The longest one answer may take.
@@ -30,7 +35,8 @@ const LARGEST: u64 = 512 << 20;
 pub(crate) type Row = Map<String, Value>;
 
 pub(crate) struct ApiClient {
-    base: String,
+    /// Or why there is none.
+    base: Result<String, String>,
     agent: ureq::Agent,
     largest: u64,
 }
@@ -49,16 +55,16 @@ impl ApiClient {
 
     /// One that waits no longer than this for an answer.
     pub(crate) fn within(api: &ApiArgs, timeout: Duration) -> Self {
-        let config = ureq::Agent::config_builder()
-            .timeout_global(Some(timeout))
-            .timeout_connect(Some(CONNECT.min(timeout)))
-            .http_status_as_error(false)
-            .build();
-        Self {
-            base: api.api_url.trim_end_matches('/').to_owned(),
-            agent: config.into(),
-            largest: LARGEST,
-        }
+        Self::asking(ApiCredentials::of(api.api_url.as_deref()), answered_within(timeout))
+    }
+
+    /// One that asks a Mixer with a token that is not kept yet.
+    pub(crate) fn with_token(url: &str, token: String) -> Self {
+        let credentials = ApiCredentials {
+            url: url.to_owned(),
+            token: Some(token),
+        };
+        Self::asking(Ok(credentials), answered_within(TIMEOUT))
     }
 
     /// One for answers that have no end. A Mixer that says nothing for [`SILENCE`] is not there any more.
@@ -66,14 +72,39 @@ impl ApiClient {
         let config = ureq::Agent::config_builder()
             .timeout_connect(Some(CONNECT))
             .timeout_recv_response(Some(TIMEOUT))
-            .timeout_per_read(Some(SILENCE))
+            .timeout_per_read(Some(SILENCE));
+        Self::asking(ApiCredentials::of(api.api_url.as_deref()), config)
+    }
+
+    fn asking(credentials: Result<ApiCredentials, Error>, config: ConfigBuilder<AgentScope>) -> Self {
+        let (base, token) = match credentials {
+            Ok(credentials) => (Ok(credentials.url), credentials.token),
+            Err(error) => (Err(error.to_string()), None),
+        };
+        let bearer = token.and_then(|token| HeaderValue::try_from(format!("Bearer {token}")).ok());
+        let config = config
             .http_status_as_error(false)
-            .build();
+            .middleware(move |mut request: Request<SendBody<'_>>, next: MiddlewareNext<'_>| {
+                if let Some(bearer) = &bearer {
+                    request.headers_mut().insert("authorization", bearer.clone());
+                }
+                next.handle(request)
+            });
         Self {
-            base: api.api_url.trim_end_matches('/').to_owned(),
-            agent: config.into(),
+            base,
+            agent: config.build().into(),
             largest: LARGEST,
         }
+    }
+
+    /// The address of a path at the Mixer.
+    fn url(&self, path: &str) -> Result<String, Error> {
+        Ok(format!("{}{path}", self.base()?))
+    }
+
+    /// The Mixer's address.
+    pub(crate) fn base(&self) -> Result<&str, Error> {
+        self.base.as_deref().map_err(|reason| Error::Usage(reason.clone()))
     }
 
     /// Breaks off whatever is waited for, by another thread; nothing can be asked any more.
@@ -88,7 +119,7 @@ impl ApiClient {
         filter: &F,
         last: Option<&str>,
     ) -> Result<impl Read + use<F>, Error> {
-        let mut request = self.agent.get(format!("{}{path}", self.base));
+        let mut request = self.agent.get(self.url(path)?);
         for (name, value) in parameters(filter)? {
             request = request.query(name, value);
         }
@@ -113,7 +144,7 @@ impl ApiClient {
     }
 
     fn ask<F: Serialize>(&self, path: &str, filter: &F, progress: &ProgressLine) -> Result<Value, Error> {
-        let mut request = self.agent.get(format!("{}{path}", self.base));
+        let mut request = self.agent.get(self.url(path)?);
         for (name, value) in parameters(filter)? {
             request = request.query(name, value);
         }
@@ -124,7 +155,7 @@ impl ApiClient {
     /// GET, whatever the answer's status is.
     pub(crate) fn get_any_status(&self, path: &str) -> Result<ApiResponse, Error> {
         let progress = ProgressLine::start();
-        let request = self.agent.get(format!("{}{path}", self.base));
+        let request = self.agent.get(self.url(path)?);
         self.receive("GET", path, request.call(), &progress)
     }
 
@@ -168,7 +199,7 @@ impl ApiClient {
     /// PATCH with a JSON body.
     pub(crate) fn patch(&self, path: &str, body: &Value) -> Result<Value, Error> {
         let progress = ProgressLine::start();
-        let request = self.agent.patch(format!("{}{path}", self.base));
+        let request = self.agent.patch(self.url(path)?);
         let request = request.header("content-type", "application/json");
         self.receive("PATCH", path, request.send(body.to_string()), &progress)?
             .into_success()
@@ -183,7 +214,7 @@ impl ApiClient {
         body: &[u8],
     ) -> Result<Value, Error> {
         let progress = ProgressLine::start();
-        let mut request = self.agent.post(format!("{}{path}", self.base));
+        let mut request = self.agent.post(self.url(path)?);
         for (name, value) in parameters(filter)? {
             request = request.query(name, value);
         }
@@ -199,7 +230,7 @@ impl ApiClient {
         sent: Result<ureq::http::Response<ureq::Body>, ureq::Error>,
         progress: &ProgressLine,
     ) -> Result<ApiResponse, Error> {
-        let url = without_credentials(&self.base);
+        let url = without_credentials(self.base()?);
         let failed = |error: ureq::Error| {
             tracing::debug!(method, api = url, path, %error, "a request to the API got no answer");
             no_answer_error(url.clone(), error)
@@ -221,6 +252,12 @@ impl ApiClient {
             body: serde_json::from_slice(&body).map_err(|error| error.to_string()),
         })
     }
+}
+
+fn answered_within(timeout: Duration) -> ConfigBuilder<AgentScope> {
+    ureq::Agent::config_builder()
+        .timeout_global(Some(timeout))
+        .timeout_connect(Some(CONNECT.min(timeout)))
 }
 
 /// Why there is no answer: nobody is there, or who is there takes too long or says too much.
@@ -351,7 +388,7 @@ mod tests {
             let _ = peer.read(&mut request);
         });
         ApiArgs {
-            api_url,
+            api_url: Some(api_url),
             output: OutputFormat::Json,
             utc: true,
             no_pager: true,

@@ -20,6 +20,7 @@ mod error;
 mod gear_page;
 mod graph;
 mod key_value_view;
+mod login;
 mod output;
 mod pager;
 mod progress;
@@ -90,6 +91,10 @@ fn run(args: PlatformArgs) -> Result<(), Error> {
         Some(CliCommand::Racks(racks)) => commands::racks::run(&racks),
         Some(CliCommand::Wires(api)) => commands::wires::run(&api),
         Some(CliCommand::Audit(audit)) => commands::audit::run(&audit),
+        Some(CliCommand::Token(token)) => commands::tokens::run(&token),
+        Some(CliCommand::Login(login)) => commands::tokens::login(&login),
+        Some(CliCommand::Logout(logout)) => commands::tokens::logout(&logout),
+        Some(CliCommand::Whoami(api)) => commands::tokens::whoami(&api),
         Some(CliCommand::Scenario(scenario)) => commands::scenario::run(&scenario),
         Some(CliCommand::Spec(spec)) => commands::spec::run(&spec),
         Some(CliCommand::Gears(gears)) => commands::gears::run(&gears),

@@ -110,6 +110,7 @@ impl Mixer {
             ingest: None,
             views: self.parts.views.as_ref()?.stats(),
             specs: Arc::clone(self.parts.specs.as_ref()?),
+            authenticator: Arc::clone(self.parts.authenticator.as_ref()?),
             reports_itself: true,
         })
     }

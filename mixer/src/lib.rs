@@ -5,8 +5,8 @@
 //!       ├─ control ── registry · cluster · liveness · events
 //!       ├─ agent_rpc (enrollment, heartbeat) · scenario (rollout, convergence) · liveness_monitor
 //!       ├─ dlq ── registry · query · bus
-//!       ├─ api ── control · dlq · query
-//!       ├─ postgres ── query
+//!       ├─ api ── authentication (access) · control · dlq · query
+//!       ├─ postgres ── authentication · query
 //!       └─ outside ── engine
 //! ```
 //!
@@ -19,9 +19,11 @@
 //!
 //! Storage (`engine`), the way from bus to storage (`ingest`), plans (`query`), gears (`rack`).
 
+pub mod access;
 mod agent_rpc;
 pub mod api;
 pub mod app;
+pub mod authentication;
 pub mod bootstrap;
 pub mod bucket;
 pub mod bus_server;

@@ -23,6 +23,8 @@ pub enum LifecycleEvent {
     ScenarioDeleted,
     LettersReplayed,
     LettersDropped,
+    TokenCreated,
+    TokenRevoked,
 }
 
 impl LifecycleEvent {
@@ -47,6 +49,8 @@ impl LifecycleEvent {
             Self::ScenarioDeleted => "scenario_deleted",
             Self::LettersReplayed => "letters_replayed",
             Self::LettersDropped => "letters_dropped",
+            Self::TokenCreated => "token_created",
+            Self::TokenRevoked => "token_revoked",
         }
     }
 

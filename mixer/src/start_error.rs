@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use chassis::ExitReason;
 use engine::ErrorKind;
 
+use crate::authentication::TokenFileError;
 use crate::bucket::BucketError;
 use crate::bus_server::BusError;
 use crate::cluster::ClusterError;
@@ -49,6 +50,9 @@ pub enum StartError {
     /// The registry does not open.
     #[error(transparent)]
     Registry(#[from] RegistryError),
+    /// The API tokens cannot be read.
+    #[error(transparent)]
+    Tokens(#[from] TokenFileError),
     /// The cluster's identity cannot be used.
     #[error(transparent)]
     Cluster(#[from] ClusterError),
@@ -117,6 +121,10 @@ impl StartError {
             Self::Engine(error) => of_engine(error.kind()),
             Self::Bus(error) => error.exit(),
             Self::Registry(error) => of_registry(error),
+            Self::Tokens(error) => match error {
+                TokenFileError::Exposed { .. } => ExitReason::Denied,
+                TokenFileError::Unreadable { .. } | TokenFileError::Malformed { .. } => ExitReason::Config,
+            },
             Self::Cluster(error) => match error {
                 ClusterError::Exposed { .. } => ExitReason::Denied,
                 ClusterError::Missing { .. }

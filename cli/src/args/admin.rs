@@ -112,7 +112,7 @@ pub(crate) struct AuditArgs {
     pub(crate) rack: Option<String>,
     /// Only of this kind: rack_pending, rack_approved, rack_adopted, rack_suspended, rack_resumed, rack_removed,
     /// rack_renamed, rack_offline, rack_online, rack_log_level, rack_labels, scenario_imported, scenario_activated,
-    /// scenario_rolled_back, scenario_deleted, letters_replayed or letters_dropped
+    /// scenario_rolled_back, scenario_deleted, letters_replayed, letters_dropped, token_created or token_revoked
     #[arg(long)]
     pub(crate) kind: Option<String>,
     #[command(flatten)]
@@ -252,15 +252,9 @@ pub(crate) struct GraphArgs {
     /// How to draw
     #[arg(long, short, value_enum, default_value_t = GraphFormat::Mermaid)]
     pub(crate) format: GraphFormat,
-    /// The Mixer's API
-    #[arg(
-        long,
-        env = "PLATFORM_API_URL",
-        hide_env_values = true,
-        default_value = "http://localhost:8090",
-        value_name = "URL"
-    )]
-    pub(crate) api_url: String,
+    /// The Mixer's API [default: the Mixer of the last `platform login`, else http://localhost:8090]
+    #[arg(long, env = "PLATFORM_API_URL", hide_env_values = true, value_name = "URL")]
+    pub(crate) api_url: Option<String>,
 }
 
 impl GraphArgs {

@@ -4,10 +4,12 @@
 //! |---|---|
 //! | `shared` | where to ask, how to print, which window |
 //! | `telemetry` | the flags of queries |
-//! | `control` | Racks, scenarios, gears, configuration |
+//! | `access` | logins and API tokens |
+//! | `admin` | Racks, scenarios, gears, configuration |
 //! | `dlq` | the dead-letter queue |
 //! | `program` | what no Mixer is asked for: schemas, this program's check, its completions, its pages |
 
+mod access;
 mod admin;
 mod dlq;
 mod program;
@@ -19,6 +21,7 @@ use std::path::PathBuf;
 use clap::builder::FalseyValueParser;
 use clap::{Args as ClapArgs, Parser, Subcommand};
 
+pub(crate) use self::access::{LoginArgs, LogoutArgs, TokenArgs, TokenCreateArgs, TokenVerb};
 pub(crate) use self::admin::{
     ActivationArgs, AuditArgs, ConfigArgs, ConfigFileVerb, GearsArgs, GearsVerb, GraphFormat, LabelChange,
     RackTargetArgs, RacksArgs, RacksVerb, ScenarioArgs, ScenarioVerb, SpecArgs, SpecVerb, TapArgs,
@@ -99,6 +102,14 @@ pub(crate) enum CliCommand {
     Wires(ApiArgs),
     /// List the audit log: changes of Racks, scenarios and dead letters and who made them
     Audit(AuditArgs),
+    /// List, make and revoke API tokens
+    Token(TokenArgs),
+    /// Keep a token for a Mixer, which comes on standard input, and ask that Mixer from now on
+    Login(LoginArgs),
+    /// Forget the token of a Mixer
+    Logout(LogoutArgs),
+    /// Show who the Mixer takes this user for, with its roles and scope
+    Whoami(ApiArgs),
     /// Check, store, activate and draw scenarios; show what runs
     Scenario(ScenarioArgs),
     /// Check specs of business messages; list those in force

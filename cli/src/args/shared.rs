@@ -12,15 +12,9 @@ use crate::time_args::{DisplayZone, TimeArg};
 /// Where to ask and how to print.
 #[derive(Debug, Clone, ClapArgs)]
 pub(crate) struct ApiArgs {
-    /// The Mixer's API
-    #[arg(
-        long,
-        env = "PLATFORM_API_URL",
-        hide_env_values = true,
-        default_value = "http://localhost:8090",
-        value_name = "URL"
-    )]
-    pub(crate) api_url: String,
+    /// The Mixer's API [default: the Mixer of the last `platform login`, else http://localhost:8090]
+    #[arg(long, env = "PLATFORM_API_URL", hide_env_values = true, value_name = "URL")]
+    pub(crate) api_url: Option<String>,
     /// How to print
     #[arg(long, short, value_enum, default_value_t = OutputFormat::Table)]
     pub(crate) output: OutputFormat,

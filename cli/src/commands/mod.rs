@@ -19,6 +19,7 @@ pub(crate) mod storage;
 pub(crate) mod tail;
 pub(crate) mod tap;
 mod timeline;
+pub(crate) mod tokens;
 pub(crate) mod traces;
 pub(crate) mod wires;
 

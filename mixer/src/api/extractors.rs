@@ -2,7 +2,6 @@
 
 use std::convert::Infallible;
 use std::future::Future;
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use axum::extract::FromRequestParts;
@@ -13,12 +12,10 @@ use http::request::Parts;
 use serde::Deserialize;
 use tokio_util::task::TaskTracker;
 
+use super::authorization::ClientConnection;
 use super::problem::ApiProblem;
+use crate::access::{Caller, CallerIdentity};
 use crate::registry::AuditActor;
-
-/// Where a connection comes from.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct PeerAddress(pub(super) IpAddr);
 
 /// Who asks for a change, for the audit log.
 #[derive(Debug)]
@@ -27,8 +24,12 @@ pub(super) struct RequestActor(pub(super) AuditActor);
 impl<S: Sync> FromRequestParts<S> for RequestActor {
     type Rejection = Infallible;
     async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, Infallible> {
-        let peer = parts.extensions.get::<PeerAddress>();
-        Ok(Self(AuditActor::Api(peer.map(|PeerAddress(ip)| ip.to_canonical()))))
+        let connection = parts.extensions.get::<ClientConnection>();
+        let caller = parts.extensions.get::<Arc<Caller>>();
+        Ok(Self(AuditActor::Api {
+            address: connection.map(|connection| connection.ends.peer.ip().to_canonical()),
+            identity: caller.map_or(CallerIdentity::Everybody, |caller| caller.identity.clone()),
+        }))
     }
 }
 

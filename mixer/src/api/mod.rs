@@ -19,6 +19,7 @@
 //! | `GET /api/v1/dlq`, `GET /api/v1/dlq/{letter_id}`, `POST /api/v1/dlq/{replay,drop}`, `POST /api/v1/dlq/{letter_id}/{replay,drop}` | [`crate::dlq::DeadLetterQueue`] |
 //! | `GET /api/v1/gears`, `GET /api/v1/gears/{type}` | [`gear_spec::manifests`] |
 //! | `GET /api/v1/specs` | [`SpecRegistry`] |
+//! | `GET`, `POST /api/v1/tokens`, `POST /api/v1/tokens/{token}/revoke`, `GET /api/v1/whoami` | [`crate::authentication`] |
 //! | `GET /api/v1/openapi.json` | tables of all this (`openapi`) |
 //! | `GET /api/v1/storage`, `/healthz`, `/readyz`, `/metrics`, `/version` | all of them |
 //!
@@ -31,9 +32,10 @@
 //!
 //! # Not here
 //!
-//! Authentication (none is needed on loopback); what a Rack is (`control`); how rows are found (`query`).
+//! Who calls and what it may do ([`crate::authentication`], [`crate::access`]); what a Rack is (`control`); how rows are found (`query`).
 
 mod audit;
+mod authorization;
 mod compression;
 mod content_negotiation;
 mod dlq;
@@ -58,6 +60,7 @@ mod taps;
 mod telemetry;
 #[cfg(test)]
 mod tests;
+mod tokens;
 mod wires;
 
 use std::sync::Arc;
@@ -73,6 +76,7 @@ use tokio::net::TcpListener;
 use tokio_util::task::TaskTracker;
 use tower_http::catch_panic::CatchPanicLayer;
 
+use crate::authentication::Authenticator;
 use crate::control::ControlPlane;
 use crate::dlq::DeadLetterQueue;
 use crate::duckdb::ViewFileStats;
@@ -80,6 +84,7 @@ use crate::specs::SpecRegistry;
 use exposition::MetricsExposition;
 use problem::ApiProblem;
 
+pub(crate) use authorization::scoped;
 pub use server::ApiServer;
 use server::SlowClientLimits;
 pub(crate) use server::next_connection;
@@ -106,6 +111,8 @@ pub struct ApiParts {
     pub views: Arc<ViewFileStats>,
     /// The specs of business messages.
     pub specs: Arc<SpecRegistry>,
+    /// Who may call.
+    pub(crate) authenticator: Arc<Authenticator>,
     /// Whether the process reports about itself at `/metrics`.
     pub reports_itself: bool,
 }
@@ -119,10 +126,21 @@ pub fn serve(parts: ApiParts, listener: TcpListener) -> std::io::Result<ApiServe
     server::start(routes(parts, &changes)?, listener, changes, SlowClientLimits::default())
 }
 
-/// Every route.
+/// Every route, behind what holds for all of them.
 fn routes(parts: ApiParts, changes: &TaskTracker) -> std::io::Result<Router> {
     let counters = ingest::HttpIngestCounters::default();
     let exposition = Arc::new(MetricsExposition::new(parts.clone(), &counters));
+    let authenticator = Arc::clone(&parts.authenticator);
+    let router = all_routes(parts, changes, (counters, Arc::clone(&exposition)))?;
+    Ok(guarded(router, exposition, authenticator))
+}
+
+/// Every route, which anybody could call.
+fn all_routes(
+    parts: ApiParts,
+    changes: &TaskTracker,
+    (counters, exposition): (ingest::HttpIngestCounters, Arc<MetricsExposition>),
+) -> std::io::Result<Router> {
     let (engine, collects) = (Arc::clone(&parts.engine), parts.ingest.is_some());
     let router = telemetry::routes(Arc::clone(&parts.querier))
         .merge(tail::routes(Arc::clone(&parts.querier)))
@@ -137,19 +155,28 @@ fn routes(parts: ApiParts, changes: &TaskTracker) -> std::io::Result<Router> {
         .merge(gears::routes())
         .merge(specs::routes(Arc::clone(&parts.specs)))
         .merge(openapi::routes())
-        .merge(ops::routes(parts, Arc::clone(&exposition)));
-    Ok(guarded(router, exposition))
+        .merge(tokens::routes(Arc::clone(parts.authenticator.tokens()), changes.clone()))
+        .merge(ops::routes(parts, exposition));
+    Ok(router)
+}
+
+/// Every route, unguarded.
+#[cfg(test)]
+fn all_routes_of(parts: ApiParts) -> std::io::Result<Router> {
+    let counters = ingest::HttpIngestCounters::default();
+    let exposition = Arc::new(MetricsExposition::new(parts.clone(), &counters));
+    all_routes(parts, &TaskTracker::new(), (counters, exposition))
 }
 
 /// What holds for every route: bounds, problems for what no route answers, counting.
-fn guarded(router: Router, exposition: Arc<MetricsExposition>) -> Router {
+fn guarded(router: Router, exposition: Arc<MetricsExposition>, authenticator: Arc<Authenticator>) -> Router {
     router
         .fallback(|request: Request| async move { ApiProblem::no_route(request.uri().path()) })
-        .method_not_allowed_fallback(|request: Request| async move { ApiProblem::method(request.method()) })
         .layer(DefaultBodyLimit::max(MAX_BODY))
         .layer(compression::compression_layer())
         .layer(middleware::map_response(compression::vary))
         .layer(middleware::from_fn(in_time))
+        .layer(middleware::from_fn_with_state(authenticator, authorization::authorize))
         .layer(middleware::from_fn(same_origin))
         .layer(CatchPanicLayer::custom(|_| {
             ApiProblem::internal("a request made the program panic").into_response()
@@ -164,8 +191,7 @@ async fn in_time(request: Request, next: Next) -> Response {
     }
 }
 
-/// Refuses changes that a web page of another site asks a browser for: without authentication, reaching the port is all that
-/// a request needs.
+/// Refuses changes that a web page of another site asks a browser for.
 async fn same_origin(request: Request, next: Next) -> Response {
     if is_foreign(request.headers()) && !request.method().is_safe() {
         return ApiProblem::cross_origin().into_response();

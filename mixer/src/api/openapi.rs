@@ -15,7 +15,7 @@
 //!
 //! # Not here
 //!
-//! A security scheme: there is no authentication yet (`api`).
+//! How the right of a route is asked for (`authorization`).
 
 mod dlq_schemas;
 mod document;
@@ -34,9 +34,12 @@ use axum::response::IntoResponse;
 use axum::routing::get;
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
+use http::Method;
+use model::Table;
 use serde_json::Value;
 
 use super::query_params::NoParams;
+use crate::access::AccessRight;
 use parameters::ApiParameter;
 
 /// The document's own path.
@@ -52,12 +55,49 @@ async fn openapi(_: NoParams) -> impl IntoResponse {
     ([(CONTENT_TYPE, "application/json")], DOCUMENT.clone())
 }
 
+/// What a route asks of its caller.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct RouteAccess {
+    pub(super) right: AccessRight,
+    pub(super) tables: &'static [Table],
+}
+
+/// What the route of a method and a path, as the router writes it, asks of its caller.
+///
+/// # Errors
+/// The methods that the path has, as `Allow` names them.
+pub(super) fn route_access(method: &Method, path: &str) -> Result<RouteAccess, String> {
+    let asked = if method == Method::HEAD { &Method::GET } else { method };
+    let of_path = || route_table::ROUTES.iter().filter(|route| route.path == path);
+    match of_path().find(|route| route.method.as_str() == asked.as_str()) {
+        Some(ApiRoute { right, tables, .. }) => Ok(RouteAccess { right: *right, tables }),
+        None => {
+            let methods = of_path().map(|route| match route.method {
+                RouteMethod::Get => "GET,HEAD",
+                other => other.as_str(),
+            });
+            Err(methods.collect::<Vec<_>>().join(","))
+        }
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum RouteMethod {
     Get,
     Post,
     Put,
     Patch,
+}
+
+impl RouteMethod {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Get => "GET",
+            Self::Post => "POST",
+            Self::Put => "PUT",
+            Self::Patch => "PATCH",
+        }
+    }
 }
 
 /// What a request has as its body.
@@ -94,6 +134,10 @@ enum ResponseBody {
 #[derive(Debug, Clone, Copy)]
 struct ApiRoute {
     method: RouteMethod,
+    /// What a caller must be allowed.
+    right: AccessRight,
+    /// The tables whose rows it reads or stores; a statement names them itself.
+    tables: &'static [Table],
     path: &'static str,
     id: &'static str,
     summary: &'static str,

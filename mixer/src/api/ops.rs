@@ -53,7 +53,8 @@ async fn readyz(State(parts): State<ApiParts>) -> Response {
     } else {
         StatusCode::SERVICE_UNAVAILABLE
     };
-    (status, Json(json!({ "ready": ready, "checks": checks }))).into_response()
+    let auth = parts.authenticator.mode().as_str();
+    (status, Json(json!({ "ready": ready, "checks": checks, "auth": auth }))).into_response()
 }
 
 fn checks(parts: &ApiParts) -> Map<String, Value> {

@@ -1,7 +1,7 @@
 //! Errors as RFC 9457 problem documents. The only place where an error becomes an HTTP status.
 
 use axum::response::{IntoResponse, Response};
-use http::header::{CONTENT_TYPE, RETRY_AFTER};
+use http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, Method, StatusCode};
 use model::scenario::{BadScenario, SourceDiagnostic};
 use model::telemetry_codec::RecordRejection;
@@ -9,6 +9,8 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::openapi::problems;
+use crate::access::{AccessRight, Caller, Role};
+use crate::authentication::{AuthenticationError, TokenError};
 use crate::control::ControlError;
 use crate::dlq::DlqError;
 
@@ -110,6 +112,29 @@ impl ApiProblem {
     pub(crate) fn cross_origin() -> Self {
         let detail = "a cross-site request may not make changes";
         Self::new(StatusCode::FORBIDDEN, "cross_origin", detail)
+    }
+
+    /// Nobody knows who calls.
+    pub(crate) fn unauthorized(error: &AuthenticationError) -> Self {
+        Self::new(StatusCode::UNAUTHORIZED, "unauthorized", error.to_string())
+    }
+
+    /// A caller without the right that a route asks for.
+    pub(crate) fn without_right(caller: &Caller, right: AccessRight) -> Self {
+        let wanted = Role::names_with(right).join(", ");
+        if caller.roles.iter().any(|role| role.has(right)) {
+            let detail = "this concerns the whole fleet, and the token's scope is limited to a part of it";
+            return Self::forbidden(detail);
+        }
+        let roles: Vec<_> = caller.roles.iter().map(|role| role.as_str()).collect();
+        Self::forbidden(format!(
+            "the role {} does not allow it; roles that do: {wanted}",
+            roles.join(" and ")
+        ))
+    }
+
+    pub(crate) fn forbidden(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::FORBIDDEN, "forbidden", detail)
     }
 
     pub(crate) fn slow_request() -> Self {
@@ -240,6 +265,20 @@ impl ApiProblem {
     }
 }
 
+impl From<TokenError> for ApiProblem {
+    fn from(error: TokenError) -> Self {
+        let (status, code) = match error {
+            TokenError::UnknownToken(_) => (StatusCode::NOT_FOUND, "unknown_token"),
+            TokenError::NameTaken(_) => (StatusCode::CONFLICT, "name_taken"),
+            TokenError::Provided(_) => (StatusCode::CONFLICT, "token_provided"),
+            TokenError::BadToken(_) => (StatusCode::BAD_REQUEST, "bad_body"),
+            TokenError::TooMany => (StatusCode::UNPROCESSABLE_ENTITY, "too_many_tokens"),
+            TokenError::Registry(_) => (StatusCode::INTERNAL_SERVER_ERROR, "registry"),
+        };
+        Self::new(status, code, error.to_string())
+    }
+}
+
 impl From<query::Error> for ApiProblem {
     fn from(error: query::Error) -> Self {
         use query::QueryErrorKind;
@@ -321,6 +360,9 @@ impl IntoResponse for ApiProblem {
         let mut response = (self.status, body).into_response();
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        if self.status == StatusCode::UNAUTHORIZED {
+            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"platform\""));
+        }
         if self.status == StatusCode::SERVICE_UNAVAILABLE || self.code == "key_in_use" {
             headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
         } else if self.status == StatusCode::TOO_MANY_REQUESTS {

@@ -6,12 +6,14 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::State;
+use axum::middleware::from_fn_with_state;
 use axum::routing::{MethodRouter, get, post, put};
 use http::StatusCode;
 use model::{Level, Token};
 use serde::Deserialize;
 use tokio_util::task::TaskTracker;
 
+use super::authorization::{RequestCaller, rack_in_scope};
 use super::extractors::{BodyResult, EmptyBody, RequestActor, ServiceHandle, body};
 use super::json_response::{ItemResponse, ListResponse};
 use super::problem::ApiProblem;
@@ -32,6 +34,7 @@ pub(crate) fn routes(control: Arc<ControlPlane>, changes: TaskTracker) -> Router
         .route("/api/v1/racks/{id}/remove", remove)
         .route("/api/v1/racks/{id}/log-level", post(log_level))
         .route("/api/v1/racks/{id}/labels", put(labels).patch(relabel))
+        .route_layer(from_fn_with_state(Arc::clone(&control), rack_in_scope))
         .with_state(ServiceHandle::new(control, changes))
 }
 
@@ -54,8 +57,15 @@ struct LogLevelBody {
 
 type RackHandle = State<ServiceHandle<ControlPlane>>;
 
-async fn racks(State(service): RackHandle, _: NoParams) -> Result<ListResponse<RackView>, ApiProblem> {
-    Ok(ListResponse::whole(service.read(ControlPlane::racks).await?))
+/// The Racks of the caller's scope.
+async fn racks(
+    State(service): RackHandle,
+    RequestCaller(caller): RequestCaller,
+    _: NoParams,
+) -> Result<ListResponse<RackView>, ApiProblem> {
+    let mut racks = service.read(ControlPlane::racks).await?;
+    racks.retain(|rack| caller.scope.has_rack(&rack.labels));
+    Ok(ListResponse::whole(racks))
 }
 
 async fn rack(State(service): RackHandle, id: InPath, _: NoParams) -> Result<ItemResponse<RackView>, ApiProblem> {

@@ -30,8 +30,9 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::extractors::PeerAddress;
+use super::authorization::ClientConnection;
 use super::tail::is_events;
+use crate::authentication::ConnectionEnds;
 
 const MAX_CONNECTIONS: usize = 512;
 const HEAD_TIME: Duration = Duration::from_secs(15);
@@ -170,7 +171,11 @@ async fn connection(
         tracing::debug!(%error, "a connection has gone already");
         return;
     }
-    let peer = stream.peer_addr().ok().map(|peer| PeerAddress(peer.ip()));
+    let ends = stream.peer_addr().and_then(|peer| {
+        let local = stream.local_addr()?;
+        Ok(ConnectionEnds { peer, local })
+    });
+    let client = ends.ok().map(ClientConnection::new);
     let (unread, rate) = (UnreadBodyFlag::default(), MinimumRate::default());
     let stream = WriteTimeoutStream::new(stream, patience.silence).with_minimum_rate(rate.clone());
     let stream = LingeringStream::new(stream, unread.clone());
@@ -184,8 +189,8 @@ async fn connection(
     let service = TowerToHyperService::new(tower::ServiceExt::map_request(
         router,
         move |mut request: http::Request<Incoming>| {
-            if let Some(peer) = peer {
-                request.extensions_mut().insert(peer);
+            if let Some(client) = &client {
+                request.extensions_mut().insert(client.clone());
             }
             request.map(|body| unread.track(body))
         },

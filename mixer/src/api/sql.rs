@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::rejection::BytesRejection;
-use axum::extract::{DefaultBodyLimit, State};
+use axum::extract::DefaultBodyLimit;
 use axum::response::Response;
 use axum::routing::post;
 use bytes::Bytes;
@@ -15,6 +15,7 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderMap, StatusCode};
 use query::{QueryEngine, SqlStatement};
 
+use super::authorization::CallerQuerier;
 use super::problem::ApiProblem;
 use super::row_response::RowRequest;
 
@@ -29,7 +30,7 @@ pub(crate) fn routes(querier: Arc<QueryEngine>) -> Router {
 }
 
 async fn sql(
-    State(querier): State<Arc<QueryEngine>>,
+    CallerQuerier(querier): CallerQuerier,
     asked: RowRequest,
     headers: HeaderMap,
     body: Result<Bytes, BytesRejection>,

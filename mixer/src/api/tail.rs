@@ -15,7 +15,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use axum::body::Body;
-use axum::extract::{Extension, State};
+use axum::extract::Extension;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Router, http::HeaderMap};
@@ -23,6 +23,7 @@ use bytes::Bytes;
 use http::{HeaderName, HeaderValue, header};
 use query::{LiveTail, QueryEngine};
 
+use super::authorization::CallerQuerier;
 use super::problem::ApiProblem;
 use super::query_params::QueryParams;
 use super::server::ShutdownToken;
@@ -37,7 +38,7 @@ pub(crate) fn routes(querier: Arc<QueryEngine>) -> Router {
 }
 
 async fn logs(
-    State(querier): State<Arc<QueryEngine>>,
+    CallerQuerier(querier): CallerQuerier,
     stopping: Extension<ShutdownToken>,
     headers: HeaderMap,
     params: QueryParams,
@@ -47,7 +48,7 @@ async fn logs(
 }
 
 async fn messages(
-    State(querier): State<Arc<QueryEngine>>,
+    CallerQuerier(querier): CallerQuerier,
     stopping: Extension<ShutdownToken>,
     headers: HeaderMap,
     params: QueryParams,

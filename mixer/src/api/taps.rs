@@ -27,6 +27,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Extension, State};
+use axum::middleware::from_fn_with_state;
 use axum::response::Response;
 use axum::routing::get;
 use bytes::Bytes;
@@ -37,6 +38,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio_util::task::TaskTracker;
 
+use super::authorization::{RequestCaller, rack_in_scope};
 use super::problem::ApiProblem;
 use super::query_params::{InPath, QueryParams, in_path};
 use super::server::ShutdownToken;
@@ -50,6 +52,7 @@ const HEARTBEAT: Duration = Duration::from_secs(15);
 pub(crate) fn routes(control: Arc<ControlPlane>, tasks: TaskTracker) -> Router {
     Router::new()
         .route("/api/v1/racks/{id}/tap", get(tap))
+        .route_layer(from_fn_with_state(Arc::clone(&control), rack_in_scope))
         .with_state((control, tasks))
 }
 
@@ -63,10 +66,19 @@ struct TapParams {
 async fn tap(
     State((control, tasks)): State<(Arc<ControlPlane>, TaskTracker)>,
     stopping: Extension<ShutdownToken>,
+    RequestCaller(caller): RequestCaller,
     id: InPath,
     params: QueryParams,
 ) -> Result<Response, ApiProblem> {
     let id = in_path("id", id)?;
+    if !caller.scope.entities.is_empty() {
+        let (rack, known) = (id.clone(), Arc::clone(&control));
+        let rack = tokio::task::spawn_blocking(move || known.rack(&rack)).await;
+        let rack = rack.map_err(|error| ApiProblem::internal(format!("the read task failed: {error}")))??;
+        if !caller.scope.has_entity(&rack.id.to_string(), rack.name.as_str()) {
+            return Err(ApiProblem::forbidden("the token's scope does not have the Rack among its entities"));
+        }
+    }
     let stream = control.tap(&id, output(params)?, tasks).await?;
     let hello = futures::stream::iter([Ok(Bytes::from_static(b": watching\n\n"))]);
     let pieces = futures::stream::unfold(stream, |mut stream| async move {

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use axum::extract::rejection::PathRejection;
-use axum::extract::{Path, Request, State};
+use axum::extract::{Path, Request};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
@@ -18,6 +18,7 @@ use query::{JsonPage, ListQuery, QueryEngine, QueryStats};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+use super::authorization::CallerQuerier;
 use super::problem::ApiProblem;
 use super::query_params::{InPath, NoParams, QueryParams, in_path};
 use super::row_response::RowRequest;
@@ -105,14 +106,12 @@ impl IntoResponse for PageResponse {
     }
 }
 
-type QuerierState = State<Arc<QueryEngine>>;
-
-async fn logs(State(querier): QuerierState, asked: RowRequest) -> Result<Response, ApiProblem> {
+async fn logs(CallerQuerier(querier): CallerQuerier, asked: RowRequest) -> Result<Response, ApiProblem> {
     let (filter, asked) = asked.filter()?;
     asked.list(&querier, ListQuery::Logs(filter)).await
 }
 
-async fn logs_histogram(State(querier): QuerierState, params: QueryParams) -> Result<PageResponse, ApiProblem> {
+async fn logs_histogram(CallerQuerier(querier): CallerQuerier, params: QueryParams) -> Result<PageResponse, ApiProblem> {
     let (filter, shape) = params.filters()?;
     let found = querier.logs_histogram(&filter, &shape).await?;
     Ok(PageResponse {
@@ -121,32 +120,32 @@ async fn logs_histogram(State(querier): QuerierState, params: QueryParams) -> Re
     })
 }
 
-async fn logs_top(State(querier): QuerierState, params: QueryParams) -> Result<PageResponse, ApiProblem> {
+async fn logs_top(CallerQuerier(querier): CallerQuerier, params: QueryParams) -> Result<PageResponse, ApiProblem> {
     let (filter, top) = params.filters()?;
     Ok(querier.logs_top(&filter, &top).await?.into())
 }
 
-async fn traces_top(State(querier): QuerierState, params: QueryParams) -> Result<PageResponse, ApiProblem> {
+async fn traces_top(CallerQuerier(querier): CallerQuerier, params: QueryParams) -> Result<PageResponse, ApiProblem> {
     let (filter, top) = params.filters()?;
     Ok(querier.traces_top(&filter, &top).await?.into())
 }
 
-async fn traces(State(querier): QuerierState, asked: RowRequest) -> Result<Response, ApiProblem> {
+async fn traces(CallerQuerier(querier): CallerQuerier, asked: RowRequest) -> Result<Response, ApiProblem> {
     let (filter, asked) = asked.filter()?;
     asked.list(&querier, ListQuery::Traces(filter)).await
 }
 
-async fn metrics(State(querier): QuerierState, asked: RowRequest) -> Result<Response, ApiProblem> {
+async fn metrics(CallerQuerier(querier): CallerQuerier, asked: RowRequest) -> Result<Response, ApiProblem> {
     let (filter, asked) = asked.filter()?;
     asked.list(&querier, ListQuery::Metrics(filter)).await
 }
 
-async fn metric_names(State(querier): QuerierState, params: QueryParams) -> Result<PageResponse, ApiProblem> {
+async fn metric_names(CallerQuerier(querier): CallerQuerier, params: QueryParams) -> Result<PageResponse, ApiProblem> {
     Ok(querier.metric_names(&params.filter()?).await?.into())
 }
 
 async fn metric_labels(
-    State(querier): QuerierState,
+    CallerQuerier(querier): CallerQuerier,
     name: InPath,
     params: QueryParams,
 ) -> Result<PageResponse, ApiProblem> {
@@ -155,7 +154,7 @@ async fn metric_labels(
 }
 
 async fn metric_label_values(
-    State(querier): QuerierState,
+    CallerQuerier(querier): CallerQuerier,
     names: Result<Path<(String, String)>, PathRejection>,
     params: QueryParams,
 ) -> Result<PageResponse, ApiProblem> {
@@ -166,7 +165,7 @@ async fn metric_label_values(
         .into())
 }
 
-async fn messages(State(querier): QuerierState, asked: RowRequest) -> Result<Response, ApiProblem> {
+async fn messages(CallerQuerier(querier): CallerQuerier, asked: RowRequest) -> Result<Response, ApiProblem> {
     let (filter, asked) = asked.filter()?;
     asked.list(&querier, ListQuery::Messages(filter)).await
 }
@@ -177,7 +176,7 @@ fn flux_id(id: InPath) -> Result<FluxId, ApiProblem> {
 }
 
 /// The messages of one business signal, of all times and the oldest first unless they are asked for otherwise.
-async fn messages_of(State(querier): QuerierState, id: InPath, asked: RowRequest) -> Result<Response, ApiProblem> {
+async fn messages_of(CallerQuerier(querier): CallerQuerier, id: InPath, asked: RowRequest) -> Result<Response, ApiProblem> {
     let id = flux_id(id)?;
     let (mut filter, asked) = asked.filter::<MessageFilter>()?;
     if filter.flux_id.is_some_and(|given| given != id) {
@@ -194,24 +193,24 @@ async fn messages_of(State(querier): QuerierState, id: InPath, asked: RowRequest
 }
 
 /// One business signal: its messages, spans and log records.
-async fn flux(State(querier): QuerierState, id: InPath, asked: RowRequest) -> Result<Response, ApiProblem> {
+async fn flux(CallerQuerier(querier): CallerQuerier, id: InPath, asked: RowRequest) -> Result<Response, ApiProblem> {
     let id = flux_id(id)?;
     let (filter, asked) = asked.filter()?;
     asked.list(&querier, ListQuery::Flux(id, filter)).await
 }
 
-async fn dead_letters(State(querier): QuerierState, asked: RowRequest) -> Result<Response, ApiProblem> {
+async fn dead_letters(CallerQuerier(querier): CallerQuerier, asked: RowRequest) -> Result<Response, ApiProblem> {
     let (filter, asked) = asked.filter()?;
     asked.list(&querier, ListQuery::DeadLetters(filter)).await
 }
 
-async fn trace(State(querier): QuerierState, id: InPath, _: NoParams) -> Result<Response, ApiProblem> {
+async fn trace(CallerQuerier(querier): CallerQuerier, id: InPath, _: NoParams) -> Result<Response, ApiProblem> {
     let id = in_path("trace_id", id)?;
     let id: TraceId = id.parse().map_err(|error| ApiProblem::parameter("trace_id", error))?;
     RowRequest::of_json().listed(querier.trace(id).await?).await
 }
 
-async fn metric(State(querier): QuerierState, name: InPath, asked: RowRequest) -> Result<Response, ApiProblem> {
+async fn metric(CallerQuerier(querier): CallerQuerier, name: InPath, asked: RowRequest) -> Result<Response, ApiProblem> {
     let name = in_path("metric_name", name)?;
     let (filter, asked) = asked.filter::<MetricFilter>()?;
     let named = MetricFilter {

@@ -12,6 +12,7 @@ use super::listeners::{ListenAddresses, api_address, listen, postgres_address, r
 use super::settings;
 use crate::agent_rpc::{AgentRpcServer, MisroutedReplies, RpcServices};
 use crate::api::{self, ApiParts, ApiServer};
+use crate::authentication::{AuthMode, Authenticator, TokenStore};
 use crate::bootstrap::{registry_file, require_registry};
 use crate::bus_server::{BusServer, MixerBus};
 use crate::cluster::Cluster;
@@ -49,6 +50,7 @@ pub(super) struct MixerComponents {
     pub(super) engine: Option<Arc<Engine>>,
     pub(super) views: Option<Arc<ViewFileWriter>>,
     pub(super) specs: Option<Arc<SpecRegistry>>,
+    pub(super) authenticator: Option<Arc<Authenticator>>,
     bus: Option<BusServer>,
 }
 
@@ -73,6 +75,9 @@ impl MixerComponents {
         let engine = Engine::open(store, clock.clone(), entropy.clone()).await?;
         self.engine = Some(Arc::clone(&engine));
         let registry = Arc::new(ClusterRegistry::open(&registry_file(&config.store.dir))?);
+        let tokens = self.tokens(&config, &registry, (&clock, &entropy), fatal)?;
+        let authenticator = Arc::new(Authenticator::new(config.api.auth, tokens));
+        self.authenticator = Some(Arc::clone(&authenticator));
         let (gate, acl) = settings::gate(&config, &registry, &entropy)?;
         let server = BusServer::start(settings::bus(&config, gate), fatal).await?;
         let bus = server.bus().clone();
@@ -133,6 +138,7 @@ impl MixerComponents {
             ingest: collected,
             views: stats,
             specs,
+            authenticator: Arc::clone(&authenticator),
             reports_itself: !config.switches.disable_telemetry,
         };
         let listener = listen(socket, &config)?;
@@ -142,11 +148,31 @@ impl MixerComponents {
         if let Some(socket) = postgres {
             let served = socket
                 .listen(1024)
-                .and_then(|listener| postgres::serve(querier, listener, entropy));
+                .and_then(|listener| postgres::serve((querier, authenticator), listener, entropy));
             self.postgres = Some(served.map_err(|source| postgres_address(&config, source))?);
         }
         let postgres = self.postgres.as_ref().map(PostgresServer::addr);
         Ok((control, ListenAddresses { api, postgres }))
+    }
+
+    /// Reads the API tokens and starts what keeps them up to date.
+    fn tokens(
+        &mut self,
+        config: &MixerConfig,
+        registry: &Arc<ClusterRegistry>,
+        (clock, entropy): (&Clock, &Entropy),
+        fatal: &FailureReporter,
+    ) -> Result<Arc<TokenStore>, StartError> {
+        if config.api.auth == AuthMode::Off {
+            tracing::warn!("api.auth is off: whoever reaches the API on this machine may do everything");
+        }
+        let file = config.api.tokens_file.clone();
+        let tokens = TokenStore::open(Arc::clone(registry), file, clock.clone(), entropy.clone())?;
+        let tokens = Arc::new(tokens);
+        let kept = Arc::clone(&tokens);
+        self.tasks
+            .push(SupervisedTask::spawn("API tokens", fatal, |stop| kept.run(stop)));
+        Ok(tokens)
     }
 
     /// Starts the way from the bus into the engine, unless collection is switched off.

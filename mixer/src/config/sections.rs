@@ -9,6 +9,8 @@ use chassis::config_section;
 use engine::AckDurability;
 use model::{ByteSize, Token};
 
+use crate::authentication::AuthMode;
+
 /// Who runs the bus server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ServerMode {
@@ -92,13 +94,15 @@ config_section! {
         host: IpAddr = "127.0.0.1";
         /// Port of the REST API; 0 takes any free one.
         port: u16 = 8090;
-        /// File of bearer tokens with their roles; not in this version: refused.
-        tokens_file: Option<PathBuf>, unset("no authentication");
+        /// Who needs a token. auto: everybody but the Mixer's own user and root over loopback; tokens: everybody; off: nobody, on loopback only.
+        auth: AuthMode { Auto = "auto", Tokens = "tokens", Off = "off" } = "auto";
+        /// File of API tokens (TOML, mode 0600), beside those that are made while the Mixer runs; read again when it changes.
+        tokens_file: Option<PathBuf>, unset("no such tokens");
         /// Certificate chain (PEM) of the REST API; not in this version: refused.
         tls_cert: Option<PathBuf>, unset("plain HTTP");
         /// Private key (PEM) of the REST API; not in this version: refused.
         tls_key: Option<PathBuf>, unset("plain HTTP");
-        /// Allows an address other than loopback without authentication.
+        /// Allows an address other than loopback without encryption: tokens and rows travel in clear text.
         allow_insecure: bool = false;
     }
 }
@@ -112,7 +116,7 @@ config_section! {
         host: IpAddr = "127.0.0.1";
         /// Port that PostgreSQL clients connect to; 0 takes any free one.
         port: u16 = 5432;
-        /// Allows an address other than loopback, without authentication and encryption.
+        /// Allows an address other than loopback without encryption: rows travel in clear text, passwords do not.
         allow_insecure: bool = false;
     }
 }

@@ -4,6 +4,7 @@
 use chassis::config::{ConfigErrors, ConfigProblem, Settings};
 
 use super::{BusServerConfig, MixerConfig, RackCredentials, ServerMode};
+use crate::authentication::AuthMode;
 use crate::bus_server::check_stream_subjects;
 
 /// What is right for the tools, and refused at a start of the Mixer.
@@ -36,11 +37,6 @@ fn unsupported(settings: &Settings) -> impl Iterator<Item = ConfigProblem> + '_ 
         ),
         ("api.tls_cert", is_set("api.tls_cert"), without_proxy),
         ("api.tls_key", is_set("api.tls_key"), without_proxy),
-        (
-            "api.tokens_file",
-            is_set("api.tokens_file"),
-            "is not in this version: remove it and keep api.host on loopback",
-        ),
     ]
     .into_iter()
     .filter(|(_, is_set, _)| *is_set)
@@ -66,16 +62,22 @@ pub(super) fn exposed(settings: &Settings, config: &MixerConfig) -> Vec<ConfigPr
     let (api, postgres, snake) = (&config.api, &config.postgres, &config.snake);
     let is_guarded = snake.server == ServerMode::External || snake.token.is_some();
     let cases = [
-        ("api.host", api.host, "api.allow_insecure", api.allow_insecure, ""),
         (
-            "postgres.host",
+            ("api.host", "without encryption"),
+            api.host,
+            "api.allow_insecure",
+            api.allow_insecure,
+            "",
+        ),
+        (
+            ("postgres.host", "without encryption"),
             postgres.host,
             "postgres.allow_insecure",
             postgres.allow_insecure,
             "",
         ),
         (
-            "snake.host",
+            ("snake.host", "without authentication"),
             snake.host,
             "snake.allow_insecure",
             snake.allow_insecure || is_guarded,
@@ -83,14 +85,21 @@ pub(super) fn exposed(settings: &Settings, config: &MixerConfig) -> Vec<ConfigPr
         ),
     ];
     let mut problems = Vec::new();
-    for (key, host, allow, is_allowed, guard) in cases {
+    if api.auth == AuthMode::Off && !(api.host.is_loopback() && (postgres.host.is_loopback() || !postgres.enabled)) {
+        problems.push(ConfigProblem::Conflict {
+            place: settings.place("api.auth"),
+            key: "api.auth",
+            sentence: "off is for loopback only, and api.host or postgres.host is not: use auto or tokens".to_owned(),
+        });
+    }
+    for ((key, lacks), host, allow, is_allowed, guard) in cases {
         if !host.is_loopback() && !is_allowed {
             problems.push(ConfigProblem::Conflict {
                 place: settings.place(key),
                 key,
                 sentence: format!(
-                    "{host} can be reached from other machines without authentication: use 127.0.0.1, {guard}or set \
-                     {allow} = true on a trusted network"
+                    "{host} can be reached from other machines {lacks}: use 127.0.0.1, {guard}or set {allow} = true on \
+                     a trusted network"
                 ),
             });
         }

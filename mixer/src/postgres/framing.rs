@@ -72,6 +72,11 @@ impl MessageFields {
         self.0.try_get_i32().map_err(short)
     }
 
+    /// All that is left.
+    pub(super) fn rest(self) -> Bytes {
+        self.0
+    }
+
     /// A value with its length before it; `None` if it is null.
     pub(super) fn value(&mut self) -> Result<Option<Bytes>, PgError> {
         let Ok(length) = usize::try_from(self.int()?) else {
@@ -133,6 +138,11 @@ impl FrontendReader {
 
     /// The next message; `None` if the client has gone. Nothing is lost if it is not waited for to its end.
     pub(super) async fn next(&mut self) -> Result<Option<FrontendMessage>, PgError> {
+        self.next_within(MAX_FRAME).await
+    }
+
+    /// The same, of so many bytes at most.
+    pub(super) async fn next_within(&mut self, most: usize) -> Result<Option<FrontendMessage>, PgError> {
         if !self.fill(5).await? {
             return Ok(None);
         }
@@ -140,10 +150,10 @@ impl FrontendReader {
         let (kind, length) = (head.get_u8(), head.get_i32());
         let length = usize::try_from(length)
             .ok()
-            .filter(|length| (4..=MAX_FRAME).contains(length));
+            .filter(|length| (4..=most).contains(length));
         let Some(length) = length else {
             return Err(PgError::protocol(format!(
-                "a message is longer than {MAX_FRAME} bytes, or has no length"
+                "a message is longer than {most} bytes, or has no length"
             )));
         };
         if !self.fill(1 + length).await? {

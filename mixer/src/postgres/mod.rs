@@ -1,7 +1,7 @@
 //! The Mixer's SQL over PostgreSQL's wire protocol, version 3, so that its clients connect.
 //!
 //! ```text
-//! server: accepts ─> startup: who, cancel ─> session: one message after the other ─┬─> utility, settings: SET, SHOW, BEGIN …
+//! server: accepts ─> startup: who, cancel ─> sasl ─> session: one message after the other ─┬─> utility, settings: SET, SHOW, BEGIN …
 //!                                                │                                 └─> query::Querier: all else
 //!                                              wire: frames, messages    values, parameters: types and their bytes
 //! ```
@@ -17,7 +17,7 @@
 //!
 //! # Not here
 //!
-//! Authentication and TLS: as the REST API has none either, addresses other than loopback need a key that allows them.
+//! Who a client is ([`crate::authentication`]). TLS: addresses other than loopback need a key that allows them.
 //! `COPY`, cursors of SQL, notifications, replication: nothing but reading is offered.
 
 mod bind_parameters;
@@ -27,6 +27,7 @@ mod numeric;
 mod pg_error;
 mod pg_types;
 mod rows;
+mod sasl;
 mod server;
 mod session;
 mod session_settings;
@@ -34,4 +35,5 @@ mod startup;
 mod text_format;
 mod utility_statement;
 
-pub use server::{PostgresServer, serve};
+pub use server::PostgresServer;
+pub(crate) use server::serve;

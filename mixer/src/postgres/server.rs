@@ -28,7 +28,9 @@ use super::rows::PgReplyError;
 use super::session::{PgSession, SessionStep};
 use super::session_settings::SessionSettings;
 use super::startup::{self, StartupRequest};
-use crate::api::next_connection;
+use super::sasl;
+use crate::api::{next_connection, scoped};
+use crate::authentication::{Authenticator, ConnectionEnds};
 
 /// So many clients at once.
 pub(super) const MAX_CONNECTIONS: usize = 100;
@@ -73,11 +75,16 @@ impl PostgresServer {
 ///
 /// # Errors
 /// If the listener has no address.
-pub fn serve(querier: Arc<QueryEngine>, listener: TcpListener, entropy: Entropy) -> io::Result<PostgresServer> {
+pub(crate) fn serve(
+    (querier, authenticator): (Arc<QueryEngine>, Arc<Authenticator>),
+    listener: TcpListener,
+    entropy: Entropy,
+) -> io::Result<PostgresServer> {
     let addr = listener.local_addr()?;
     let (stop, connections) = (CancellationToken::new(), TaskTracker::new());
     let host = Arc::new(SessionManager {
         querier,
+        authenticator,
         entropy,
         places: Arc::new(Semaphore::new(MAX_CONNECTIONS)),
         numbers: AtomicI32::new(1),
@@ -96,6 +103,7 @@ pub fn serve(querier: Arc<QueryEngine>, listener: TcpListener, entropy: Entropy)
 /// What all connections share.
 struct SessionManager {
     querier: Arc<QueryEngine>,
+    authenticator: Arc<Authenticator>,
     entropy: Entropy,
     places: Arc<Semaphore>,
     numbers: AtomicI32,
@@ -176,8 +184,13 @@ async fn connection(stream: TcpStream, host: Arc<SessionManager>, _heard: OwnedS
         tracing::debug!(%error, "a connection has gone already");
         return;
     }
+    let ends = stream.peer_addr().and_then(|peer| {
+        let local = stream.local_addr()?;
+        Ok(ConnectionEnds { peer, local })
+    });
+    let Ok(ends) = ends else { return };
     let (mut incoming, mut out) = framing::split(stream);
-    if let Err(PgReplyError::Fault(fault)) = served(&host, &mut incoming, &mut out).await {
+    if let Err(PgReplyError::Fault(fault)) = served(&host, ends, &mut incoming, &mut out).await {
         tracing::debug!(code = fault.code, "dropping a PostgreSQL client: {}", fault.message);
         out.fault(&fault);
         // It may have gone, or read nothing.
@@ -187,6 +200,7 @@ async fn connection(stream: TcpStream, host: Arc<SessionManager>, _heard: OwnedS
 
 async fn served(
     host: &SessionManager,
+    ends: ConnectionEnds,
     incoming: &mut FrontendReader,
     out: &mut BackendWriter,
 ) -> Result<(), PgReplyError> {
@@ -215,11 +229,23 @@ async fn served(
         let message = format!("sorry, too many clients already: {MAX_CONNECTIONS} are connected");
         return Err(PgError::fatal("53300", message).into());
     };
+    let user = settings.iter().find(|(name, _)| name == "user");
+    let user = user.map_or("", |(_, user)| user.as_str());
+    let authenticated = sasl::authenticate(&host.authenticator, (user, ends), incoming, out);
+    let caller = tokio::select! {
+        biased;
+        () = host.stop.cancelled() => return Err(stopping().into()),
+        caller = tokio::time::timeout(STARTUP_TIME, authenticated) => match caller {
+            Ok(caller) => caller?,
+            Err(_) => return Err(PgError::protocol("the password did not come in time").into()),
+        },
+    };
+    let querier = scoped(&host.querier, &caller.scope);
     let registered = host.register();
     let (settings, refused) = SessionSettings::new(&settings);
     startup::welcome(out, (registered.number, registered.secret), &refused).await?;
     let slot = Arc::clone(&registered.slot);
-    let mut session = PgSession::new(Arc::clone(&host.querier), slot, settings);
+    let mut session = PgSession::new(querier, slot, settings);
     loop {
         let frame = tokio::select! {
             biased;
@@ -231,6 +257,7 @@ async fn served(
             () = session.give_up_late_portals() => continue,
         };
         let Some(frame) = frame else { return Ok(()) };
+        sasl::still_known(&host.authenticator, &caller)?;
         let late = async {
             host.stop.cancelled().await;
             tokio::time::sleep(GRACE).await;

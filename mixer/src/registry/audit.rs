@@ -20,6 +20,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{ActiveScenario, ClusterRegistry, RackRow, RegistryError, RegistryTransaction, db, from_cbor, to_cbor};
+use crate::access::CallerIdentity;
 use crate::lifecycle_event::LifecycleEvent;
 
 pub(super) const AUDIT: TableDefinition<u64, &[u8]> = TableDefinition::new("audit");
@@ -40,8 +41,13 @@ pub enum AuditActor {
     Mixer,
     /// A Rack, by its signed word.
     Rack(Token),
-    /// Somebody at the REST API, by the address that the request came from.
-    Api(Option<std::net::IpAddr>),
+    /// Somebody at the REST API.
+    Api {
+        /// Where the request came from.
+        address: Option<std::net::IpAddr>,
+        /// Who sent it.
+        identity: CallerIdentity,
+    },
 }
 
 impl std::fmt::Display for AuditActor {
@@ -49,8 +55,16 @@ impl std::fmt::Display for AuditActor {
         match self {
             Self::Mixer => f.write_str("mixer"),
             Self::Rack(name) => write!(f, "rack {name}"),
-            Self::Api(None) => f.write_str("api"),
-            Self::Api(Some(from)) => write!(f, "api {from}"),
+            Self::Api { address, identity } => {
+                f.write_str("api")?;
+                if let Some(address) = address {
+                    write!(f, " {address}")?;
+                }
+                match identity {
+                    CallerIdentity::Everybody => Ok(()),
+                    identity => write!(f, " ({identity})"),
+                }
+            }
         }
     }
 }

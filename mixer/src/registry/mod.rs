@@ -13,6 +13,7 @@
 //! | `audit`, `sightings` | number | CBOR [`AuditEntry`] (`audit`) |
 //! | `letters` | id of a dead letter (16 bytes) | CBOR [`LetterMark`] |
 //! | `turns` | entity id and gear | the last number given out to a letter |
+//! | `tokens`, `token_uses` | SHA-256 of an API token | CBOR [`TokenRow`]; when it was last used |
 //! | `wires` | name of a wire's consumer | CBOR: the stream and the sequence that it begins at |
 //!
 //! A file of another format is refused and not changed.
@@ -34,6 +35,7 @@ mod audit;
 mod letter;
 mod rack;
 mod scenario;
+mod token;
 #[cfg(test)]
 pub(crate) mod tests;
 mod wire;
@@ -51,6 +53,7 @@ pub use letter::{LetterMark, MAX_MARKS, ReplaySequence};
 pub use rack::RackRow;
 pub(crate) use rack::begun;
 pub use scenario::{ActiveScenario, ScenarioHead, ScenarioRow};
+pub(crate) use token::TokenRow;
 pub(crate) use wire::{StreamMarks, WireBounds, WireRow};
 
 const META: TableDefinition<&str, &[u8]> = TableDefinition::new("meta");
@@ -151,7 +154,7 @@ impl ClusterRegistry {
         })?;
         let registry = Self { database };
         registry.change(|change| match change.meta::<u16>("format")? {
-            Some(FORMAT) => Ok(()),
+            Some(FORMAT) => change.create_tables(),
             Some(found) => Err(RegistryError::Format {
                 path: path.to_owned(),
                 found,
@@ -274,6 +277,7 @@ impl RegistryTransaction<'_> {
         on.open_table(HEADS).map_err(db)?;
         on.open_table(REFERENCES).map_err(db)?;
         self.create_letters()?;
+        self.create_tokens()?;
         self.create_audit()
     }
 

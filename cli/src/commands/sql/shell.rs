@@ -46,7 +46,7 @@ pub(super) fn run(global: &GlobalArgs, args: &SqlArgs) -> Result<(), Error> {
         is_timed: false,
         runtime,
     };
-    let url = without_credentials(&args.api.api_url);
+    let url = without_credentials(ApiClient::new(&args.api).base()?);
     say(&format!(
         "SQL at {url}: a statement ends with ;   \\? shows help   Ctrl-D exits"
     ));

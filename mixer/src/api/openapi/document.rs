@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::{ApiRoute, RequestBody, ResponseBody, RouteMethod, problems, schemas};
 use crate::api::content_negotiation::content_type;
+use crate::access::{AccessRight, Role};
 use crate::api::exposition;
 
 pub(super) fn of(routes: &[ApiRoute]) -> Value {
@@ -24,9 +25,20 @@ pub(super) fn of(routes: &[ApiRoute]) -> Value {
             "license": { "name": "Apache-2.0", "identifier": "Apache-2.0" },
         },
         "servers": [{ "url": "/" }],
-        "security": [],
+        "security": [{ "token": [] }],
         "paths": paths,
-        "components": { "schemas": schemas::all(), "responses": problems::responses() },
+        "components": { "schemas": schemas::all(), "responses": problems::responses(), "securitySchemes": security_schemes() },
+    })
+}
+
+/// How callers say who they are.
+fn security_schemes() -> Value {
+    json!({
+        "token": {
+            "type": "http",
+            "scheme": "bearer",
+            "description": "An API token, `plt_` and 64 hexadecimal digits. With `api.auth = \"auto\"` the Mixer's own user and root need none over loopback.",
+        },
     })
 }
 
@@ -60,6 +72,11 @@ fn operation(route: &ApiRoute) -> Value {
     let successor = route.successor.map(|path| format!("The same as `{path}`."));
     if let Some(details) = successor.or_else(|| (!route.details.is_empty()).then(|| route.details.to_owned())) {
         operation["description"] = details.into();
+    }
+    match route.right {
+        AccessRight::Anybody => operation["security"] = json!([]),
+        AccessRight::Known => {}
+        right => operation["x-roles"] = json!(Role::names_with(right)),
     }
     if route.successor.is_some() {
         operation["deprecated"] = true.into();
@@ -127,7 +144,11 @@ fn records(table: Table) -> Vec<(String, Value)> {
 
 fn responses(route: &ApiRoute) -> Value {
     let mut responses = Map::from_iter([("200".to_owned(), answer(route))]);
-    let problems = route.problems.iter().chain(&problems::EVERYWHERE);
+    let of_callers: &[u16] = match route.right {
+        AccessRight::Anybody => &[],
+        _ => &problems::OF_CALLERS,
+    };
+    let problems = route.problems.iter().chain(of_callers).chain(&problems::EVERYWHERE);
     for status in problems {
         let name = format!("#/components/responses/{}", problems::name(*status));
         responses.insert(status.to_string(), json!({ "$ref": name }));

@@ -9,13 +9,16 @@ pub(in crate::api) const CODES: &[(u16, &str, &str)] = &[
     (400, "bad_body", "the body cannot be read"),
     (400, "nothing_stored", "no row of the body can be stored"),
     (400, "sql_error", "the statement cannot be executed"),
+    (401, "unauthorized", "the request has no token, or one that opens nothing"),
     (403, "cross_origin", "a cross-site request may not make changes"),
     (403, "not_collected", "this Mixer collects no telemetry"),
+    (403, "forbidden", "the caller's roles or scope do not allow it"),
     (403, "read_only", "the statement or the store is read-only"),
     (404, "no_route", "there is no such path"),
     (404, "telemetry_disabled", "the Mixer reports nothing about itself"),
     (404, "unknown_rack", "there is no such Rack"),
     (404, "unknown_scenario", "there is no such scenario"),
+    (404, "unknown_token", "there is no such token"),
     (404, "unknown_letter", "there is no such dead letter"),
     (404, "unknown_gear", "there is no such gear type"),
     (404, "unknown_port", "the Rack has no such gear or output"),
@@ -41,6 +44,7 @@ pub(in crate::api) const CODES: &[(u16, &str, &str)] = &[
     (409, "scenario_active", "the scenario is active"),
     (409, "nothing_before", "no scenario was active before"),
     (409, "letter_refused", "the dead letter cannot be replayed or dropped"),
+    (409, "token_provided", "the token comes from api.tokens_file"),
     (
         409,
         "too_many_marks",
@@ -60,6 +64,7 @@ pub(in crate::api) const CODES: &[(u16, &str, &str)] = &[
         "the scenario is invalid; `errors` has the place of each fault",
     ),
     (422, "too_many_labels", "a Rack would have more labels than it may"),
+    (422, "too_many_tokens", "there are as many tokens as there may be"),
     (422, "query_too_large", "the answer would need too many resources"),
     (
         422,
@@ -81,8 +86,9 @@ pub(in crate::api) const CODES: &[(u16, &str, &str)] = &[
     ),
 ];
 
-/// Problems that every route has.
+/// Problems that every route has; those of callers where it asks who calls.
 pub(super) const EVERYWHERE: [u16; 2] = [408, 500];
+pub(super) const OF_CALLERS: [u16; 2] = [401, 403];
 
 /// Whether problems of this status and code are documented.
 pub(in crate::api) fn is_known(status: u16, code: &str) -> bool {
@@ -119,6 +125,10 @@ fn response(codes: &[(u16, &str, &str)]) -> Value {
     });
     let seconds = json!({ "type": "integer", "minimum": 1 });
     match status {
+        401 => {
+            let scheme = json!({ "description": "`Bearer`.", "required": true, "schema": { "type": "string" } });
+            response["headers"] = json!({ "WWW-Authenticate": scheme });
+        }
         405 => {
             let allow = json!({ "description": "The methods that the path has.", "required": true, "schema": { "type": "string" } });
             response["headers"] = json!({ "Allow": allow });

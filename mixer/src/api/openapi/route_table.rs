@@ -9,6 +9,13 @@ use serde_json::Value;
 
 use super::parameters::{self as p, ApiParameter};
 use super::{ApiRoute, OperationLink, PATH, RequestBody, ResponseBody, RouteMethod};
+use crate::access::AccessRight;
+
+const LOGS_ONLY: &[Table] = &[Table::Logs];
+const TRACES_ONLY: &[Table] = &[Table::Traces];
+const METRICS_ONLY: &[Table] = &[Table::Metrics];
+const MESSAGES_ONLY: &[Table] = &[Table::Messages];
+const LETTERS_ONLY: &[Table] = &[Table::DeadLetters];
 
 /// What queries may fail with.
 const QUERY: &[u16] = &[400, 422, 503, 504];
@@ -38,9 +45,11 @@ const REPLAYED: &str = "A letter is replayed once even if it is requested twice,
                         waits for the gears as long as `wait` says, at most 60s; a letter whose Rack is offline is \
                         `waiting` and is replayed when the Rack is online.";
 
-const fn get(path: &'static str, id: &'static str, summary: &'static str) -> ApiRoute {
+const fn get(right: AccessRight, path: &'static str, id: &'static str, summary: &'static str) -> ApiRoute {
     ApiRoute {
         method: RouteMethod::Get,
+        right,
+        tables: &[],
         path,
         id,
         summary,
@@ -59,14 +68,19 @@ const fn link(to: &'static str, given: &'static [(&'static str, &'static str)]) 
     OperationLink { to, given }
 }
 
-const fn post(path: &'static str, id: &'static str, summary: &'static str) -> ApiRoute {
+const fn post(right: AccessRight, path: &'static str, id: &'static str, summary: &'static str) -> ApiRoute {
     ApiRoute {
         method: RouteMethod::Post,
-        ..get(path, id, summary)
+        ..get(right, path, id, summary)
     }
 }
 
 impl ApiRoute {
+    /// Of the rows of these tables.
+    const fn of(self, tables: &'static [Table]) -> Self {
+        Self { tables, ..self }
+    }
+
     const fn takes(self, parameters: &'static [&'static [ApiParameter]]) -> Self {
         Self { parameters, ..self }
     }
@@ -117,49 +131,52 @@ impl ApiRoute {
     }
 }
 
-const LOGS: ApiRoute = get("/api/v1/telemetry/logs", "logs", "Log records")
+const LOGS: ApiRoute = get(AccessRight::ReadRows, "/api/v1/telemetry/logs", "logs", "Log records")
+.of(LOGS_ONLY)
     .filters_by(&[inline_schema::<LogFilter>])
     .takes(&[p::TIMES, p::ORDER, p::PAGES, p::FORMAT, p::KNOWN])
     .gives(ResponseBody::Rows("Logs"))
     .fails(ROWS)
     .details(LISTED);
-const TRACES: ApiRoute = get("/api/v1/telemetry/traces", "traces", "Spans")
+const TRACES: ApiRoute = get(AccessRight::ReadRows, "/api/v1/telemetry/traces", "traces", "Spans")
+.of(TRACES_ONLY)
     .filters_by(&[inline_schema::<TraceFilter>])
     .takes(&[p::TIMES, p::ORDER, p::PAGES, p::FORMAT, p::KNOWN])
     .gives(ResponseBody::Rows("Spans"))
     .fails(ROWS)
     .leads_to(&[link("trace", &[("trace_id", "$response.body#/data/0/trace_id")])])
     .details(LISTED);
-const TRACE: ApiRoute = get(
-    "/api/v1/telemetry/traces/{trace_id}",
+const TRACE: ApiRoute = get(AccessRight::ReadRows, "/api/v1/telemetry/traces/{trace_id}",
     "trace",
     "One trace: its spans as a tree, and its logs",
 )
+.of(&[Table::Traces, Table::Logs])
 .takes(&[p::TRACE_PATH])
 .gives(ResponseBody::Json("Trace"))
 .fails(FIND);
-const METRICS: ApiRoute = get(
-    "/api/v1/telemetry/metrics",
+const METRICS: ApiRoute = get(AccessRight::ReadRows, "/api/v1/telemetry/metrics",
     "metrics",
     "Metric points, or their aggregates",
 )
+.of(METRICS_ONLY)
 .filters_by(&[inline_schema::<MetricFilter>])
 .takes(&[p::METRIC, p::TIMES, p::PAGES, p::FORMAT, p::KNOWN])
 .gives(ResponseBody::Rows("Points"))
 .fails(ROWS)
 .details(POINTS);
-const METRIC: ApiRoute = get(
-    "/api/v1/telemetry/metrics/{metric_name}",
+const METRIC: ApiRoute = get(AccessRight::ReadRows, "/api/v1/telemetry/metrics/{metric_name}",
     "metric",
     "One metric: its description, and its points or aggregates",
 )
+.of(METRICS_ONLY)
 .filters_by(&[inline_schema::<MetricFilter>])
 .takes(&[p::METRIC_PATH, p::TIMES, p::PAGES, p::FORMAT, p::KNOWN])
 .gives(ResponseBody::Rows("Metric"))
 .fails(ROWS_OF_ONE)
 .details(POINTS);
 
-const MESSAGES: ApiRoute = get("/api/v1/messages", "messages", "Business messages")
+const MESSAGES: ApiRoute = get(AccessRight::ReadRows, "/api/v1/messages", "messages", "Business messages")
+.of(MESSAGES_ONLY)
     .filters_by(&[inline_schema::<MessageFilter>])
     .takes(&[p::TIMES, p::ORDER, p::PAGES, p::FORMAT, p::KNOWN])
     .gives(ResponseBody::Rows("Messages"))
@@ -169,21 +186,21 @@ const MESSAGES: ApiRoute = get("/api/v1/messages", "messages", "Business message
         link("flux", &[("flux_id", "$response.body#/data/0/flux_id")]),
     ])
     .details(LISTED);
-const MESSAGES_TAIL: ApiRoute = get(
-    "/api/v1/messages/tail",
+const MESSAGES_TAIL: ApiRoute = get(AccessRight::ReadRows, "/api/v1/messages/tail",
     "messages_tail",
     "Business messages as they become visible, as server-sent events",
 )
+.of(MESSAGES_ONLY)
 .filters_by(&[inline_schema::<MessageFilter>])
 .takes(&[p::TAIL])
 .gives(ResponseBody::Events("MessageEvent"))
 .fails(&[400, 403, 429, 503])
 .details("An event without a name is a row as the list of messages gives it. All else is as with the tail of logs.");
-const MESSAGES_OF: ApiRoute = get(
-    "/api/v1/messages/{flux_id}",
+const MESSAGES_OF: ApiRoute = get(AccessRight::ReadRows, "/api/v1/messages/{flux_id}",
     "messages_of",
     "The messages of one business signal, the oldest first",
 )
+.of(MESSAGES_ONLY)
 .filters_by(&[inline_schema::<MessageFilter>])
 .takes(&[p::FLUX_PATH, p::ALL_TIMES, p::ORDER, p::PAGES, p::FORMAT, p::KNOWN])
 .gives(ResponseBody::Rows("Messages"))
@@ -192,31 +209,31 @@ const MESSAGES_OF: ApiRoute = get(
 
 pub(super) const ROUTES: &[ApiRoute] = &[
     LOGS,
-    get(
-        "/api/v1/telemetry/logs/histogram",
+    get(AccessRight::ReadRows, "/api/v1/telemetry/logs/histogram",
         "logs_histogram",
         "Counts of log records over time",
     )
+.of(LOGS_ONLY)
     .filters_by(&[inline_schema::<LogFilter>, inline_schema::<HistogramFilter>])
     .takes(&[p::TIMES])
     .gives(ResponseBody::Json("Histogram"))
     .fails(QUERY)
     .details(WINDOW),
-    get(
-        "/api/v1/telemetry/logs/top",
+    get(AccessRight::ReadRows, "/api/v1/telemetry/logs/top",
         "logs_top",
         "The most frequent values of a field of log records",
     )
+.of(LOGS_ONLY)
     .filters_by(&[inline_schema::<LogFilter>])
     .takes(&[p::LOGS_TOP, p::TIMES])
     .gives(ResponseBody::Json("Values"))
     .fails(QUERY)
     .details(WINDOW),
-    get(
-        "/api/v1/telemetry/logs/tail",
+    get(AccessRight::ReadRows, "/api/v1/telemetry/logs/tail",
         "logs_tail",
         "Log records as they become visible, as server-sent events",
     )
+.of(LOGS_ONLY)
     .filters_by(&[inline_schema::<LogFilter>])
     .takes(&[p::TAIL])
     .gives(ResponseBody::Events("LogEvent"))
@@ -226,11 +243,11 @@ pub(super) const ROUTES: &[ApiRoute] = &[
          slow (`missed`, `resume`), `gap` that the stream cannot go on where it was to (`from`, `since`, `reason`), `error` that it ends (`detail`).",
     ),
     TRACES,
-    get(
-        "/api/v1/telemetry/traces/top",
+    get(AccessRight::ReadRows, "/api/v1/telemetry/traces/top",
         "traces_top",
         "The most frequent values of a field of spans",
     )
+.of(TRACES_ONLY)
     .filters_by(&[inline_schema::<TraceFilter>])
     .takes(&[p::TRACES_TOP, p::TIMES])
     .gives(ResponseBody::Json("Values"))
@@ -238,7 +255,8 @@ pub(super) const ROUTES: &[ApiRoute] = &[
     .details(WINDOW),
     TRACE,
     METRICS,
-    get("/api/v1/telemetry/metrics/names", "metric_names", "The metrics that have points")
+    get(AccessRight::ReadRows, "/api/v1/telemetry/metrics/names", "metric_names", "The metrics that have points")
+.of(METRICS_ONLY)
         .filters_by(&[inline_schema::<SeriesFilter>])
     .takes(&[p::SERIES_PAGE])
         .gives(ResponseBody::Json("Names"))
@@ -249,11 +267,11 @@ pub(super) const ROUTES: &[ApiRoute] = &[
         ])
         .details(WINDOW),
     METRIC,
-    get(
-        "/api/v1/telemetry/metrics/{metric_name}/labels",
+    get(AccessRight::ReadRows, "/api/v1/telemetry/metrics/{metric_name}/labels",
         "metric_labels",
         "The keys of a metric's labels",
     )
+.of(METRICS_ONLY)
     .filters_by(&[inline_schema::<SeriesFilter>])
     .takes(&[p::METRIC_PATH, p::SERIES_PAGE])
     .gives(ResponseBody::Json("Keys"))
@@ -263,11 +281,11 @@ pub(super) const ROUTES: &[ApiRoute] = &[
         &[("metric_name", "$request.path.metric_name"), ("label_key", "$response.body#/data/0/key")],
     )])
     .details(WINDOW),
-    get(
-        "/api/v1/telemetry/metrics/{metric_name}/labels/{label_key}",
+    get(AccessRight::ReadRows, "/api/v1/telemetry/metrics/{metric_name}/labels/{label_key}",
         "metric_label_values",
         "The values of one of a metric's labels",
     )
+.of(METRICS_ONLY)
     .filters_by(&[inline_schema::<SeriesFilter>])
     .takes(&[p::METRIC_PATH, p::LABEL_PATH, p::SERIES_PAGE])
     .gives(ResponseBody::Json("Values"))
@@ -276,11 +294,11 @@ pub(super) const ROUTES: &[ApiRoute] = &[
     MESSAGES,
     MESSAGES_TAIL,
     MESSAGES_OF,
-    get(
-        "/api/v1/flux/{flux_id}",
+    get(AccessRight::ReadRows, "/api/v1/flux/{flux_id}",
         "flux",
         "One business signal: its messages, spans and log records, the oldest first",
     )
+.of(&[Table::Messages, Table::Traces, Table::Logs])
     .filters_by(&[inline_schema::<FluxFilter>])
     .takes(&[p::FLUX_PATH, p::ALL_TIMES, p::SIGNAL, p::FORMAT, p::KNOWN])
     .gives(ResponseBody::Rows("Signal"))
@@ -293,11 +311,11 @@ pub(super) const ROUTES: &[ApiRoute] = &[
     ),
     MESSAGES.also("/api/v1/telemetry/messages", "telemetry_messages"),
     MESSAGES_OF.also("/api/v1/telemetry/messages/{flux_id}", "telemetry_messages_of"),
-    get(
-        "/api/v1/telemetry/dead_letters",
+    get(AccessRight::ReadRows, "/api/v1/telemetry/dead_letters",
         "dead_letters",
         "Telemetry that could not be decoded, with the reason",
     )
+.of(LETTERS_ONLY)
     .takes(&[p::TIMES, p::PAGES, p::FORMAT, p::KNOWN])
     .gives(ResponseBody::Rows("DeadLetters"))
     .fails(ROWS)
@@ -307,7 +325,7 @@ pub(super) const ROUTES: &[ApiRoute] = &[
     TRACE.formerly("/api/v1/traces/{trace_id}", "former_trace"),
     METRICS.formerly("/api/v1/metrics", "former_metrics"),
     METRIC.formerly("/api/v1/metrics/{metric_name}", "former_metric"),
-    post("/api/v1/sql", "sql", "One SQL statement that only reads")
+    post(AccessRight::ReadRows, "/api/v1/sql", "sql", "One SQL statement that only reads")
         .takes(&[p::FORMAT])
         .with(RequestBody::Sql)
         .gives(ResponseBody::Sql)
@@ -317,15 +335,16 @@ pub(super) const ROUTES: &[ApiRoute] = &[
              answer that fails later never looks complete: JSON has `error` in the place of `stats`, JSON lines end \
              with a line `{\"error\": …}`, and all but JSON break off without their proper end.",
         ),
-    ingest("/api/v1/ingest/logs", "ingest_logs", "Stores log records", Table::Logs),
+    ingest("/api/v1/ingest/logs", "ingest_logs", "Stores log records", Table::Logs, LOGS_ONLY),
     ingest(
         "/api/v1/ingest/metrics",
         "ingest_metrics",
         "Stores metric points",
         Table::Metrics,
+        METRICS_ONLY,
     ),
-    ingest("/api/v1/ingest/traces", "ingest_traces", "Stores spans", Table::Traces),
-    get("/api/v1/racks", "racks", "Every Rack, the oldest first; removed ones included")
+    ingest("/api/v1/ingest/traces", "ingest_traces", "Stores spans", Table::Traces, TRACES_ONLY),
+    get(AccessRight::ReadFleet, "/api/v1/racks", "racks", "Every Rack, the oldest first; removed ones included")
         .gives(ResponseBody::Json("Racks"))
         .fails(&[400])
         .leads_to(&[
@@ -336,38 +355,38 @@ pub(super) const ROUTES: &[ApiRoute] = &[
             link("remove_rack", &[("id", "$response.body#/data/0/id")]),
             link("rack_labels", &[("id", "$response.body#/data/0/id")]),
         ]),
-    get("/api/v1/racks/{id}", "rack", "One Rack")
+    get(AccessRight::ReadFleet, "/api/v1/racks/{id}", "rack", "One Rack")
         .takes(&[p::RACK_PATH])
         .gives(ResponseBody::Json("Rack"))
         .fails(&[400, 404]),
-    change(
-        "/api/v1/racks/{id}/approve",
+    change(AccessRight::AdmitRacks, "/api/v1/racks/{id}/approve",
         "approve_rack",
         "Adopts a pending Rack, under another name if one is given",
     )
     .with(RequestBody::Json("Approval")),
-    change("/api/v1/racks/{id}/suspend", "suspend_rack", "Stops a Rack's gears"),
-    change("/api/v1/racks/{id}/resume", "resume_rack", "Resumes a suspended Rack"),
-    change("/api/v1/racks/{id}/remove", "remove_rack", "Revokes a Rack's identity"),
-    change("/api/v1/racks/{id}/log-level", "rack_log_level", "Changes the level of a Rack's own log")
+    change(AccessRight::OperateRacks, "/api/v1/racks/{id}/suspend", "suspend_rack", "Stops a Rack's gears"),
+    change(AccessRight::OperateRacks, "/api/v1/racks/{id}/resume", "resume_rack", "Resumes a suspended Rack"),
+    change(AccessRight::RemoveRacks, "/api/v1/racks/{id}/remove", "remove_rack", "Revokes a Rack's identity"),
+    change(AccessRight::OperateRacks, "/api/v1/racks/{id}/log-level", "rack_log_level", "Changes the level of a Rack's own log")
         .with(RequestBody::Required("LogLevel"))
         .fails(&[400, 403, 404, 409, 413, 503])
         .details("Until the Rack restarts or its configuration file changes the level."),
     ApiRoute {
         method: RouteMethod::Put,
-        ..change("/api/v1/racks/{id}/labels", "rack_labels", "Replaces the labels of a Rack")
+        ..change(AccessRight::OperateRacks, "/api/v1/racks/{id}/labels", "rack_labels", "Replaces the labels of a Rack")
     }
     .with(RequestBody::Required("Labels"))
     .details("Groups of a scenario select Racks by their labels. The Rack is sent its new assignment, now or when it \
               is online."),
     ApiRoute {
         method: RouteMethod::Patch,
-        ..change("/api/v1/racks/{id}/labels", "change_rack_labels", "Sets and removes labels of a Rack")
+        ..change(AccessRight::OperateRacks, "/api/v1/racks/{id}/labels", "change_rack_labels", "Sets and removes labels of a Rack")
     }
     .with(RequestBody::Required("LabelChanges"))
     .fails(&[400, 403, 404, 409, 413, 422])
     .details("A label that is null is removed; those that are not named stay, even under concurrent changes."),
-    get("/api/v1/racks/{id}/tap", "rack_tap", "Messages as they leave an output port of a Rack, as server-sent events")
+    get(AccessRight::ReadRows, "/api/v1/racks/{id}/tap", "rack_tap", "Messages as they leave an output port of a Rack, as server-sent events")
+.of(MESSAGES_ONLY)
         .takes(&[p::RACK_PATH, p::TAPPED])
         .gives(ResponseBody::Events("TapEvent"))
         .fails(&[400, 404, 409, 429, 503])
@@ -377,7 +396,7 @@ pub(super) const ROUTES: &[ApiRoute] = &[
              messages passed and are not shown: a Rack shows 1 MiB a second at most, and no more than the reader \
              takes. `error` says why the stream ends (`detail`).",
         ),
-    get("/api/v1/wires", "wires", "The wires of lane guaranteed and what waits for each, the largest backlog first")
+    get(AccessRight::ReadFleet, "/api/v1/wires", "wires", "The wires of lane guaranteed and what waits for each, the largest backlog first")
         .gives(ResponseBody::Json("Wires"))
         .fails(&[400])
         .details(
@@ -385,14 +404,14 @@ pub(super) const ROUTES: &[ApiRoute] = &[
              keeps is counted in bus messages, each of one message or more; bytes are an estimate by what was \
              archived.",
         ),
-    get("/api/v1/scenarios", "scenarios", "The stored scenarios")
+    get(AccessRight::ReadFleet, "/api/v1/scenarios", "scenarios", "The stored scenarios")
         .gives(ResponseBody::Json("Scenarios"))
         .fails(&[400])
         .leads_to(&[
             link("scenario", &[("reference", "$response.body#/data/0/reference")]),
             link("activate_scenario", &[("reference", "$response.body#/data/0/reference")]),
         ]),
-    post("/api/v1/scenarios", "import_scenario", "Checks a scenario and stores it")
+    post(AccessRight::WriteScenarios, "/api/v1/scenarios", "import_scenario", "Checks a scenario and stores it")
         .takes(&[p::IMPORT])
         .with(RequestBody::Scenario)
         .gives(ResponseBody::Json("Imported"))
@@ -400,15 +419,13 @@ pub(super) const ROUTES: &[ApiRoute] = &[
         .leads_to(&[link("activate_scenario", &[("reference", "$response.body#/data/reference")])])
         .details("A file of up to 4 MiB. The same content again changes nothing. Racks keep running what they run \
                   until it is activated."),
-    get(
-        "/api/v1/scenarios/status",
+    get(AccessRight::ReadFleet, "/api/v1/scenarios/status",
         "scenario_status",
         "The assignment of each Rack in the active scenario, what it runs, and why not",
     )
     .gives(ResponseBody::Json("ScenarioReport"))
     .fails(&[400, 422]),
-    post(
-        "/api/v1/scenarios/rollback",
+    post(AccessRight::ActivateScenarios, "/api/v1/scenarios/rollback",
         "rollback_scenario",
         "Activates the previously active scenario, each time one further back",
     )
@@ -417,12 +434,11 @@ pub(super) const ROUTES: &[ApiRoute] = &[
     .gives(ResponseBody::Json("ScenarioReport"))
     .fails(&[400, 403, 404, 409, 413, 422])
     .details(ACTIVATED),
-    get("/api/v1/scenarios/{reference}", "scenario", "One stored scenario")
+    get(AccessRight::ReadScenarios, "/api/v1/scenarios/{reference}", "scenario", "One stored scenario")
         .takes(&[p::SCENARIO_PATH])
         .gives(ResponseBody::Json("Scenario"))
         .fails(&[400, 404]),
-    post(
-        "/api/v1/scenarios/{reference}/activate",
+    post(AccessRight::ActivateScenarios, "/api/v1/scenarios/{reference}/activate",
         "activate_scenario",
         "Activates a stored scenario",
     )
@@ -431,8 +447,7 @@ pub(super) const ROUTES: &[ApiRoute] = &[
     .gives(ResponseBody::Json("ScenarioReport"))
     .fails(&[400, 403, 404, 413, 422])
     .details(ACTIVATED),
-    post(
-        "/api/v1/scenarios/{reference}/delete",
+    post(AccessRight::WriteScenarios, "/api/v1/scenarios/{reference}/delete",
         "delete_scenario",
         "Deletes a stored scenario",
     )
@@ -441,14 +456,15 @@ pub(super) const ROUTES: &[ApiRoute] = &[
     .gives(ResponseBody::Json("Deleted"))
     .fails(&[400, 403, 404, 409, 413, 422])
     .details("The active one cannot be deleted. A rollback can still restore a deleted one."),
-    get("/api/v1/audit", "audit", "The audit log: changes of Racks, scenarios and dead letters and who made them, the \
+    get(AccessRight::ReadAudit, "/api/v1/audit", "audit", "The audit log: changes of Racks, scenarios and dead letters and who made them, the \
                                    newest first")
         .filters_by(&[inline_schema::<AuditFilter>])
     .takes(&[p::AUDIT_PAGE])
         .gives(ResponseBody::Json("Audit"))
         .fails(&[400])
         .details("A window that ends before it begins is refused. The last 50000 decisions are kept, and as many sightings (offline, online)."),
-    get("/api/v1/dlq", "letters", "The letters of the dead-letter queue, the newest first")
+    get(AccessRight::ReadRows, "/api/v1/dlq", "letters", "The letters of the dead-letter queue, the newest first")
+.of(LETTERS_ONLY)
         .filters_by(&[inline_schema::<LetterFilter>])
     .takes(&[p::LETTERS_PAGE])
         .gives(ResponseBody::Json("Letters"))
@@ -459,62 +475,90 @@ pub(super) const ROUTES: &[ApiRoute] = &[
             link("drop_letter", &[("letter_id", "$response.body#/data/0/id")]),
         ])
         .details(WINDOW),
-    get("/api/v1/dlq/{letter_id}", "letter", "One letter: where it came from, why it failed, its message and its bytes")
+    get(AccessRight::ReadRows, "/api/v1/dlq/{letter_id}", "letter", "One letter: where it came from, why it failed, its message and its bytes")
+.of(LETTERS_ONLY)
         .takes(&[p::LETTER_PATH])
         .gives(ResponseBody::Json("Letter"))
         .fails(FIND),
-    post("/api/v1/dlq/replay", "replay_letters", "Replays letters to the gears that could not handle them")
+    post(AccessRight::HandleLetters, "/api/v1/dlq/replay", "replay_letters", "Replays letters to the gears that could not handle them")
+.of(LETTERS_ONLY)
         .with(RequestBody::Required("ReplayWish"))
         .gives(ResponseBody::Json("LettersChanged"))
         .fails(LETTERS)
         .details(REPLAYED),
-    post("/api/v1/dlq/drop", "drop_letters", "Marks letters as dropped; their rows stay until they expire")
+    post(AccessRight::HandleLetters, "/api/v1/dlq/drop", "drop_letters", "Marks letters as dropped; their rows stay until they expire")
+.of(LETTERS_ONLY)
         .with(RequestBody::Required("DropWish"))
         .gives(ResponseBody::Json("LettersChanged"))
         .fails(LETTERS),
-    post("/api/v1/dlq/{letter_id}/replay", "replay_letter", "Replays a letter to the gear that could not handle it")
+    post(AccessRight::HandleLetters, "/api/v1/dlq/{letter_id}/replay", "replay_letter", "Replays a letter to the gear that could not handle it")
+.of(LETTERS_ONLY)
         .takes(&[p::LETTER_PATH])
         .with(RequestBody::Json("ReplayOfOne"))
         .gives(ResponseBody::Json("Letter"))
         .fails(LETTER)
         .details(REPLAYED),
-    post("/api/v1/dlq/{letter_id}/drop", "drop_letter", "Marks a letter as dropped; its row stays until it expires")
+    post(AccessRight::HandleLetters, "/api/v1/dlq/{letter_id}/drop", "drop_letter", "Marks a letter as dropped; its row stays until it expires")
+.of(LETTERS_ONLY)
         .takes(&[p::LETTER_PATH])
         .with(RequestBody::Json("DropOfOne"))
         .gives(ResponseBody::Json("Letter"))
         .fails(LETTER),
-    get("/api/v1/gears", "gears", "The gear types that a scenario may name")
+    get(AccessRight::ManageTokens, "/api/v1/tokens", "tokens", "The API tokens, without their secrets")
+        .gives(ResponseBody::Json("Tokens"))
+        .fails(&[400]),
+    post(AccessRight::ManageTokens, "/api/v1/tokens", "create_token", "Makes an API token")
+        .with(RequestBody::Required("TokenRequest"))
+        .gives(ResponseBody::Json("CreatedToken"))
+        .fails(&[400, 409, 413, 422])
+        .leads_to(&[link("revoke_token", &[("token", "$response.body#/data/id")])])
+        .details("The secret is in this answer and in no other."),
+    post(AccessRight::ManageTokens, "/api/v1/tokens/{token}/revoke", "revoke_token", "Revokes an API token at once")
+        .takes(&[p::TOKEN_PATH])
+        .with(RequestBody::Json("Nothing"))
+        .gives(ResponseBody::Json("Token"))
+        .fails(&[400, 404, 409, 413]),
+    get(AccessRight::Known, "/api/v1/whoami", "whoami", "Who the caller is, with its roles and scope")
+        .gives(ResponseBody::Json("Caller"))
+        .fails(&[400]),
+    get(AccessRight::ReadFleet, "/api/v1/gears", "gears", "The gear types that a scenario may name")
         .gives(ResponseBody::Json("Gears"))
         .fails(&[400])
         .leads_to(&[link("gear", &[("type", "$response.body#/data/0/type")])]),
-    get("/api/v1/gears/{type}", "gear", "One gear type: its ports, and the JSON Schema of its configuration")
+    get(AccessRight::ReadFleet, "/api/v1/gears/{type}", "gear", "One gear type: its ports, and the JSON Schema of its configuration")
         .takes(&[p::GEAR_PATH])
         .gives(ResponseBody::Json("Gear"))
         .fails(&[400, 404]),
-    get("/api/v1/specs", "specs", "The specs of business messages: what is in force, and which files are refused")
+    get(AccessRight::ReadFleet, "/api/v1/specs", "specs", "The specs of business messages: what is in force, and which files are refused")
         .gives(ResponseBody::Json("Specs"))
         .fails(&[400]),
-    get("/api/v1/storage", "storage", "Statistics of the store and of ingest")
+    get(AccessRight::ReadFleet, "/api/v1/storage", "storage", "Statistics of the store and of ingest")
         .gives(ResponseBody::Json("Storage"))
         .fails(&[400]),
-    get(PATH, "openapi", "This document")
+    get(AccessRight::Monitor, PATH, "openapi", "This document")
         .gives(ResponseBody::Json("OpenApi"))
         .fails(&[400]),
-    get("/healthz", "healthz", "Liveness: whether the process answers").gives(ResponseBody::Json("Health")),
-    get(
-        "/readyz",
+    get(AccessRight::Anybody, "/healthz", "healthz", "Liveness: whether the process answers").gives(ResponseBody::Json("Health")),
+    get(AccessRight::Monitor, "/readyz",
         "readyz",
         "Readiness: whether telemetry sent now would be stored, with each check's result",
     )
     .gives(ResponseBody::Ready("Readiness")),
-    get("/version", "version", "The program and its version").gives(ResponseBody::Json("Version")),
-    get("/metrics", "exposition", "The Mixer's own counters, as OpenMetrics text")
+    get(AccessRight::Monitor, "/version", "version", "The program and its version").gives(ResponseBody::Json("Version")),
+    get(AccessRight::Monitor, "/metrics", "exposition", "The Mixer's own counters, as OpenMetrics text")
         .gives(ResponseBody::OpenMetrics)
         .fails(&[404]),
 ];
 
-const fn ingest(path: &'static str, id: &'static str, summary: &'static str, table: Table) -> ApiRoute {
-    post(path, id, summary)
+const fn ingest(
+    path: &'static str,
+    id: &'static str,
+    summary: &'static str,
+    table: Table,
+    tables: &'static [Table],
+) -> ApiRoute {
+    post(AccessRight::Ingest, path, id, summary)
+        .of(tables)
         .takes(&[p::INGEST])
         .with(RequestBody::Records(table))
         .gives(ResponseBody::Json("Stored"))
@@ -525,8 +569,8 @@ const fn ingest(path: &'static str, id: &'static str, summary: &'static str, tab
         )
 }
 
-const fn change(path: &'static str, id: &'static str, summary: &'static str) -> ApiRoute {
-    post(path, id, summary)
+const fn change(right: AccessRight, path: &'static str, id: &'static str, summary: &'static str) -> ApiRoute {
+    post(right, path, id, summary)
         .takes(&[p::RACK_PATH])
         .with(RequestBody::Json("Nothing"))
         .gives(ResponseBody::Json("Rack"))

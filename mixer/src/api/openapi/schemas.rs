@@ -8,6 +8,8 @@ use serde_json::{Map, Value, json};
 
 use super::dlq_schemas;
 use crate::api::gears::GearType;
+use crate::api::tokens::{CallerView, CreatedToken, TokenRequest};
+use crate::authentication::TokenView;
 use crate::control::{ImportReport, RackView, ScenarioReport, ScenarioView};
 use crate::registry::AuditEntry;
 use crate::scenario::{ScenarioRef, WireBacklog};
@@ -441,6 +443,12 @@ fn control() -> Value {
             "type": "object", "maxProperties": 64, "propertyNames": inline_schema::<Token>(),
             "additionalProperties": { "type": ["string", "null"], "maxLength": 256 }, "examples": [{ "role": "edge", "site": null }],
         },
+        "TokenFacts": written_schema::<TokenView>(),
+        "Token": one(&reference("TokenFacts")),
+        "Tokens": whole(reference("TokenFacts")),
+        "TokenRequest": inline_schema::<TokenRequest>(),
+        "CreatedToken": one(&written_schema::<CreatedToken>()),
+        "Caller": one(&written_schema::<CallerView>()),
         "Nothing": { "type": "object", "additionalProperties": false },
     })
 }
@@ -483,7 +491,9 @@ fn operation() -> Value {
     json!({
         "Storage": object(json!({ "data": object(storage.into()) })),
         "Health": object(json!({ "alive": { "const": true } })),
-        "Readiness": object(json!({ "ready": { "type": "boolean" }, "checks": checks })),
+        "Readiness": object(json!({
+            "ready": { "type": "boolean" }, "checks": checks, "auth": { "enum": ["auto", "tokens", "off"] },
+        })),
         "Version": object(json!({ "name": text(), "version": text(), "cluster_id": { "type": "string", "format": "uuid" } })),
         "OpenApi": object(json!({ "openapi": text(), "info": { "type": "object" }, "paths": { "type": "object" } })),
     })

@@ -18,7 +18,7 @@ use tokio_util::task::TaskTracker;
 use tower::ServiceExt;
 
 use super::route_table::ROUTES;
-use super::{ApiRoute, RouteMethod, document, problems};
+use super::{ApiRoute, document, problems};
 use crate::api::query_params::FORMAT;
 use crate::api::tests::whole_mixer;
 
@@ -41,20 +41,11 @@ async fn methods(router: &Router, path: &str) -> BTreeSet<String> {
     methods.filter(|method| method != "HEAD").collect()
 }
 
-fn word(method: RouteMethod) -> &'static str {
-    match method {
-        RouteMethod::Get => "GET",
-        RouteMethod::Post => "POST",
-        RouteMethod::Put => "PUT",
-        RouteMethod::Patch => "PATCH",
-    }
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn every_route_is_documented_and_every_documented_one_is_there() {
     let folder = tempfile::tempdir().unwrap();
     let mixer = whole_mixer(folder.path()).await;
-    let router = crate::api::routes(mixer.api_parts().unwrap(), &TaskTracker::new()).unwrap();
+    let router = crate::api::all_routes_of(mixer.api_parts().unwrap()).unwrap();
     let mut served = BTreeSet::new();
     for path in paths(&router) {
         let methods = methods(&router, &path).await;
@@ -62,7 +53,7 @@ async fn every_route_is_documented_and_every_documented_one_is_there() {
     }
     let documented: Vec<_> = ROUTES
         .iter()
-        .map(|route| (route.path.to_owned(), word(route.method).to_owned()))
+        .map(|route| (route.path.to_owned(), route.method.as_str().to_owned()))
         .collect();
     assert_eq!(
         documented.len(),
@@ -79,7 +70,7 @@ async fn every_route_is_documented_and_every_documented_one_is_there() {
     assert_eq!(document["openapi"], "3.1.0");
     let described = document["paths"].as_object().unwrap();
     for route in ROUTES {
-        let method = word(route.method).to_ascii_lowercase();
+        let method = route.method.as_str().to_ascii_lowercase();
         assert!(described[route.path][&method].is_object(), "{method} {}", route.path);
     }
     mixer.close().await;

@@ -27,7 +27,10 @@ fn numbers(registry: &ClusterRegistry, query: AuditQuery) -> Vec<u64> {
 /// An approval, an absence and a return of `a`, a removal of `b`, and an activation.
 fn filled(path: &std::path::Path) -> ClusterRegistry {
     let registry = ClusterRegistry::open(path).unwrap();
-    let api = AuditActor::Api(Some([192, 0, 2, 7].into()));
+    let api = AuditActor::Api {
+        address: Some([192, 0, 2, 7].into()),
+        identity: CallerIdentity::Everybody,
+    };
     let entries = [
         AuditEntry::new(LifecycleEvent::RackApproved, &api, at(10))
             .of(&row("a"))

@@ -1,0 +1,69 @@
+//! Callers: who asks, with the roles and the scope that say what is allowed.
+
+use std::sync::Arc;
+
+use model::Token;
+
+use super::{AccessRight, AccessScope, Role, TokenDigest};
+
+/// Who asks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CallerIdentity {
+    /// Nobody was asked.
+    Everybody,
+    /// A user of this machine, by number.
+    LocalUser(u32),
+    /// Who has a token.
+    Token {
+        /// Its digest.
+        digest: TokenDigest,
+        /// Its name.
+        name: Token,
+    },
+}
+
+impl std::fmt::Display for CallerIdentity {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Everybody => f.write_str("anybody"),
+            Self::LocalUser(uid) => match nix::unistd::User::from_uid((*uid).into()) {
+                Ok(Some(user)) => write!(f, "user {}", user.name),
+                _ => write!(f, "user {uid}"),
+            },
+            Self::Token { digest, name } => write!(f, "token {name} {}", digest.id()),
+        }
+    }
+}
+
+/// Who asks, and what it may do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Caller {
+    pub(crate) identity: CallerIdentity,
+    pub(crate) roles: Vec<Role>,
+    pub(crate) scope: AccessScope,
+}
+
+impl Caller {
+    /// Whoever reaches a port where nobody is asked.
+    pub(crate) fn everybody() -> Arc<Self> {
+        Self::all_powerful(CallerIdentity::Everybody)
+    }
+
+    /// The Mixer's own user, or root.
+    pub(crate) fn local(uid: u32) -> Arc<Self> {
+        Self::all_powerful(CallerIdentity::LocalUser(uid))
+    }
+
+    fn all_powerful(identity: CallerIdentity) -> Arc<Self> {
+        Arc::new(Self {
+            identity,
+            roles: vec![Role::Admin],
+            scope: AccessScope::default(),
+        })
+    }
+
+    /// Whether it has a right.
+    pub(crate) fn has(&self, right: AccessRight) -> bool {
+        self.scope.allows(right) && self.roles.iter().any(|role| role.has(right))
+    }
+}

@@ -1,0 +1,24 @@
+//! Access control: callers, and what they may do. Role-based rights, scopes, and the credentials that the registry keeps verifiers of.
+//!
+//! # Invariants
+//!
+//! - A secret is shown once, when it is made. What is kept are its SHA-256 and its SCRAM verifier: neither opens anything.
+//! - What no role gives is refused, and a scope only narrows what roles give.
+//!
+//! # Not here
+//!
+//! Who calls ([`crate::authentication`]); which right a route needs (`api::openapi::route_table`); how rows are kept from a scope (`query`); how a
+//! Rack proves who it is (`enrollment`).
+
+mod api_token;
+mod caller;
+mod role;
+mod scope;
+mod scram;
+
+pub use api_token::{ApiToken, TokenDigest};
+pub(crate) use caller::Caller;
+pub use caller::CallerIdentity;
+pub use role::{AccessRight, Role};
+pub use scope::AccessScope;
+pub(crate) use scram::{BadExchange, ScramExchange, ScramVerifier};

@@ -1,0 +1,87 @@
+//! Scopes: which tables, entities and Racks a token is for. A part that is empty is not limited.
+//!
+//! # Invariants
+//!
+//! - A scope narrows what roles give, and never widens it.
+//! - With [`AccessScope::racks`] a token acts on the Racks that have all of these labels, one at a time; what concerns the whole fleet
+//!   (activations, dead letters, tokens) is refused to it.
+//!
+//! Not here: how rows are kept from a scope (`query::DataScope`).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use model::{Table, Token};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::AccessRight;
+
+/// The most entities that a scope may name.
+const MOST_ENTITIES: usize = 256;
+/// The longest name of an entity, in bytes.
+const LONGEST_ENTITY: usize = model::telemetry_codec::MAX_ENTITY_NAME;
+
+/// What a token is limited to.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct AccessScope {
+    /// The tables whose rows it reads or stores; all if there are none.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    #[schemars(with = "BTreeSet<String>")]
+    pub tables: BTreeSet<Table>,
+    /// The entities whose rows it reads or stores, by id or name; all if there are none.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub entities: BTreeSet<String>,
+    /// The labels of the Racks that it acts on; all Racks if there are none.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(with = "BTreeMap<String, String>")]
+    pub racks: BTreeMap<Token, String>,
+}
+
+impl AccessScope {
+    /// Why it cannot be a token's.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        if self.entities.len() > MOST_ENTITIES {
+            let count = self.entities.len();
+            return Err(format!("scope.entities: it has {count} entries, {MOST_ENTITIES} at most"));
+        }
+        let is_bad = |name: &&String| name.is_empty() || name.len() > LONGEST_ENTITY;
+        match self.entities.iter().find(is_bad) {
+            Some(bad) => Err(format!(
+                "scope.entities: {bad:?} has {} bytes, not 1 to {LONGEST_ENTITY}",
+                bad.len()
+            )),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether rows of a table may be read or stored.
+    pub(crate) fn has_table(&self, table: Table) -> bool {
+        self.tables.is_empty() || self.tables.contains(&table)
+    }
+
+    /// Whether rows of an entity may be read or stored.
+    pub(crate) fn has_entity(&self, id: &str, name: &str) -> bool {
+        self.entities.is_empty() || self.entities.contains(id) || self.entities.contains(name)
+    }
+
+    /// Whether a Rack with these labels may be acted on.
+    pub(crate) fn has_rack(&self, labels: &BTreeMap<String, String>) -> bool {
+        let has = |(key, value): (&Token, &String)| labels.get(key.as_str()) == Some(value);
+        self.racks.iter().all(has)
+    }
+
+    /// Whether a right can be used with it at all: what concerns the whole fleet cannot where Racks are limited.
+    pub(crate) fn allows(&self, right: AccessRight) -> bool {
+        let concerns_fleet = matches!(
+            right,
+            AccessRight::WriteScenarios
+                | AccessRight::ActivateScenarios
+                | AccessRight::HandleLetters
+                | AccessRight::ManageTokens
+        );
+        let is_limited = !self.racks.is_empty()
+            || (right == AccessRight::ManageTokens && (!self.tables.is_empty() || !self.entities.is_empty()));
+        !(concerns_fleet && is_limited)
+    }
+}

@@ -1,0 +1,181 @@
+//! Authorization of requests: who calls, and whether the route's right is among what it may do.
+//!
+//! ```text
+//!  route of the table ─ its right ─┐
+//!  Authorization, or the connection ─ caller ─┴▶ 401 │ 403 │ the handler, which finds the caller in the request
+//! ```
+//!
+//! # Invariants
+//!
+//! - What is in no row of the table of routes is refused, whatever handler there is.
+//! - A request with a header that proxies write is never a local user's: a proxy on this machine speaks for others.
+//! - A token comes in the header `Authorization` alone, never in an address and never as a cookie: no page can have a browser send it.
+//!
+//! Not here: what callers may do ([`crate::access`]); which rows of a table they see (`query`).
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
+
+use axum::extract::{FromRef, FromRequestParts, MatchedPath, RawPathParams, Request, State};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use http::request::Parts;
+use http::{HeaderMap, header};
+use query::QueryEngine;
+
+use super::openapi::route_access;
+use super::problem::ApiProblem;
+use crate::access::{AccessRight, AccessScope, Caller};
+use crate::authentication::{AuthenticationError, Authenticator, ConnectionEnds};
+use crate::control::ControlPlane;
+
+/// What proxies write for who they speak for.
+const PROXY_HEADERS: [&str; 5] = ["forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via"];
+
+/// A connection, and who is at its other end once that was asked.
+#[derive(Debug, Clone)]
+pub(super) struct ClientConnection {
+    pub(super) ends: ConnectionEnds,
+    local_caller: Arc<OnceLock<Arc<Caller>>>,
+}
+
+impl ClientConnection {
+    pub(super) fn new(ends: ConnectionEnds) -> Self {
+        Self {
+            ends,
+            local_caller: Arc::default(),
+        }
+    }
+}
+
+/// Refuses what the caller has no right to.
+pub(super) async fn authorize(
+    State(authenticator): State<Arc<Authenticator>>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let Some(path) = request.extensions().get::<MatchedPath>().cloned() else {
+        // Nothing answers there.
+        return next.run(request).await;
+    };
+    let route = match route_access(request.method(), path.as_str()) {
+        Ok(route) => route,
+        Err(allowed) => return method_problem(&request, &allowed),
+    };
+    if route.right == AccessRight::Anybody {
+        return next.run(request).await;
+    }
+    let caller = match caller(&authenticator, &request) {
+        Ok(caller) => caller,
+        Err(error) => return ApiProblem::unauthorized(&error).into_response(),
+    };
+    if !caller.has(route.right) {
+        return ApiProblem::without_right(&caller, route.right).into_response();
+    }
+    if let Some(table) = route.tables.iter().find(|table| !caller.scope.has_table(**table)) {
+        return ApiProblem::forbidden(format!("the token's scope does not have the table {table}")).into_response();
+    }
+    let has_letters = route.tables.contains(&model::Table::DeadLetters);
+    if has_letters && !caller.scope.entities.is_empty() {
+        let detail = "dead letters belong to no entity, and the token's scope is limited to some";
+        return ApiProblem::forbidden(detail).into_response();
+    }
+    request.extensions_mut().insert(caller);
+    next.run(request).await
+}
+
+fn method_problem(request: &Request, allowed: &str) -> Response {
+    let mut response = ApiProblem::method(request.method()).into_response();
+    if let Ok(allowed) = allowed.try_into() {
+        response.headers_mut().insert(header::ALLOW, allowed);
+    }
+    response
+}
+
+fn caller(authenticator: &Authenticator, request: &Request) -> Result<Arc<Caller>, AuthenticationError> {
+    if let Some(value) = request.headers().get(header::AUTHORIZATION) {
+        let token = value.to_str().ok().and_then(bearer);
+        return authenticator.by_token(token.ok_or(AuthenticationError::Malformed)?);
+    }
+    let connection = request.extensions().get::<ClientConnection>();
+    let connection = connection.filter(|_| !is_forwarded(request.headers()));
+    if let Some(known) = connection.and_then(|connection| connection.local_caller.get()) {
+        return Ok(Arc::clone(known));
+    }
+    let caller = authenticator.by_connection(connection.map(|connection| connection.ends))?;
+    if let Some(connection) = connection {
+        return Ok(Arc::clone(connection.local_caller.get_or_init(|| caller)));
+    }
+    Ok(caller)
+}
+
+/// The token of `Bearer TOKEN`; the scheme is of either case.
+fn bearer(value: &str) -> Option<&str> {
+    let (scheme, token) = value.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
+}
+
+fn is_forwarded(headers: &HeaderMap) -> bool {
+    PROXY_HEADERS.iter().any(|name| headers.contains_key(*name))
+}
+
+/// The caller of a request that [`authorize`] let through; everybody's rights end there if it did not.
+#[derive(Debug)]
+pub(super) struct RequestCaller(pub(super) Arc<Caller>);
+
+impl<S: Sync> FromRequestParts<S> for RequestCaller {
+    type Rejection = ApiProblem;
+
+    async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, ApiProblem> {
+        let caller = parts.extensions.get::<Arc<Caller>>();
+        let caller = caller.ok_or_else(|| ApiProblem::unauthorized(&AuthenticationError::Missing))?;
+        Ok(Self(Arc::clone(caller)))
+    }
+}
+
+/// The queries that the caller may ask: of its scope.
+#[derive(Debug)]
+pub(super) struct CallerQuerier(pub(super) Arc<QueryEngine>);
+
+impl<S: Sync> FromRequestParts<S> for CallerQuerier
+where
+    Arc<QueryEngine>: FromRef<S>,
+{
+    type Rejection = ApiProblem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiProblem> {
+        let RequestCaller(caller) = RequestCaller::from_request_parts(parts, state).await?;
+        Ok(Self(scoped(&Arc::from_ref(state), &caller.scope)))
+    }
+}
+
+/// The queries of a scope.
+pub(crate) fn scoped(querier: &Arc<QueryEngine>, scope: &AccessScope) -> Arc<QueryEngine> {
+    if scope.tables.is_empty() && scope.entities.is_empty() {
+        return Arc::clone(querier);
+    }
+    Arc::clone(querier)
+}
+
+/// Refuses requests about a Rack, the one of the path, that is not in the caller's scope.
+pub(super) async fn rack_in_scope(
+    State(control): State<Arc<ControlPlane>>,
+    RequestCaller(caller): RequestCaller,
+    params: RawPathParams,
+    request: Request,
+    next: Next,
+) -> Response {
+    let id = params.iter().find(|(name, _)| *name == "id").map(|(_, id)| id.to_owned());
+    if let Some(id) = id.filter(|_| !caller.scope.racks.is_empty()) {
+        let labels = tokio::task::spawn_blocking(move || control.rack(&id).map(|rack| rack.labels)).await;
+        let labels: BTreeMap<String, String> = match labels {
+            Ok(Ok(labels)) => labels,
+            Ok(Err(error)) => return ApiProblem::from(error).into_response(),
+            Err(error) => return ApiProblem::internal(format!("the read task failed: {error}")).into_response(),
+        };
+        if !caller.scope.has_rack(&labels) {
+            return ApiProblem::forbidden("the Rack does not have the labels of the token's scope").into_response();
+        }
+    }
+    next.run(request).await
+}

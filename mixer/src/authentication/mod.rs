@@ -1,0 +1,147 @@
+//! Authentication: who calls the API or comes as a PostgreSQL client, by API token or as a user of this machine.
+//!
+//! ```text
+//!  Authorization: Bearer plt_… ──────────────▶ TokenStore ─┐
+//!  SCRAM with the token's name ──────────────▶ TokenStore ─┤
+//!  connection over loopback ── socket owner ─▶ local user ─┴▶ Caller { roles, scope }
+//! ```
+//!
+//! | `api.auth` | the Mixer's own user and root, over loopback | everybody else |
+//! |---|---|---|
+//! | `auto` | every right | what their token gives |
+//! | `tokens` | what their token gives | what their token gives |
+//! | `off` (loopback only) | every right | every right |
+//!
+//! # Invariants
+//!
+//! - A token that is revoked or has expired opens nothing from that moment on, on connections that stand too: each request asks anew.
+//! - A local user is believed only while its end of the connection is open.
+//!
+//! # Not here
+//!
+//! What a caller may do ([`crate::access`]); requests that a proxy speaks for (`api::authorization`).
+
+mod socket_owner;
+mod token_file;
+mod token_store;
+#[cfg(test)]
+mod tests;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use crate::access::{ApiToken, Caller};
+
+pub use token_file::TokenFileError;
+pub(crate) use token_store::{NewToken, TokenError, TokenStore, TokenView};
+
+/// Whose word is taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AuthMode {
+    /// The Mixer's own user and root need no token over loopback.
+    Auto,
+    /// Everybody needs a token.
+    Tokens,
+    /// Nobody does; over loopback only.
+    Off,
+}
+
+impl AuthMode {
+    /// Its word in the configuration.
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Tokens => "tokens",
+            Self::Off => "off",
+        }
+    }
+}
+
+/// Why a caller is not let in.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum AuthenticationError {
+    /// There is no credential.
+    #[error(
+        "a token is needed: send `Authorization: Bearer plt_…`; whoever runs the Mixer makes one with `platform token create`"
+    )]
+    Missing,
+    /// The credential is no token.
+    #[error("the Authorization header has no token: it is `Bearer plt_` and 64 hexadecimal digits")]
+    Malformed,
+    /// The token opens nothing: it was never made, or was revoked.
+    #[error("the token is unknown or revoked")]
+    Unknown,
+    /// The token's time is over.
+    #[error("the token {name} expired at {at}")]
+    Expired {
+        /// Its name.
+        name: model::Token,
+        /// When.
+        at: model::Timestamp,
+    },
+}
+
+/// Decides who calls.
+#[derive(Debug)]
+pub(crate) struct Authenticator {
+    mode: AuthMode,
+    tokens: Arc<TokenStore>,
+}
+
+impl Authenticator {
+    pub(crate) const fn new(mode: AuthMode, tokens: Arc<TokenStore>) -> Self {
+        Self { mode, tokens }
+    }
+
+    /// Whose word is taken.
+    pub(crate) const fn mode(&self) -> AuthMode {
+        self.mode
+    }
+
+    /// Where tokens are kept.
+    pub(crate) const fn tokens(&self) -> &Arc<TokenStore> {
+        &self.tokens
+    }
+
+    /// Who calls with this token.
+    pub(crate) fn by_token(&self, secret: &str) -> Result<Arc<Caller>, AuthenticationError> {
+        let token: ApiToken = secret.parse().map_err(|_| AuthenticationError::Malformed)?;
+        self.tokens.authenticate(token.digest())
+    }
+
+    /// Who calls without a credential: the Mixer's own user or root over loopback, or anybody if nobody is asked.
+    pub(crate) fn by_connection(&self, connection: Option<ConnectionEnds>) -> Result<Arc<Caller>, AuthenticationError> {
+        match self.mode {
+            AuthMode::Off => Ok(Caller::everybody()),
+            AuthMode::Tokens => Err(AuthenticationError::Missing),
+            AuthMode::Auto => {
+                let user = connection.and_then(ConnectionEnds::trusted_user);
+                user.map(Caller::local).ok_or(AuthenticationError::Missing)
+            }
+        }
+    }
+}
+
+/// Both ends of a connection, as the Mixer sees them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ConnectionEnds {
+    /// The client's.
+    pub(crate) peer: SocketAddr,
+    /// The Mixer's.
+    pub(crate) local: SocketAddr,
+}
+
+impl ConnectionEnds {
+    /// The user at the other end, if it is on this machine and is the Mixer's own or root.
+    fn trusted_user(self) -> Option<u32> {
+        if !self.peer.ip().to_canonical().is_loopback() {
+            return None;
+        }
+        let owner = socket_owner::socket_owner(self);
+        let owner = owner
+            .inspect_err(|error| tracing::debug!(%error, "cannot tell whose connection it is"))
+            .ok()??;
+        let is_trusted = owner == 0 || owner == nix::unistd::geteuid().as_raw();
+        is_trusted.then_some(owner)
+    }
+}

@@ -1,0 +1,125 @@
+//! `api.tokens_file`: tokens that whoever installs the Mixer provides, as TOML.
+//!
+//! ```toml
+//! [[token]]
+//! name = "grafana"
+//! token = "plt_…"                # as `platform token generate` prints it
+//! roles = ["reader"]
+//! expires = "2027-01-01T00:00:00Z"
+//! [token.scope]
+//! tables = ["logs", "metrics"]
+//! ```
+//!
+//! # Invariants
+//!
+//! - The file has secrets: one that others may read is refused.
+//! - It is read whole or not at all: a fault in one token leaves those of before in force.
+//!
+//! Not here: when it is read anew (`token_store`).
+
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use model::{Timestamp, Token};
+use serde::Deserialize;
+use zeroize::Zeroizing;
+
+use crate::access::{AccessScope, ApiToken, Role};
+
+/// The largest file that is read.
+const LARGEST: u64 = 1 << 20;
+
+/// Why the tokens of a file cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum TokenFileError {
+    /// It cannot be read.
+    #[error("api.tokens_file {}: {source}", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: std::io::Error,
+    },
+    /// Others may read it.
+    #[error("api.tokens_file {} has mode {mode:o}: others may read its tokens; chmod 600 {}", path.display(), path.display())]
+    Exposed {
+        /// The file.
+        path: PathBuf,
+        /// Its mode.
+        mode: u32,
+    },
+    /// What is in it cannot be used.
+    #[error("api.tokens_file {}: {reason}", path.display())]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct TokenFile {
+    token: Vec<ProvidedToken>,
+}
+
+/// A token of the file.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ProvidedToken {
+    pub(super) name: Token,
+    pub(super) token: ApiToken,
+    pub(super) roles: Vec<Role>,
+    #[serde(default)]
+    pub(super) expires: Option<Timestamp>,
+    #[serde(default)]
+    pub(super) scope: AccessScope,
+}
+
+impl ProvidedToken {
+    fn checked(self) -> Result<Self, String> {
+        if self.roles.is_empty() {
+            return Err(format!("token {}: it has no roles", self.name));
+        }
+        self.scope.check().map_err(|reason| format!("token {}: {reason}", self.name))?;
+        Ok(self)
+    }
+}
+
+/// The tokens of a file.
+///
+/// # Errors
+/// [`TokenFileError`].
+pub(super) fn read(path: &Path) -> Result<Vec<ProvidedToken>, TokenFileError> {
+    let unreadable = |source| TokenFileError::Unreadable {
+        path: path.to_owned(),
+        source,
+    };
+    let file = File::open(path).map_err(unreadable)?;
+    let mode = file.metadata().map_err(unreadable)?.permissions().mode() & 0o777;
+    if mode & 0o077 != 0 {
+        return Err(TokenFileError::Exposed {
+            path: path.to_owned(),
+            mode,
+        });
+    }
+    let malformed = |reason: String| TokenFileError::Malformed {
+        path: path.to_owned(),
+        reason,
+    };
+    let mut text = Zeroizing::new(String::new());
+    file.take(LARGEST).read_to_string(&mut text).map_err(unreadable)?;
+    // The error of a parser shows the line, which may be the one with the secret.
+    let file: TokenFile = toml_edit::de::from_str(&text).map_err(|error| malformed(error.message().to_owned()))?;
+    let tokens: Result<Vec<_>, String> = file.token.into_iter().map(ProvidedToken::checked).collect();
+    let tokens = tokens.map_err(malformed)?;
+    let mut names: Vec<&Token> = tokens.iter().map(|token| &token.name).collect();
+    names.sort_unstable();
+    match names.windows(2).find(|pair| matches!(pair, [a, b] if a == b)) {
+        Some([twice, ..]) => Err(malformed(format!("two tokens are called {twice}"))),
+        _ => Ok(tokens),
+    }
+}

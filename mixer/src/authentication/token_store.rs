@@ -1,0 +1,401 @@
+//! The API tokens in force: those of the registry, made and revoked while the Mixer runs, and those of `api.tokens_file`.
+//!
+//! # Invariants
+//!
+//! - A token is in the registry before its secret is given out; it opens nothing once its revocation returns.
+//! - Names are unique over both kinds. A token of the file whose name or secret the registry has is left out, and the log says so.
+//! - The time of its last use is kept in memory and written once a minute and at the end: a crash loses a minute of it, and no request waits for it.
+//!
+//! Not here: texts of tokens (`access`), HTTP (`api::tokens`).
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::{Duration, SystemTime};
+
+use model::{Clock, Entropy, Timestamp, Token};
+use parking_lot::RwLock;
+use schemars::JsonSchema;
+use serde::Serialize;
+use tokio_util::sync::CancellationToken;
+
+use super::token_file::{self, ProvidedToken};
+use super::AuthenticationError;
+use crate::access::{AccessScope, ApiToken, Caller, CallerIdentity, Role, ScramVerifier, TokenDigest};
+use crate::lifecycle_event::LifecycleEvent;
+use crate::start_error::StartError;
+use crate::registry::{AuditActor, AuditEntry, ClusterRegistry, RegistryError, TokenRow};
+
+/// So many tokens there may be.
+const MOST_TOKENS: usize = 10_000;
+/// How often uses are written and the file is looked at.
+const USES_WRITTEN: Duration = Duration::from_secs(60);
+const FILE_LOOKED_AT: Duration = Duration::from_secs(5);
+/// Never used.
+const NEVER: i64 = i64::MIN;
+
+/// Why a token cannot be made or revoked.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum TokenError {
+    /// A token has the name.
+    #[error("there is a token {0} already: choose another name, or revoke that one first")]
+    NameTaken(Token),
+    /// No token has the name.
+    #[error("there is no token {0:?}: `platform token list` shows names and ids")]
+    UnknownToken(String),
+    /// It is of the file.
+    #[error("the token {0} comes from api.tokens_file: take it out of that file")]
+    Provided(Token),
+    /// It cannot be made so.
+    #[error("{0}")]
+    BadToken(String),
+    /// There are too many.
+    #[error("there are {MOST_TOKENS} tokens, as many as there may be: revoke some")]
+    TooMany,
+    /// The registry failed.
+    #[error(transparent)]
+    Registry(#[from] RegistryError),
+}
+
+/// A token that is to be made.
+#[derive(Debug, Clone)]
+pub(crate) struct NewToken {
+    pub(crate) name: Token,
+    pub(crate) roles: Vec<Role>,
+    pub(crate) scope: AccessScope,
+    /// How long it opens anything; for ever if there is none.
+    pub(crate) lifetime: Option<Duration>,
+}
+
+/// A token as it is shown: everything but its secret.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub(crate) struct TokenView {
+    /// The beginning of its SHA-256, as the audit log names it.
+    pub(crate) id: String,
+    pub(crate) name: Token,
+    pub(crate) roles: Vec<Role>,
+    pub(crate) scope: AccessScope,
+    pub(crate) created: Option<Timestamp>,
+    /// Who made it; `api.tokens_file` for those of the file.
+    pub(crate) created_by: String,
+    pub(crate) expires: Option<Timestamp>,
+    /// When it was last used, to about a minute.
+    pub(crate) last_used: Option<Timestamp>,
+}
+
+/// A token in force.
+#[derive(Debug)]
+struct TokenEntry {
+    caller: Arc<Caller>,
+    name: Token,
+    created: Option<Timestamp>,
+    created_by: String,
+    expires: Option<Timestamp>,
+    scram: ScramVerifier,
+    last_used: AtomicI64,
+    is_provided: bool,
+}
+
+impl TokenEntry {
+    fn new(digest: TokenDigest, row: TokenRow, used: Option<Timestamp>) -> Self {
+        Self {
+            caller: caller(digest, row.name.clone(), row.roles, row.scope),
+            name: row.name,
+            created: Some(row.created),
+            created_by: row.created_by,
+            expires: row.expires,
+            scram: row.scram,
+            last_used: AtomicI64::new(used.map_or(NEVER, Timestamp::micros)),
+            is_provided: false,
+        }
+    }
+
+    fn provided(provided: ProvidedToken, entropy: &Entropy) -> Self {
+        let token = &provided.token;
+        Self {
+            scram: ScramVerifier::new(token, entropy),
+            caller: caller(token.digest(), provided.name.clone(), provided.roles, provided.scope),
+            name: provided.name,
+            created: None,
+            created_by: "api.tokens_file".to_owned(),
+            expires: provided.expires,
+            last_used: AtomicI64::new(NEVER),
+            is_provided: true,
+        }
+    }
+
+    fn view(&self, digest: TokenDigest) -> TokenView {
+        let used = self.last_used.load(Ordering::Relaxed);
+        TokenView {
+            id: digest.id(),
+            name: self.name.clone(),
+            roles: self.caller.roles.clone(),
+            scope: self.caller.scope.clone(),
+            created: self.created,
+            created_by: self.created_by.clone(),
+            expires: self.expires,
+            last_used: (used != NEVER).then(|| Timestamp::from_micros(used)),
+        }
+    }
+}
+
+fn caller(digest: TokenDigest, name: Token, roles: Vec<Role>, scope: AccessScope) -> Arc<Caller> {
+    Arc::new(Caller {
+        identity: CallerIdentity::Token { digest, name },
+        roles,
+        scope,
+    })
+}
+
+type TokenTable = HashMap<TokenDigest, Arc<TokenEntry>>;
+
+/// The tokens in force.
+pub(crate) struct TokenStore {
+    registry: Arc<ClusterRegistry>,
+    clock: Clock,
+    entropy: Entropy,
+    file: Option<PathBuf>,
+    tokens: RwLock<TokenTable>,
+    /// Held over a change, so that two do not take one name.
+    changing: tokio::sync::Mutex<()>,
+    /// Verifiers of names that nobody has are made of it.
+    unknown: [u8; 32],
+}
+
+impl std::fmt::Debug for TokenStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TokenStore").field("file", &self.file).finish_non_exhaustive()
+    }
+}
+
+impl TokenStore {
+    /// Reads the tokens of the registry, and those of the file if there is one.
+    ///
+    /// # Errors
+    /// If either cannot be read.
+    pub(crate) fn open(
+        registry: Arc<ClusterRegistry>,
+        file: Option<PathBuf>,
+        clock: Clock,
+        entropy: Entropy,
+    ) -> Result<Self, StartError> {
+        let rows = registry.tokens()?.into_iter();
+        let tokens = rows.map(|(digest, row, used)| (digest, Arc::new(TokenEntry::new(digest, row, used))));
+        let store = Self {
+            tokens: RwLock::new(tokens.collect()),
+            unknown: entropy.bytes(),
+            changing: tokio::sync::Mutex::default(),
+            registry,
+            clock,
+            entropy,
+            file,
+        };
+        if let Some(path) = &store.file {
+            store.replace_provided(token_file::read(path)?);
+        }
+        Ok(store)
+    }
+
+    /// Puts the tokens of the file in the place of those that it had before.
+    fn replace_provided(&self, provided: Vec<ProvidedToken>) {
+        let provided: Vec<_> = provided.into_iter().map(|row| {
+            (row.token.digest(), TokenEntry::provided(row, &self.entropy))
+        }).collect();
+        let mut tokens = self.tokens.write();
+        let before: TokenTable = tokens.extract_if(|_, entry| entry.is_provided).collect();
+        for (digest, entry) in provided {
+            if tokens.contains_key(&digest) || tokens.values().any(|other| other.name == entry.name) {
+                tracing::warn!(token = %entry.name, "a token of api.tokens_file is left out: another has its name or its secret");
+                continue;
+            }
+            if let Some(used) = before.get(&digest).map(|entry| entry.last_used.load(Ordering::Relaxed)) {
+                entry.last_used.store(used, Ordering::Relaxed);
+            }
+            tokens.insert(digest, Arc::new(entry));
+        }
+    }
+
+    /// Who has the token.
+    ///
+    /// # Errors
+    /// [`AuthenticationError`] if it opens nothing.
+    pub(crate) fn authenticate(&self, digest: TokenDigest) -> Result<Arc<Caller>, AuthenticationError> {
+        let entry = self.tokens.read().get(&digest).cloned();
+        let entry = entry.ok_or(AuthenticationError::Unknown)?;
+        let now = self.clock.now();
+        if let Some(at) = entry.expires.filter(|at| now >= *at) {
+            return Err(AuthenticationError::Expired {
+                name: entry.name.clone(),
+                at,
+            });
+        }
+        entry.last_used.store(now.micros(), Ordering::Relaxed);
+        Ok(Arc::clone(&entry.caller))
+    }
+
+    /// What proofs of a token's name are checked with, and the token if there is one.
+    pub(crate) fn scram(&self, name: &str) -> (ScramVerifier, Option<TokenDigest>) {
+        let tokens = self.tokens.read();
+        let found = tokens.iter().find(|(_, entry)| entry.name.as_str() == name);
+        match found {
+            Some((digest, entry)) => (entry.scram.clone(), Some(*digest)),
+            None => (ScramVerifier::unknown(name, &self.unknown), None),
+        }
+    }
+
+    /// Random bytes, for who checks proofs.
+    pub(crate) const fn entropy(&self) -> &Entropy {
+        &self.entropy
+    }
+
+    /// Every token, by name.
+    pub(crate) fn list(&self) -> Vec<TokenView> {
+        let tokens = self.tokens.read();
+        let mut views: Vec<_> = tokens.iter().map(|(digest, entry)| entry.view(*digest)).collect();
+        views.sort_by(|a, b| a.name.cmp(&b.name));
+        views
+    }
+
+    /// Makes a token; its secret is never shown again.
+    ///
+    /// # Errors
+    /// [`TokenError`].
+    pub(crate) async fn create(&self, new: NewToken, by: &AuditActor) -> Result<(ApiToken, TokenView), TokenError> {
+        let now = self.clock.now();
+        check(&new)?;
+        let _changing = self.changing.lock().await;
+        self.check_room(&new.name)?;
+        let token = ApiToken::generate(&self.entropy);
+        let digest = token.digest();
+        let row = TokenRow {
+            name: new.name,
+            roles: new.roles,
+            scope: new.scope,
+            created: now,
+            created_by: by.to_string(),
+            expires: new.lifetime.map(|lifetime| now.plus(lifetime)),
+            scram: ScramVerifier::new(&token, &self.entropy),
+        };
+        let roles: Vec<_> = row.roles.iter().map(|role| role.as_str()).collect();
+        let why = format!("token {} {}, {}", row.name, digest.id(), roles.join(" and "));
+        let told = AuditEntry::new(LifecycleEvent::TokenCreated, by, now).because(why);
+        let kept = row.clone();
+        let written = self.registry.commit(move |change| {
+            change.put_token(digest, &kept)?;
+            change.record(told)
+        });
+        written.await?;
+        let entry = TokenEntry::new(digest, row, None);
+        let view = entry.view(digest);
+        self.tokens.write().insert(digest, Arc::new(entry));
+        Ok((token, view))
+    }
+
+    fn check_room(&self, name: &Token) -> Result<(), TokenError> {
+        let tokens = self.tokens.read();
+        if tokens.len() >= MOST_TOKENS {
+            return Err(TokenError::TooMany);
+        }
+        match tokens.values().any(|entry| entry.name == *name) {
+            true => Err(TokenError::NameTaken(name.clone())),
+            false => Ok(()),
+        }
+    }
+
+    /// Revokes a token, by name or id: it opens nothing when this returns.
+    ///
+    /// # Errors
+    /// [`TokenError`].
+    pub(crate) async fn revoke(&self, name: &str, by: &AuditActor) -> Result<TokenView, TokenError> {
+        let _changing = self.changing.lock().await;
+        let found = {
+            let tokens = self.tokens.read();
+            let is_meant = |digest: &TokenDigest, entry: &TokenEntry| entry.name.as_str() == name || digest.id() == name;
+            let found = tokens.iter().find(|(digest, entry)| is_meant(digest, entry));
+            found.map(|(digest, entry)| (*digest, Arc::clone(entry)))
+        };
+        let (digest, entry) = found.ok_or_else(|| TokenError::UnknownToken(name.to_owned()))?;
+        if entry.is_provided {
+            return Err(TokenError::Provided(entry.name.clone()));
+        }
+        let why = format!("token {} {}", entry.name, digest.id());
+        let told = AuditEntry::new(LifecycleEvent::TokenRevoked, by, self.clock.now()).because(why);
+        let written = self.registry.commit(move |change| {
+            change.remove_token(digest)?;
+            change.record(told)
+        });
+        written.await?;
+        self.tokens.write().remove(&digest);
+        Ok(entry.view(digest))
+    }
+
+    /// Writes when tokens were used, and reads the file again when it has changed, until the stop.
+    pub(crate) async fn run(self: Arc<Self>, stop: CancellationToken) {
+        let (mut written, mut seen) = (HashMap::new(), self.file.as_deref().and_then(changed_at));
+        let mut looks = 0_u64;
+        let looks_per_write = USES_WRITTEN.as_secs() / FILE_LOOKED_AT.as_secs();
+        loop {
+            let stopped = tokio::time::timeout(FILE_LOOKED_AT, stop.cancelled()).await.is_ok();
+            looks += 1;
+            if stopped || looks.is_multiple_of(looks_per_write) {
+                self.write_uses(&mut written).await;
+            }
+            if stopped {
+                return;
+            }
+            let Some(path) = &self.file else { continue };
+            let now = changed_at(path);
+            if now != seen {
+                seen = now;
+                self.read_file(path);
+            }
+        }
+    }
+
+    fn read_file(&self, path: &Path) {
+        match token_file::read(path) {
+            Ok(provided) => {
+                tracing::info!(path = %path.display(), tokens = provided.len(), "read api.tokens_file again");
+                self.replace_provided(provided);
+            }
+            Err(error) => tracing::error!(%error, "the tokens of before stay in force"),
+        }
+    }
+
+    async fn write_uses(&self, written: &mut HashMap<TokenDigest, i64>) {
+        let now: HashMap<TokenDigest, i64> = {
+            let tokens = self.tokens.read();
+            let made = tokens.iter().filter(|(_, entry)| !entry.is_provided);
+            let used = made.map(|(digest, entry)| (*digest, entry.last_used.load(Ordering::Relaxed)));
+            used.filter(|(_, used)| *used != NEVER).collect()
+        };
+        let changed: Vec<_> = now.iter().filter(|(digest, used)| written.get(*digest) != Some(*used)).collect();
+        let changed: Vec<_> = changed.into_iter().map(|(digest, used)| (*digest, *used)).collect();
+        if changed.is_empty() {
+            return;
+        }
+        let done = self.registry.commit(move |change| {
+            let mut uses = changed.into_iter();
+            uses.try_for_each(|(digest, used)| change.set_token_use(digest, Timestamp::from_micros(used)))
+        });
+        match done.await {
+            Ok::<(), RegistryError>(()) => *written = now,
+            Err(error) => tracing::warn!(%error, "could not write when tokens were used"),
+        }
+    }
+}
+
+/// When a file was changed, and how long it is; `None` if it is not there.
+fn changed_at(path: &Path) -> Option<(SystemTime, u64)> {
+    let meta = std::fs::metadata(path).ok()?;
+    Some((meta.modified().ok()?, meta.len()))
+}
+
+fn check(new: &NewToken) -> Result<(), TokenError> {
+    if new.roles.is_empty() {
+        let known: Vec<_> = Role::ALL.iter().map(|role| role.as_str()).collect();
+        return Err(TokenError::BadToken(format!("roles: at least one of {}", known.join(", "))));
+    }
+    new.scope.check().map_err(TokenError::BadToken)
+}

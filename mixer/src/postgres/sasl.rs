@@ -1,0 +1,132 @@
+//! Authentication of a connection: a local user, or SCRAM-SHA-256 with an API token's name as the user and the token as the password.
+//!
+//! ```text
+//!  R 10 SCRAM-SHA-256 ─▶ p (name, first message) ─▶ R 11 (challenge) ─▶ p (proof) ─▶ R 12 (the server's proof) ─▶ R 0
+//! ```
+//!
+//! # Invariants
+//!
+//! - Who names a token as its user proves that it has it, over loopback too: so a reader's session has a reader's rights.
+//! - A name that nobody has fails as a wrong password does, after the same steps.
+//! - Before it is done, a message of a client has [`MAX_MESSAGE`] bytes at the most.
+//!
+//! Not here: the proofs (`access::scram`), and whose word is taken without one (`authentication`).
+
+use std::sync::Arc;
+
+use bytes::{BufMut, Bytes};
+
+use super::framing::{BackendWriter, FrontendReader, put_text};
+use super::pg_error::PgError;
+use super::rows::PgReplyError;
+use crate::access::{AccessRight, BadExchange, Caller, CallerIdentity, ScramExchange};
+use crate::authentication::{Authenticator, ConnectionEnds};
+
+/// The largest message of a client that has not said who it is.
+const MAX_MESSAGE: usize = 4 << 10;
+const MECHANISM: &str = "SCRAM-SHA-256";
+const SASL: i32 = 10;
+const SASL_CONTINUE: i32 = 11;
+const SASL_FINAL: i32 = 12;
+
+/// Who the client is, and that it may read rows.
+pub(super) async fn authenticate(
+    authenticator: &Authenticator,
+    (user, ends): (&str, ConnectionEnds),
+    incoming: &mut FrontendReader,
+    out: &mut BackendWriter,
+) -> Result<Arc<Caller>, PgReplyError> {
+    let tokens = authenticator.tokens();
+    let (verifier, token) = tokens.scram(user);
+    let local = match token {
+        None => authenticator.by_connection(Some(ends)).ok(),
+        Some(_) => None,
+    };
+    let caller = match local {
+        Some(caller) => caller,
+        None => {
+            out.message(b'R', |out| {
+                out.put_i32(SASL);
+                put_text(out, MECHANISM);
+                out.put_u8(0);
+            });
+            out.send().await?;
+            let first = first_message(incoming).await?;
+            let exchange = ScramExchange::begin(verifier, &first, tokens.entropy()).map_err(bad_exchange)?;
+            step(out, SASL_CONTINUE, exchange.challenge()).await?;
+            let proof = message(incoming).await?;
+            let proved = exchange.finish(&proof).map_err(bad_exchange)?;
+            let (Some(answer), Some(digest)) = (proved, token) else {
+                tracing::info!(user, address = %ends.peer.ip(), "a PostgreSQL client has a wrong token");
+                return Err(wrong_password(user));
+            };
+            let caller = tokens.authenticate(digest).map_err(|error| PgError::fatal("28P01", error.to_string()))?;
+            step(out, SASL_FINAL, &answer).await?;
+            caller
+        }
+    };
+    may_read(caller)
+}
+
+/// Whether a session's caller may still do what it began with.
+pub(super) fn still_known(authenticator: &Authenticator, caller: &Caller) -> Result<(), PgReplyError> {
+    let CallerIdentity::Token { digest, .. } = &caller.identity else {
+        return Ok(());
+    };
+    let known = authenticator.tokens().authenticate(*digest);
+    known.map(drop).map_err(|error| PgError::fatal("28P01", error.to_string()).into())
+}
+
+fn may_read(caller: Arc<Caller>) -> Result<Arc<Caller>, PgReplyError> {
+    if caller.has(AccessRight::ReadRows) {
+        return Ok(caller);
+    }
+    let roles: Vec<_> = caller.roles.iter().map(|role| role.as_str()).collect();
+    let message = format!("the role {} does not allow reading rows", roles.join(" and "));
+    Err(PgError::fatal("42501", message).into())
+}
+
+async fn first_message(incoming: &mut FrontendReader) -> Result<Bytes, PgReplyError> {
+    let Some(frame) = incoming.next_within(MAX_MESSAGE).await? else {
+        return Err(PgError::protocol("the client left before it said who it is").into());
+    };
+    let mut body = password(frame.kind, frame.body)?;
+    if body.text()? != MECHANISM {
+        return Err(PgError::protocol(format!("the mechanism is {MECHANISM}")).into());
+    }
+    let first = body.value()?;
+    first.ok_or_else(|| PgError::protocol("the first SASL message is missing").into())
+}
+
+async fn message(incoming: &mut FrontendReader) -> Result<Bytes, PgReplyError> {
+    let Some(frame) = incoming.next_within(MAX_MESSAGE).await? else {
+        return Err(PgError::protocol("the client left before it said who it is").into());
+    };
+    Ok(password(frame.kind, frame.body)?.rest())
+}
+
+fn password(kind: u8, body: super::framing::MessageFields) -> Result<super::framing::MessageFields, PgError> {
+    match kind {
+        b'p' => Ok(body),
+        _ => Err(PgError::protocol("a password message was expected")),
+    }
+}
+
+async fn step(out: &mut BackendWriter, kind: i32, text: &str) -> std::io::Result<()> {
+    out.message(b'R', |out| {
+        out.put_i32(kind);
+        out.put_slice(text.as_bytes());
+    });
+    out.send().await
+}
+
+fn bad_exchange(error: BadExchange) -> PgError {
+    PgError::protocol(error.to_string())
+}
+
+fn wrong_password(user: &str) -> PgReplyError {
+    let message = format!(
+        "password authentication failed for user {user:?}: the user is a token's name, the password the token (platform token create)"
+    );
+    PgError::fatal("28P01", message).into()
+}
