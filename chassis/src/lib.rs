@@ -26,6 +26,7 @@ pub mod log_rate_limiter;
 pub mod logs;
 pub mod shutdown;
 mod system_clock;
+pub mod tls_server;
 pub mod write_timeout;
 
 pub use error::Error;

@@ -19,7 +19,7 @@ pub use telemetry::{
     RotationConfig, StorageConfig,
 };
 pub use value_checks::check_start;
-use value_checks::{bad_hash, credentials_of_another, exposed};
+use value_checks::{bad_hash, bad_hosts, credentials_of_another, exposed, half_of_tls};
 
 chassis::config_file! {
     /// `platform-mixer.toml`, resolved.
@@ -56,6 +56,8 @@ impl MixerConfig {
         problems.extend(exposed(settings, &config));
         problems.extend(credentials_of_another(settings, &config.snake));
         problems.extend(bad_hash(settings, &config.snake));
+        problems.extend(bad_hosts(settings, &config.api));
+        problems.extend(half_of_tls(settings, &config.api));
         ConfigErrors::unless_empty(problems)?;
         let store = &mut config.store;
         for file in [

@@ -4,6 +4,7 @@ use std::io;
 use std::net::IpAddr;
 
 use chassis::ExitReason;
+use chassis::tls_server::TlsFileError;
 use engine::ErrorKind;
 
 use crate::authentication::TokenFileError;
@@ -50,6 +51,9 @@ pub enum StartError {
     /// The registry does not open.
     #[error(transparent)]
     Registry(#[from] RegistryError),
+    /// The certificate of the API cannot be used.
+    #[error("api.tls_cert: {0}")]
+    Tls(#[from] TlsFileError),
     /// The API tokens cannot be read.
     #[error(transparent)]
     Tokens(#[from] TokenFileError),
@@ -121,6 +125,8 @@ impl StartError {
             Self::Engine(error) => of_engine(error.kind()),
             Self::Bus(error) => error.exit(),
             Self::Registry(error) => of_registry(error),
+            Self::Tls(TlsFileError::Exposed { .. }) => ExitReason::Denied,
+            Self::Tls(_) => ExitReason::Config,
             Self::Tokens(error) => match error {
                 TokenFileError::Exposed { .. } => ExitReason::Denied,
                 TokenFileError::Unreadable { .. } | TokenFileError::Malformed { .. } => ExitReason::Config,

@@ -24,6 +24,7 @@ mod record_framing;
 #[cfg(test)]
 mod tests;
 mod value_count;
+mod writer_entities;
 
 use std::fmt;
 use std::str::FromStr;
@@ -41,6 +42,7 @@ use crate::{BadId, EntityId, Table};
 
 pub use body_reader::{BodyRecordReader, NAMED, RecordChunk, RecordRejection};
 pub use value_count::value_bytes;
+pub use writer_entities::WriterEntities;
 
 /// Header of a command: where its answer goes. Without it, to the reply subject.
 pub const ANSWER_TO: &str = "Flux-Answer-To";

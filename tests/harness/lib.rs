@@ -64,6 +64,14 @@ pub fn eventually<T>(what: &str, within: Duration, mut ask: impl FnMut() -> Opti
     }
 }
 
+/// What the audit log says of changes that the tests ask for without a token.
+#[must_use]
+pub fn local_caller() -> String {
+    let user = nix::unistd::geteuid();
+    let name = nix::unistd::User::from_uid(user).ok().flatten().map(|user| user.name);
+    format!("api 127.0.0.1 (user {})", name.unwrap_or_else(|| user.to_string()))
+}
+
 /// A program of ours, as built in the profile of the tests, or from the folder `PLATFORM_TEST_BIN_DIR`.
 ///
 /// # Errors

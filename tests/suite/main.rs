@@ -7,6 +7,7 @@
     reason = "a failed expectation is how a test fails"
 )]
 
+mod access;
 mod architecture;
 mod check;
 mod cli;

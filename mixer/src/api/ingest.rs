@@ -41,7 +41,7 @@ use axum::routing::post;
 use engine::{AppendBatch, AppendOutcome, BatchOrigin, Engine, ErrorKind, HealthIssue, RequestPart};
 use http::{HeaderValue, StatusCode, header};
 use model::Table;
-use model::telemetry_codec::{self, BodyRecordReader, RecordRejection};
+use model::telemetry_codec::{self, BodyRecordReader, RecordRejection, WriterEntities};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::registry::Registry;
 use serde::{Deserialize, Serialize};
@@ -52,9 +52,11 @@ use self::body::IngestReservation;
 use self::body_reader::{BodyReader, DecodeBudget, PreparedPart};
 use self::decoder_pool::DecoderPool;
 use self::idempotency_key::{IdempotencyHeader, InFlightKeys};
+use super::authorization::RequestCaller;
 use super::json_response::ItemResponse;
 use super::problem::ApiProblem;
 use super::query_params::QueryParams;
+use crate::access::{AccessScope, Caller};
 
 /// About the bytes of one append.
 const PART: u64 = 4 << 20;
@@ -125,8 +127,11 @@ pub(crate) fn routes(
         .into_iter()
         .filter(|table| table.is_telemetry())
         .map(|table| {
-            let ingest = move |State(door): State<IngestHandler>, params: QueryParams, request: Request| async move {
-                ingest(table, door, params.filter()?, request).await
+            let ingest = move |State(door): State<IngestHandler>,
+                               RequestCaller(caller): RequestCaller,
+                               params: QueryParams,
+                               request: Request| async move {
+                ingest((table, caller), door, params.filter()?, request).await
             };
             (format!("/api/v1/ingest/{table}"), post(ingest))
         });
@@ -173,13 +178,13 @@ enum DurablePlace {
 }
 
 async fn ingest(
-    table: Table,
+    (table, caller): (Table, Arc<Caller>),
     door: IngestHandler,
     params: IngestParams,
     request: Request,
 ) -> Result<ItemResponse<IngestResponse>, ApiProblem> {
     let latest = Instant::now() + ANSWER;
-    let begun = tokio::time::timeout(ARRIVAL, door.begin(table, params, request)).await;
+    let begun = tokio::time::timeout(ARRIVAL, door.begin((table, &caller.scope), params, request)).await;
     let begun = begun.map_err(|_| ApiProblem::slow_body())??;
     door.finish(begun, latest).await
 }
@@ -197,7 +202,12 @@ struct IngestRequest {
 
 impl IngestHandler {
     /// Takes a body in.
-    async fn begin(&self, table: Table, params: IngestParams, request: Request) -> Result<IngestRequest, ApiProblem> {
+    async fn begin(
+        &self,
+        (table, scope): (Table, &AccessScope),
+        params: IngestParams,
+        request: Request,
+    ) -> Result<IngestRequest, ApiProblem> {
         let (head, body) = request.into_parts();
         self.check_open()?;
         let for_bucket = params.durable == Some(DurablePlace::Bucket);
@@ -216,9 +226,10 @@ impl IngestHandler {
         let work = DecodeBudget::of(encoding, &body, usize::try_from(most).unwrap_or(usize::MAX));
         let mut decoding = IngestReservation::new(&self.engine.inbound().decoding);
         decoding.grow(work.bytes).await?;
+        let writers = (!scope.entities.is_empty()).then(|| WriterEntities::of(&scope.entities));
         let beginning = self.decoders.run(move || {
             let digest = key.map(|_| IdempotencyHeader::digest(encoding, &body));
-            let records = BodyRecordReader::new(table, encoding, body, publisher)?;
+            let records = BodyRecordReader::new(table, encoding, body, publisher)?.with_writers(writers);
             let reader = BodyReader {
                 records,
                 size: work.size,

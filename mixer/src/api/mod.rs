@@ -67,11 +67,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::extract::DefaultBodyLimit;
-use axum::extract::Request;
+use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
-use http::HeaderMap;
+use chassis::host_guard::{HostGuard, protect_answer};
+use chassis::tls_server::ServerTls;
+use http::uri::Authority;
 use tokio::net::TcpListener;
 use tokio_util::task::TaskTracker;
 use tower_http::catch_panic::CatchPanicLayer;
@@ -117,22 +118,28 @@ pub struct ApiParts {
     pub reports_itself: bool,
 }
 
-/// Serves the API on a bound listener until [`ApiServer::close`].
+/// Serves the API on a bound listener, for these hosts beside its own addresses and over TLS if there is any, until [`ApiServer::close`].
 ///
 /// # Errors
 /// If the listener has no address, or threads cannot be had.
-pub fn serve(parts: ApiParts, listener: TcpListener) -> std::io::Result<ApiServer> {
+pub fn serve(
+    parts: ApiParts,
+    listener: TcpListener,
+    (allowed_hosts, tls): (Vec<Authority>, Option<Arc<ServerTls>>),
+) -> std::io::Result<ApiServer> {
     let changes = TaskTracker::new();
-    server::start(routes(parts, &changes)?, listener, changes, SlowClientLimits::default())
+    let hosts = HostGuard::new(listener.local_addr()?, allowed_hosts);
+    let router = routes(parts, hosts, &changes)?;
+    server::start(router, listener, (changes, tls), SlowClientLimits::default())
 }
 
 /// Every route, behind what holds for all of them.
-fn routes(parts: ApiParts, changes: &TaskTracker) -> std::io::Result<Router> {
+fn routes(parts: ApiParts, hosts: HostGuard, changes: &TaskTracker) -> std::io::Result<Router> {
     let counters = ingest::HttpIngestCounters::default();
     let exposition = Arc::new(MetricsExposition::new(parts.clone(), &counters));
     let authenticator = Arc::clone(&parts.authenticator);
     let router = all_routes(parts, changes, (counters, Arc::clone(&exposition)))?;
-    Ok(guarded(router, exposition, authenticator))
+    Ok(guarded(router, exposition, (authenticator, Arc::new(hosts))))
 }
 
 /// Every route, which anybody could call.
@@ -169,7 +176,11 @@ fn all_routes_of(parts: ApiParts) -> std::io::Result<Router> {
 }
 
 /// What holds for every route: bounds, problems for what no route answers, counting.
-fn guarded(router: Router, exposition: Arc<MetricsExposition>, authenticator: Arc<Authenticator>) -> Router {
+fn guarded(
+    router: Router,
+    exposition: Arc<MetricsExposition>,
+    (authenticator, hosts): (Arc<Authenticator>, Arc<HostGuard>),
+) -> Router {
     router
         .fallback(|request: Request| async move { ApiProblem::no_route(request.uri().path()) })
         .layer(DefaultBodyLimit::max(MAX_BODY))
@@ -177,7 +188,7 @@ fn guarded(router: Router, exposition: Arc<MetricsExposition>, authenticator: Ar
         .layer(middleware::map_response(compression::vary))
         .layer(middleware::from_fn(in_time))
         .layer(middleware::from_fn_with_state(authenticator, authorization::authorize))
-        .layer(middleware::from_fn(same_origin))
+        .layer(middleware::from_fn_with_state(hosts, own_host))
         .layer(CatchPanicLayer::custom(|_| {
             ApiProblem::internal("a request made the program panic").into_response()
         }))
@@ -191,17 +202,13 @@ async fn in_time(request: Request, next: Next) -> Response {
     }
 }
 
-/// Refuses changes that a web page of another site asks a browser for.
-async fn same_origin(request: Request, next: Next) -> Response {
-    if is_foreign(request.headers()) && !request.method().is_safe() {
-        return ApiProblem::cross_origin().into_response();
-    }
-    next.run(request).await
-}
-
-/// Whether a page from elsewhere asks.
-fn is_foreign(headers: &HeaderMap) -> bool {
-    let header = |name| headers.get(name).and_then(|value| value.to_str().ok());
-    let origin = header("origin").map(|origin| origin.split_once("://").map_or(origin, |(_, host)| host));
-    origin.is_some_and(|origin| Some(origin) != header("host"))
+/// Refuses what a browser sends for a page of another site.
+async fn own_host(State(hosts): State<Arc<HostGuard>>, request: Request, next: Next) -> Response {
+    let checked = hosts.check(request.method(), request.uri(), request.headers(), "api.allowed_hosts");
+    let mut response = match checked {
+        Ok(()) => next.run(request).await,
+        Err(foreign) => ApiProblem::foreign(&foreign).into_response(),
+    };
+    protect_answer(response.headers_mut());
+    response
 }

@@ -81,6 +81,14 @@ pub(super) fn route_access(method: &Method, path: &str) -> Result<RouteAccess, S
     }
 }
 
+/// Every method of every path, with its right.
+#[cfg(test)]
+pub(super) fn every_route() -> Vec<(Method, &'static str, AccessRight)> {
+    let method = |method: RouteMethod| method.as_str().parse().unwrap_or_default();
+    let routes = route_table::ROUTES.iter();
+    routes.map(|route| (method(route.method), route.path, route.right)).collect()
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum RouteMethod {
     Get,

@@ -1,6 +1,7 @@
 //! Errors as RFC 9457 problem documents. The only place where an error becomes an HTTP status.
 
 use axum::response::{IntoResponse, Response};
+use chassis::host_guard::ForeignRequest;
 use http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, Method, StatusCode};
 use model::scenario::{BadScenario, SourceDiagnostic};
@@ -109,9 +110,13 @@ impl ApiProblem {
         Self::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", detail)
     }
 
-    pub(crate) fn cross_origin() -> Self {
-        let detail = "a cross-site request may not make changes";
-        Self::new(StatusCode::FORBIDDEN, "cross_origin", detail)
+    /// A browser asks for a page of another site.
+    pub(crate) fn foreign(refused: &ForeignRequest) -> Self {
+        let code = match refused {
+            ForeignRequest::UnknownHost { .. } => "unknown_host",
+            ForeignRequest::ForeignOrigin { .. } | ForeignRequest::CrossSite { .. } => "cross_origin",
+        };
+        Self::new(refused.status(), code, refused.to_string())
     }
 
     /// Nobody knows who calls.

@@ -3,7 +3,7 @@
 //! # Invariants
 //!
 //! - At [`MAX_CONNECTIONS`] no more are accepted until one ends; the system's queue holds the others.
-//! - A connection whose request's head is not there in [`HEAD_TIME`] is closed.
+//! - A connection whose TLS handshake, or whose request's head, is not there in [`HEAD_TIME`] is closed.
 //! - An answer that comes before all of a body was read reaches who still sends ([`chassis::lingering_close`]).
 //! - A connection to which nothing can be written for [`SlowClientLimits::silence`] is closed, and so is one that takes the bytes of an answer
 //!   with an end more slowly than [`SlowClientLimits::byte_time`], by so much on the whole: however slow clients are, memory that answers hold comes back.
@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use axum::response::Response;
 use axum::{Extension, Router};
+use chassis::tls_server::{ServerStream, ServerTls};
 use chassis::lingering_close::{LingeringStream, TrackedBody, UnreadBodyFlag};
 use chassis::write_timeout::{MinimumRate, WriteTimeoutStream};
 use hyper::body::Incoming;
@@ -99,13 +100,13 @@ impl ApiServer {
 pub(crate) fn start(
     router: Router,
     listener: TcpListener,
-    changes: TaskTracker,
+    (changes, tls): (TaskTracker, Option<Arc<ServerTls>>),
     patience: SlowClientLimits,
 ) -> io::Result<ApiServer> {
     let addr = listener.local_addr()?;
     let (stop, connections) = (CancellationToken::new(), TaskTracker::new());
     let router = router.layer(Extension(ShutdownToken(stop.clone())));
-    let accepting = tokio::spawn(accept(listener, (router, patience), stop.clone(), connections.clone()));
+    let accepting = tokio::spawn(accept(listener, (router, patience, tls), stop.clone(), connections.clone()));
     Ok(ApiServer {
         addr,
         stop,
@@ -115,9 +116,12 @@ pub(crate) fn start(
     })
 }
 
+/// What connections are answered by: the routes, the patience, and TLS if there is any.
+type ServedApi = (Router, SlowClientLimits, Option<Arc<ServerTls>>);
+
 async fn accept(
     listener: TcpListener,
-    served: (Router, SlowClientLimits),
+    served: ServedApi,
     stop: CancellationToken,
     connections: TaskTracker,
 ) {
@@ -163,7 +167,7 @@ fn is_of_one_connection(error: &io::Error) -> bool {
 
 async fn connection(
     stream: TcpStream,
-    (router, patience): (Router, SlowClientLimits),
+    (router, patience, tls): ServedApi,
     stop: CancellationToken,
     _place: OwnedSemaphorePermit,
 ) {
@@ -176,6 +180,16 @@ async fn connection(
         Ok(ConnectionEnds { peer, local })
     });
     let client = ends.ok().map(ClientConnection::new);
+    let stream = match tls {
+        None => ServerStream::Right(stream),
+        Some(tls) => match tls.accept(stream, HEAD_TIME).await {
+            Ok(stream) => ServerStream::Left(stream),
+            Err(error) => {
+                tracing::debug!(%error, "a TLS handshake failed");
+                return;
+            }
+        },
+    };
     let (unread, rate) = (UnreadBodyFlag::default(), MinimumRate::default());
     let stream = WriteTimeoutStream::new(stream, patience.silence).with_minimum_rate(rate.clone());
     let stream = LingeringStream::new(stream, unread.clone());

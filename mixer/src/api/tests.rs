@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
+mod access;
 mod flux;
 mod formats;
 mod hostile;
@@ -23,9 +24,13 @@ use tokio_util::task::TaskTracker;
 
 use chassis::config::{ConfigSources, load};
 
+use chassis::host_guard::HostGuard;
+
 use super::exposition::MetricsExposition;
 use super::{ApiServer, SlowClientLimits, guarded, server, sql, telemetry};
 use crate::app::Mixer;
+use crate::authentication::{AuthMode, Authenticator, TokenStore};
+use crate::registry::ClusterRegistry;
 use crate::config::{MixerConfig, SCHEMA};
 use crate::testing::{eventually, nats_server};
 
@@ -38,6 +43,8 @@ struct Bench {
     querier: Arc<QueryEngine>,
     exposition: Arc<MetricsExposition>,
     api: ApiServer,
+    /// Nobody is asked who calls.
+    guards: (Arc<Authenticator>, Arc<HostGuard>),
     _dir: tempfile::TempDir,
 }
 
@@ -75,14 +82,20 @@ impl Bench {
         let querier = Arc::new(QueryEngine::new(Arc::clone(&engine), QueryLimits::default(), clock).unwrap());
         let exposition = Arc::new(MetricsExposition::of_requests());
         let routes = telemetry::routes(Arc::clone(&querier)).merge(sql::routes(Arc::clone(&querier)));
-        let router = guarded(routes, Arc::clone(&exposition));
+        let registry = Arc::new(ClusterRegistry::open(&dir.path().join("registry.redb")).unwrap());
+        let tokens = TokenStore::open(registry, None, Clock::new(now), crate::testing::entropy()).unwrap();
+        let authenticator = Arc::new(Authenticator::new(AuthMode::Off, Arc::new(tokens)));
+        let hosts = Arc::new(HostGuard::new(([127, 0, 0, 1], 0).into(), Vec::new()));
+        let guards = (authenticator, hosts);
+        let router = guarded(routes, Arc::clone(&exposition), guards.clone());
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let api = server::start(router, listener, TaskTracker::new(), patience).unwrap();
+        let api = server::start(router, listener, (TaskTracker::new(), None), patience).unwrap();
         Self {
             engine,
             querier,
             exposition,
             api,
+            guards,
             _dir: dir,
         }
     }
@@ -106,7 +119,7 @@ impl Bench {
     async fn get(&self, path: &str) -> Answer {
         send(
             self.api.addr(),
-            &format!("GET {path} HTTP/1.1\r\nhost: here\r\nconnection: close\r\n\r\n"),
+            &format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"),
         )
         .await
     }
@@ -267,14 +280,14 @@ async fn every_error_is_a_problem_with_a_code() {
     }
     let named = bench.get("/api/v1/telemetry/logs?since=yesterday").await.json();
     assert_eq!(named["errors"][0]["parameter"], "since");
-    let post = "POST /api/v1/telemetry/logs HTTP/1.1\r\nhost: here\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
+    let post = "POST /api/v1/telemetry/logs HTTP/1.1\r\nhost: localhost\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
     let refused = send(bench.api.addr(), post).await;
     assert_eq!(
         (refused.status, &refused.json()["code"]),
         (405, &json!("method_not_allowed"))
     );
     assert!(refused.has_header("allow", "GET"), "{}", refused.head);
-    let foreign = post.replace("host: here", "host: here\r\norigin: http://elsewhere");
+    let foreign = post.replace("host: localhost", "host: localhost\r\norigin: http://elsewhere");
     assert_eq!(send(bench.api.addr(), &foreign).await.status, 403);
     bench.close().await;
 }
@@ -365,7 +378,7 @@ async fn a_whole_mixer_says_how_it_is_what_it_holds_and_who_is_there() {
     let ask = |method: &str, path: &str, body: &str| {
         let length = body.len();
         let head =
-            format!("{method} {path} HTTP/1.1\r\nhost: here\r\nconnection: close\r\ncontent-length: {length}\r\n");
+            format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: {length}\r\n");
         let request = format!("{head}\r\n{body}");
         async move { send(addr, &request).await }
     };
@@ -438,7 +451,7 @@ async fn a_whole_mixer_says_how_it_is_what_it_holds_and_who_is_there() {
 impl Bench {
     async fn sql(&self, head: &str, path: &str, body: &str) -> Answer {
         let request = format!(
-            "POST {path} HTTP/1.1\r\nhost: here\r\nconnection: close\r\n{head}content-length: {}\r\n\r\n{body}",
+            "POST {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{head}content-length: {}\r\n\r\n{body}",
             body.len()
         );
         send(self.api.addr(), &request).await

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use chassis::tls_server::ServerTls;
 use engine::Engine;
 use model::control::{DurableFloor, RackState};
 use model::{Clock, Entropy, SigningContext};
@@ -64,6 +65,7 @@ impl MixerComponents {
     ) -> Result<(Arc<ControlPlane>, ListenAddresses), StartError> {
         let socket = reserve(&config)?;
         let postgres = reserve_postgres(&config)?;
+        let tls = config.api.tls_files().map(ServerTls::open).transpose()?.map(Arc::new);
         require_registry(&config)?;
         durable_fs::create_dirs(&config.store.dir)?;
         let specs = SpecRegistry::open(&config.store.specs_dir, &config.store.dir, clock.clone())?;
@@ -142,13 +144,13 @@ impl MixerComponents {
             reports_itself: !config.switches.disable_telemetry,
         };
         let listener = listen(socket, &config)?;
-        let server = api::serve(parts, listener).map_err(|source| api_address(&config, source))?;
+        let server = api::serve(parts, listener, (config.api.hosts(), tls.clone())).map_err(|source| api_address(&config, source))?;
         let api = server.addr();
         self.api = Some(server);
         if let Some(socket) = postgres {
             let served = socket
                 .listen(1024)
-                .and_then(|listener| postgres::serve((querier, authenticator), listener, entropy));
+                .and_then(|listener| postgres::serve((querier, authenticator, tls), listener, entropy));
             self.postgres = Some(served.map_err(|source| postgres_address(&config, source))?);
         }
         let postgres = self.postgres.as_ref().map(PostgresServer::addr);

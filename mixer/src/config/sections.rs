@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use chassis::config::{MebibyteCount, SecretString, ValueKind};
 use chassis::config_section;
+use chassis::tls_server::ServerTlsFiles;
 use engine::AckDurability;
+use http::uri::Authority;
 use model::{ByteSize, Token};
 
 use crate::authentication::AuthMode;
@@ -90,20 +92,43 @@ config_section! {
 config_section! {
     /// The REST API.
     pub struct ApiConfig in "api" {
-        /// Address the REST API listens on; others than loopback need api.allow_insecure.
+        /// Address the REST API listens on; others than loopback need api.tls_cert, or api.allow_insecure.
         host: IpAddr = "127.0.0.1";
         /// Port of the REST API; 0 takes any free one.
         port: u16 = 8090;
         /// Who needs a token. auto: everybody but the Mixer's own user and root over loopback; tokens: everybody; off: nobody, on loopback only.
         auth: AuthMode { Auto = "auto", Tokens = "tokens", Off = "off" } = "auto";
+        /// Host names that the API answers for, beside localhost and addresses: name, or name:port. Others are refused (421), so that no web
+        /// page reaches it by a name of its own.
+        allowed_hosts: Vec<String> = [];
         /// File of API tokens (TOML, mode 0600), beside those that are made while the Mixer runs; read again when it changes.
         tokens_file: Option<PathBuf>, unset("no such tokens");
-        /// Certificate chain (PEM) of the REST API; not in this version: refused.
-        tls_cert: Option<PathBuf>, unset("plain HTTP");
-        /// Private key (PEM) of the REST API; not in this version: refused.
-        tls_key: Option<PathBuf>, unset("plain HTTP");
+        /// Certificate chain (PEM) of the REST API and for PostgreSQL clients; read again when it changes.
+        tls_cert: Option<PathBuf>, unset("no TLS");
+        /// Private key (PEM) of that certificate.
+        tls_key: Option<PathBuf>, unset("no TLS");
+        /// Authorities (PEM) of the certificates that clients must show to connect, beside their token.
+        tls_client_ca: Option<PathBuf>, unset("clients need no certificate");
         /// Allows an address other than loopback without encryption: tokens and rows travel in clear text.
         allow_insecure: bool = false;
+    }
+}
+
+impl ApiConfig {
+    /// The files of its TLS, if it has any.
+    #[must_use]
+    pub fn tls_files(&self) -> Option<ServerTlsFiles> {
+        Some(ServerTlsFiles {
+            certificate: self.tls_cert.clone()?,
+            key: self.tls_key.clone()?,
+            client_ca: self.tls_client_ca.clone(),
+        })
+    }
+
+    /// The hosts that it answers for beside its addresses; entries that are none are refused before ([`super::MixerConfig::of`]).
+    #[must_use]
+    pub fn hosts(&self) -> Vec<Authority> {
+        self.allowed_hosts.iter().filter_map(|host| host.parse().ok()).collect()
     }
 }
 
@@ -112,7 +137,7 @@ config_section! {
     pub struct PostgresConfig in "postgres" {
         /// Whether PostgreSQL clients may connect and run SQL.
         enabled: bool = false;
-        /// Address that PostgreSQL clients connect to; others than loopback need postgres.allow_insecure.
+        /// Address that PostgreSQL clients connect to; others than loopback need api.tls_cert, or postgres.allow_insecure.
         host: IpAddr = "127.0.0.1";
         /// Port that PostgreSQL clients connect to; 0 takes any free one.
         port: u16 = 5432;

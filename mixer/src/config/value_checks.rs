@@ -2,8 +2,9 @@
 //! does not have.
 
 use chassis::config::{ConfigErrors, ConfigProblem, Settings};
+use http::uri::Authority;
 
-use super::{BusServerConfig, MixerConfig, RackCredentials, ServerMode};
+use super::{ApiConfig, BusServerConfig, MixerConfig, RackCredentials, ServerMode};
 use crate::authentication::AuthMode;
 use crate::bus_server::check_stream_subjects;
 
@@ -22,8 +23,6 @@ pub fn check_start(settings: &Settings) -> Result<(), ConfigErrors> {
 
 /// Keys of the specification that this version does not have: who sets one is told so.
 fn unsupported(settings: &Settings) -> impl Iterator<Item = ConfigProblem> + '_ {
-    let is_set = |key: &'static str| settings.some_text(key).is_some();
-    let without_proxy = "is not in this version: remove it and put a TLS-terminating proxy in front";
     [
         (
             "observability.tier",
@@ -35,8 +34,6 @@ fn unsupported(settings: &Settings) -> impl Iterator<Item = ConfigProblem> + '_ 
             settings.bool("observability.otlp.messages.enabled"),
             "true is not in this version: set it to false",
         ),
-        ("api.tls_cert", is_set("api.tls_cert"), without_proxy),
-        ("api.tls_key", is_set("api.tls_key"), without_proxy),
     ]
     .into_iter()
     .filter(|(_, is_set, _)| *is_set)
@@ -60,21 +57,22 @@ fn bad_subjects(settings: &Settings) -> Option<ConfigProblem> {
 /// Addresses that others can reach although nobody is asked who they are.
 pub(super) fn exposed(settings: &Settings, config: &MixerConfig) -> Vec<ConfigProblem> {
     let (api, postgres, snake) = (&config.api, &config.postgres, &config.snake);
+    let is_encrypted = api.tls_files().is_some();
     let is_guarded = snake.server == ServerMode::External || snake.token.is_some();
     let cases = [
         (
             ("api.host", "without encryption"),
             api.host,
             "api.allow_insecure",
-            api.allow_insecure,
-            "",
+            api.allow_insecure || is_encrypted,
+            "set api.tls_cert and api.tls_key, ",
         ),
         (
             ("postgres.host", "without encryption"),
             postgres.host,
             "postgres.allow_insecure",
-            postgres.allow_insecure,
-            "",
+            postgres.allow_insecure || is_encrypted,
+            "set api.tls_cert and api.tls_key, ",
         ),
         (
             ("snake.host", "without authentication"),
@@ -116,6 +114,33 @@ pub(super) fn credentials_of_another(settings: &Settings, snake: &BusServerConfi
         sentence:
             "the users of an external server are kept by whoever runs it: set it to auto, or snake.server to managed"
                 .to_owned(),
+    })
+}
+
+/// A certificate without its key, or the other way round.
+pub(super) fn half_of_tls(settings: &Settings, api: &ApiConfig) -> Option<ConfigProblem> {
+    let (key, missing) = match (&api.tls_cert, &api.tls_key, &api.tls_client_ca) {
+        (Some(_), None, _) => ("api.tls_cert", "api.tls_key"),
+        (None, Some(_), _) => ("api.tls_key", "api.tls_cert"),
+        (None, None, Some(_)) => ("api.tls_client_ca", "api.tls_cert"),
+        _ => return None,
+    };
+    Some(ConfigProblem::Conflict {
+        place: settings.place(key),
+        key,
+        sentence: format!("it needs {missing}, which is not set"),
+    })
+}
+
+/// Hosts of the API that cannot be any.
+pub(super) fn bad_hosts(settings: &Settings, api: &ApiConfig) -> Option<ConfigProblem> {
+    let is_host = |host: &&String| host.parse::<Authority>().is_ok_and(|parsed| !parsed.as_str().contains('@'));
+    let bad = api.allowed_hosts.iter().find(|host| !is_host(host))?;
+    Some(ConfigProblem::BadValue {
+        place: settings.place("api.allowed_hosts"),
+        key: "api.allowed_hosts",
+        value: format!("{bad:?}"),
+        wanted: "host names, each with a port or without: \"mixer.example\"".to_owned(),
     })
 }
 

@@ -12,9 +12,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use chassis::tls_server::ServerTls;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio_rustls::server::TlsStream;
+use tokio_util::either::Either;
 
 use super::pg_error::{PgError, put_fields};
 
@@ -96,6 +99,30 @@ fn short(_: bytes::TryGetError) -> PgError {
 /// The two directions of a connection.
 pub(super) fn split(stream: TcpStream) -> (FrontendReader, BackendWriter) {
     let (read, write) = stream.into_split();
+    of_halves(Either::Right(read), Either::Right(write))
+}
+
+/// The same connection, encrypted.
+///
+/// # Errors
+/// If the handshake fails, or the client sent more than its request before it: an attacker could have put that there.
+pub(super) async fn encrypt(
+    (incoming, outgoing): (FrontendReader, BackendWriter),
+    tls: &ServerTls,
+    within: Duration,
+) -> io::Result<(FrontendReader, BackendWriter)> {
+    if !incoming.buffer.is_empty() {
+        return Err(io::Error::other("the client sent something between its request for TLS and the handshake"));
+    }
+    let (Either::Right(read), Either::Right(write)) = (incoming.stream, outgoing.stream) else {
+        return Err(io::Error::other("the connection is encrypted already"));
+    };
+    let stream = read.reunite(write).map_err(io::Error::other)?;
+    let (read, write) = tokio::io::split(tls.accept(stream, within).await?);
+    Ok(of_halves(Either::Left(read), Either::Left(write)))
+}
+
+fn of_halves(read: PgReadHalf, write: PgWriteHalf) -> (FrontendReader, BackendWriter) {
     let is_sending = Arc::new(AtomicBool::new(false));
     let incoming = FrontendReader {
         stream: read,
@@ -110,10 +137,13 @@ pub(super) fn split(stream: TcpStream) -> (FrontendReader, BackendWriter) {
     (incoming, outgoing)
 }
 
+type PgReadHalf = Either<ReadHalf<Box<TlsStream<TcpStream>>>, OwnedReadHalf>;
+type PgWriteHalf = Either<WriteHalf<Box<TlsStream<TcpStream>>>, OwnedWriteHalf>;
+
 /// What comes from a client.
 #[derive(Debug)]
 pub(super) struct FrontendReader {
-    stream: OwnedReadHalf,
+    stream: PgReadHalf,
     buffer: BytesMut,
     /// Whether a part of what goes to the client is still to be sent.
     is_sending: Arc<AtomicBool>,
@@ -198,8 +228,12 @@ impl FrontendReader {
             }
         }
         // It sends without waiting for answers: what it sends is not looked at, only whether it is there.
+        let Either::Right(stream) = &self.stream else {
+            // Of an encrypted connection its end cannot be seen before all that stands before it is read.
+            return std::future::pending().await;
+        };
         loop {
-            match self.stream.ready(tokio::io::Interest::READABLE).await {
+            match stream.ready(tokio::io::Interest::READABLE).await {
                 Ok(ready) if !ready.is_read_closed() => tokio::time::sleep(LOOK).await,
                 _ => return,
             }
@@ -212,7 +246,9 @@ impl FrontendReader {
         if self.is_sending.load(Ordering::Relaxed) {
             return true;
         }
-        let stream: &TcpStream = self.stream.as_ref();
+        // TLS has no half that is closed by itself.
+        let Either::Right(stream) = &self.stream else { return false };
+        let stream: &TcpStream = stream.as_ref();
         match stream.try_write(PROBE) {
             Ok(written) => written == PROBE.len(),
             Err(error) => error.kind() == io::ErrorKind::WouldBlock,
@@ -223,7 +259,7 @@ impl FrontendReader {
 /// What goes to a client.
 #[derive(Debug)]
 pub(super) struct BackendWriter {
-    stream: OwnedWriteHalf,
+    stream: PgWriteHalf,
     buffer: BytesMut,
     /// Whether a part of it is still to be sent.
     is_sending: Arc<AtomicBool>,
@@ -279,6 +315,8 @@ impl BackendWriter {
                 return Err(io::ErrorKind::WriteZero.into());
             }
         }
+        let flushed = tokio::time::timeout(WRITE_TIME, self.stream.flush()).await;
+        flushed.map_err(|_| io::ErrorKind::TimedOut)??;
         self.is_sending.store(false, Ordering::Relaxed);
         // The room of one wide row is not kept for the life of the session.
         if is_wide {

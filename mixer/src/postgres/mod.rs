@@ -17,7 +17,7 @@
 //!
 //! # Not here
 //!
-//! Who a client is ([`crate::authentication`]). TLS: addresses other than loopback need a key that allows them.
+//! Who a client is ([`crate::authentication`]). Channel binding of SCRAM.
 //! `COPY`, cursors of SQL, notifications, replication: nothing but reading is offered.
 
 mod bind_parameters;

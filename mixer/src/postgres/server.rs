@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use chassis::tls_server::ServerTls;
 use model::Entropy;
 use query::QueryEngine;
 use tokio::net::{TcpListener, TcpStream};
@@ -27,7 +28,7 @@ use super::pg_error::PgError;
 use super::rows::PgReplyError;
 use super::session::{PgSession, SessionStep};
 use super::session_settings::SessionSettings;
-use super::startup::{self, StartupRequest};
+use super::startup::{self, PgEncryption, StartupRequest};
 use super::sasl;
 use crate::api::{next_connection, scoped};
 use crate::authentication::{Authenticator, ConnectionEnds};
@@ -76,7 +77,7 @@ impl PostgresServer {
 /// # Errors
 /// If the listener has no address.
 pub(crate) fn serve(
-    (querier, authenticator): (Arc<QueryEngine>, Arc<Authenticator>),
+    (querier, authenticator, tls): (Arc<QueryEngine>, Arc<Authenticator>, Option<Arc<ServerTls>>),
     listener: TcpListener,
     entropy: Entropy,
 ) -> io::Result<PostgresServer> {
@@ -85,6 +86,7 @@ pub(crate) fn serve(
     let host = Arc::new(SessionManager {
         querier,
         authenticator,
+        tls,
         entropy,
         places: Arc::new(Semaphore::new(MAX_CONNECTIONS)),
         numbers: AtomicI32::new(1),
@@ -104,6 +106,8 @@ pub(crate) fn serve(
 struct SessionManager {
     querier: Arc<QueryEngine>,
     authenticator: Arc<Authenticator>,
+    /// Without it nothing is encrypted.
+    tls: Option<Arc<ServerTls>>,
     entropy: Entropy,
     places: Arc<Semaphore>,
     numbers: AtomicI32,
@@ -190,7 +194,27 @@ async fn connection(stream: TcpStream, host: Arc<SessionManager>, _heard: OwnedS
     });
     let Ok(ends) = ends else { return };
     let (mut incoming, mut out) = framing::split(stream);
-    if let Err(PgReplyError::Fault(fault)) = served(&host, ends, &mut incoming, &mut out).await {
+    let mut begun = started(&host, &mut incoming, &mut out, offered(&host)).await;
+    let mut is_encrypted = false;
+    if let (Ok(StartupRequest::Encryption), Some(tls)) = (&begun, &host.tls) {
+        match framing::encrypt((incoming, out), tls, STARTUP_TIME).await {
+            Ok(halves) => (incoming, out) = halves,
+            Err(error) => {
+                tracing::debug!(%error, "a TLS handshake of a PostgreSQL client failed");
+                return;
+            }
+        }
+        is_encrypted = true;
+        begun = started(&host, &mut incoming, &mut out, PgEncryption::NotOffered).await;
+    }
+    let ended = match begun {
+        Ok(_) if host.tls.is_some() && !is_encrypted && !ends.peer.ip().to_canonical().is_loopback() => {
+            Err(PgError::fatal("28000", "the connection must be encrypted: use sslmode=require or better").into())
+        }
+        Ok(purpose) => served(&host, (purpose, ends), &mut incoming, &mut out).await,
+        Err(error) => Err(error),
+    };
+    if let Err(PgReplyError::Fault(fault)) = ended {
         tracing::debug!(code = fault.code, "dropping a PostgreSQL client: {}", fault.message);
         out.fault(&fault);
         // It may have gone, or read nothing.
@@ -198,20 +222,36 @@ async fn connection(stream: TcpStream, host: Arc<SessionManager>, _heard: OwnedS
     }
 }
 
+fn offered(host: &SessionManager) -> PgEncryption {
+    match host.tls {
+        Some(_) => PgEncryption::Offered,
+        None => PgEncryption::NotOffered,
+    }
+}
+
+/// What a client connects for.
+async fn started(
+    host: &SessionManager,
+    incoming: &mut FrontendReader,
+    out: &mut BackendWriter,
+    encryption: PgEncryption,
+) -> Result<StartupRequest, PgReplyError> {
+    tokio::select! {
+        biased;
+        () = host.stop.cancelled() => Err(stopping().into()),
+        purpose = tokio::time::timeout(STARTUP_TIME, startup::purpose(incoming, out, encryption)) => match purpose {
+            Ok(purpose) => purpose,
+            Err(_) => Err(PgError::protocol("the first message did not come in time").into()),
+        },
+    }
+}
+
 async fn served(
     host: &SessionManager,
-    ends: ConnectionEnds,
+    (purpose, ends): (StartupRequest, ConnectionEnds),
     incoming: &mut FrontendReader,
     out: &mut BackendWriter,
 ) -> Result<(), PgReplyError> {
-    let purpose = tokio::select! {
-        biased;
-        () = host.stop.cancelled() => return Err(stopping().into()),
-        purpose = tokio::time::timeout(STARTUP_TIME, startup::purpose(incoming, out)) => match purpose {
-            Ok(purpose) => purpose?,
-            Err(_) => return Err(PgError::protocol("the first message did not come in time").into()),
-        },
-    };
     let settings = match purpose {
         StartupRequest::Session { settings } => settings,
         StartupRequest::Cancel { number, secret } => {
@@ -223,7 +263,7 @@ async fn served(
             }
             return Ok(());
         }
-        StartupRequest::Nothing => return Ok(()),
+        StartupRequest::Encryption | StartupRequest::Nothing => return Ok(()),
     };
     let Ok(_place) = Arc::clone(&host.places).try_acquire_owned() else {
         let message = format!("sorry, too many clients already: {MAX_CONNECTIONS} are connected");

@@ -1,4 +1,4 @@
-//! Startup of a connection: refuses encryption, reads the client's parameters, or a cancel request.
+//! Startup of a connection: whether it is to be encrypted, reads the client's parameters, or a cancel request.
 
 use bytes::BufMut;
 
@@ -30,14 +30,25 @@ pub(super) enum StartupRequest {
         /// What only its client knows.
         secret: i32,
     },
+    /// To be encrypted first; it was told that it is.
+    Encryption,
     /// Nothing: it has gone.
     Nothing,
+}
+
+/// Whether a connection can be encrypted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum PgEncryption {
+    Offered,
+    /// There is no certificate, or it is encrypted already.
+    NotOffered,
 }
 
 /// Reads what a connection is for.
 pub(super) async fn purpose(
     incoming: &mut FrontendReader,
     out: &mut BackendWriter,
+    encryption: PgEncryption,
 ) -> Result<StartupRequest, PgReplyError> {
     // Each kind of encryption may be asked for once.
     for _ in 0..3 {
@@ -45,6 +56,11 @@ pub(super) async fn purpose(
             return Ok(StartupRequest::Nothing);
         };
         match body.int()? {
+            TLS if encryption == PgEncryption::Offered => {
+                out.byte(b'S');
+                out.send().await?;
+                return Ok(StartupRequest::Encryption);
+            }
             TLS | GSS => {
                 out.byte(b'N');
                 out.send().await?;

@@ -25,6 +25,7 @@ use serde_json::Value;
 use super::batch_builder::RecordBatchBuilder;
 use super::record_framing::{cbor, element, line};
 use super::value_count::ValueCount;
+use super::writer_entities::WriterEntities;
 use super::{BatchEncoding, DecodeError, PublisherIdentity, arrow_batches, body_error};
 use crate::Table;
 use crate::batch::{slice_bytes, split_conforming};
@@ -61,6 +62,8 @@ pub struct RecordChunk {
 pub struct BodyRecordReader {
     table: Table,
     publisher: PublisherIdentity,
+    /// Whose rows are good; everybody's if there are none.
+    writers: Option<WriterEntities>,
     body: Bytes,
     source: BodyCursor,
     rows: RecordBatchBuilder,
@@ -127,6 +130,7 @@ impl BodyRecordReader {
         let mut records = Self {
             table,
             publisher,
+            writers: None,
             source: BodyCursor::End,
             rows: RecordBatchBuilder::new(table),
             pending: None,
@@ -174,8 +178,32 @@ impl BodyRecordReader {
         Ok(good)
     }
 
+    /// Only rows of these entities are good.
+    #[must_use]
+    pub fn with_writers(self, writers: Option<WriterEntities>) -> Self {
+        Self { writers, ..self }
+    }
+
     /// The next good rows of those before a position.
     fn part(&mut self, size: usize, before: u64) -> Result<Option<RecordChunk>, ArrowError> {
+        while let Some(chunk) = self.chunk(size, before)? {
+            let Some(writers) = &self.writers else {
+                return Ok(Some(chunk));
+            };
+            let (batch, refused) = writers.sift(&chunk.batch)?;
+            if let Some(name) = refused {
+                let rows = (chunk.batch.num_rows() - batch.num_rows()) as u64;
+                let reason = format!("the token may not store rows of the entity {name:?}");
+                self.reject_rows(chunk.last, rows, &reason);
+            }
+            if batch.num_rows() > 0 {
+                return Ok(Some(RecordChunk { batch, ..chunk }));
+            }
+        }
+        Ok(None)
+    }
+
+    fn chunk(&mut self, size: usize, before: u64) -> Result<Option<RecordChunk>, ArrowError> {
         if let BodyCursor::Arrow(parts) = &mut self.source {
             return Ok(next_slice(parts, size, before));
         }

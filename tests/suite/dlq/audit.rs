@@ -32,7 +32,7 @@ fn a_request_that_changes_letters_is_one_entry_of_the_audit_log_and_one_event_an
 
     let dropped = api.rows("/api/v1/audit?kind=letters_dropped&rack=rack-b")?;
     assert_eq!(dropped.len(), 1, "{dropped:?}");
-    assert_eq!(dropped[0]["by"], "api 127.0.0.1");
+    assert_eq!(dropped[0]["by"], harness::local_caller());
     assert_eq!(dropped[0]["why"], format!("1 letter, tester: {first}"));
 
     let args = [

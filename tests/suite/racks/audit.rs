@@ -69,7 +69,7 @@ fn every_transition_of_a_rack_is_in_the_audit_log_with_who_did_it_and_counted_an
 
     let rows = mixer.api.rows("/api/v1/audit")?;
     let by = |kind: &str| rows.iter().find(|row| row["kind"] == kind).map(|row| row["by"].clone());
-    assert_eq!(by("rack_removed"), Some(json!("api 127.0.0.1")));
+    assert_eq!(by("rack_removed"), Some(json!(harness::local_caller())));
     assert_eq!(by("rack_pending"), Some(json!("rack rack-a")));
     assert_eq!(by("rack_offline"), Some(json!("mixer")));
     let metrics = mixer.api.get("/metrics")?.text;
@@ -134,7 +134,7 @@ fn scenarios_and_log_levels_are_in_the_audit_log_and_the_command_shows_it_page_b
     );
     assert_eq!((&rows[0]["rack"], &rows[0]["to"]), (&json!("rack-a"), &json!("debug")));
     assert_eq!((&rows[1]["from"], &rows[1]["to"]), (&json!("demo:2"), &json!("demo:1")));
-    assert_eq!(rows[1]["by"], "api 127.0.0.1");
+    assert_eq!(rows[1]["by"], harness::local_caller());
 
     let some = platform(&["--kind", "scenario_activated", "--limit", "1", "-o", "json"])?;
     let one: Vec<serde_json::Value> = serde_json::from_str(&some.out)?;

@@ -10,7 +10,7 @@ pub(in crate::api) const CODES: &[(u16, &str, &str)] = &[
     (400, "nothing_stored", "no row of the body can be stored"),
     (400, "sql_error", "the statement cannot be executed"),
     (401, "unauthorized", "the request has no token, or one that opens nothing"),
-    (403, "cross_origin", "a cross-site request may not make changes"),
+    (403, "cross_origin", "a browser asks for a page of another site"),
     (403, "not_collected", "this Mixer collects no telemetry"),
     (403, "forbidden", "the caller's roles or scope do not allow it"),
     (403, "read_only", "the statement or the store is read-only"),
@@ -52,6 +52,7 @@ pub(in crate::api) const CODES: &[(u16, &str, &str)] = &[
     ),
     (413, "bad_body", "the body is too large"),
     (415, "bad_body", "the body's type or compression is not supported"),
+    (421, "unknown_host", "the Mixer does not answer for the host of the request"),
     (
         422,
         "no_object_store",
@@ -87,8 +88,8 @@ pub(in crate::api) const CODES: &[(u16, &str, &str)] = &[
 ];
 
 /// Problems that every route has; those of callers where it asks who calls.
-pub(super) const EVERYWHERE: [u16; 2] = [408, 500];
-pub(super) const OF_CALLERS: [u16; 2] = [401, 403];
+pub(super) const EVERYWHERE: [u16; 4] = [403, 408, 421, 500];
+pub(super) const OF_CALLERS: [u16; 1] = [401];
 
 /// Whether problems of this status and code are documented.
 pub(in crate::api) fn is_known(status: u16, code: &str) -> bool {

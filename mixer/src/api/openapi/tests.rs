@@ -14,7 +14,6 @@ use model::filter::{
 use model::{Level, MetricType, SpanStatus, inline_schema};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use tokio_util::task::TaskTracker;
 use tower::ServiceExt;
 
 use super::route_table::ROUTES;

@@ -27,6 +27,7 @@ impl Stored {
         let router = guarded(
             telemetry::routes(Arc::clone(&bench.querier)),
             Arc::clone(&bench.exposition),
+            bench.guards.clone(),
         );
         let ts = Timestamp::from_micros(now().micros() - 20 * 86_400_000_000);
         let id = FluxId::at(now(), [1; 10]);

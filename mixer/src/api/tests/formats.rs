@@ -41,7 +41,7 @@ impl Api {
 
     fn of(bench: Bench) -> Self {
         let routes = telemetry::routes(Arc::clone(&bench.querier)).merge(sql::routes(Arc::clone(&bench.querier)));
-        let router = guarded(routes, Arc::clone(&bench.exposition));
+        let router = guarded(routes, Arc::clone(&bench.exposition), bench.guards.clone());
         Self { bench, router }
     }
 
@@ -383,7 +383,7 @@ async fn formats_that_hide_truncation_are_refused_over_http_1_0() {
         let path = format!("/api/v1/telemetry/logs?limit={limit}&format={format}");
         let answer = send(
             api.bench.api.addr(),
-            &format!("GET {path} HTTP/1.0\r\nhost: here\r\n\r\n"),
+            &format!("GET {path} HTTP/1.0\r\nhost: localhost\r\n\r\n"),
         )
         .await;
         assert_eq!(answer.status, status, "{path}: {}", answer.body);

@@ -61,7 +61,7 @@ async fn a_mixer_does_not_wait_for_a_replay_when_it_stops() {
     .await;
     let body = r#"{"wait": "60s"}"#;
     let request = format!(
-        "POST /api/v1/dlq/{letter}/replay HTTP/1.1\r\nhost: here\r\ncontent-length: {}\r\n\r\n{body}",
+        "POST /api/v1/dlq/{letter}/replay HTTP/1.1\r\nhost: localhost\r\ncontent-length: {}\r\n\r\n{body}",
         body.len()
     );
     let mut client = tokio::net::TcpStream::connect(mixer.api_addr()).await.unwrap();

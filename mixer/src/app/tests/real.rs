@@ -110,7 +110,7 @@ pub(super) async fn is_archived(mixer: &Mixer, count: u64) -> Option<()> {
 pub(super) async fn sql(mixer: &Mixer, query: &str) -> Value {
     let body = json!({ "query": query }).to_string();
     let request = format!(
-        "POST /api/v1/sql HTTP/1.1\r\nhost: here\r\nconnection: close\r\ncontent-type: application/json\r\n\
+        "POST /api/v1/sql HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/json\r\n\
          content-length: {}\r\n\r\n{body}",
         body.len()
     );

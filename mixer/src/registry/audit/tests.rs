@@ -4,6 +4,7 @@
 use model::Timestamp;
 
 use super::{AuditActor, AuditEntry, AuditQuery, SIGHTINGS};
+use crate::access::CallerIdentity;
 use crate::lifecycle_event::LifecycleEvent;
 use crate::registry::tests::row;
 use crate::registry::{ClusterRegistry, RegistryError};

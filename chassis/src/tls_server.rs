@@ -1,0 +1,325 @@
+//! TLS as a server: rustls with ring, TLS 1.3 and 1.2, certificates that are read again when they change, client certificates where they are asked for.
+//!
+//! # Invariants
+//!
+//! - What cannot be read leaves the certificate of before in force, and the log says why; at a start it is an error.
+//! - A private key that every user of the machine may read is refused.
+//! - A handshake has a bound; the caller gives it.
+//!
+//! # Not here
+//!
+//! Who a caller is: a client certificate lets somebody connect, and gives no rights.
+
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{RootCertStore, ServerConfig};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::Instant;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+use tokio_util::either::Either;
+
+/// A connection with TLS or without it.
+pub type ServerStream<S> = Either<Box<TlsStream<S>>, S>;
+
+/// How often the files are looked at, at most.
+const LOOK: Duration = Duration::from_secs(5);
+
+/// A server's certificate and key, and whose clients may connect, as PEM files.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerTlsFiles {
+    /// The certificate, and those between it and its authority.
+    pub certificate: PathBuf,
+    /// Its private key.
+    pub key: PathBuf,
+    /// The authorities of clients' certificates; without it clients need none.
+    pub client_ca: Option<PathBuf>,
+}
+
+/// Why a server has no TLS.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsFileError {
+    /// A file cannot be read.
+    #[error("{}: {source}", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The private key is not private.
+    #[error("{} has mode {mode:o}: every user may read the private key; chmod 600 {}", path.display(), path.display())]
+    Exposed {
+        /// The file.
+        path: PathBuf,
+        /// Its mode.
+        mode: u32,
+    },
+    /// It is not what it should be.
+    #[error("{}: {reason}", path.display())]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
+}
+
+/// When each file was changed last.
+type FileTimes = Vec<Option<SystemTime>>;
+
+/// What a server accepts encrypted connections with.
+#[derive(Debug)]
+pub struct ServerTls {
+    files: ServerTlsFiles,
+    loaded: Mutex<LoadedTls>,
+}
+
+#[derive(Debug)]
+struct LoadedTls {
+    config: Arc<ServerConfig>,
+    times: FileTimes,
+    looked: Instant,
+}
+
+impl ServerTls {
+    /// Reads the files.
+    ///
+    /// # Errors
+    /// [`TlsFileError`].
+    pub fn open(files: ServerTlsFiles) -> Result<Self, TlsFileError> {
+        let times = files.times();
+        let loaded = LoadedTls {
+            config: files.load()?,
+            times,
+            looked: Instant::now(),
+        };
+        Ok(Self {
+            files,
+            loaded: Mutex::new(loaded),
+        })
+    }
+
+    /// The server's side of a handshake.
+    ///
+    /// # Errors
+    /// If the client does not speak TLS, is not let in, or takes longer than `within`.
+    pub async fn accept<S: AsyncRead + AsyncWrite + Unpin>(
+        &self,
+        stream: S,
+        within: Duration,
+    ) -> io::Result<Box<TlsStream<S>>> {
+        let acceptor = TlsAcceptor::from(self.config());
+        let accepted = tokio::time::timeout(within, acceptor.accept(stream)).await;
+        let accepted = accepted.map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "the TLS handshake took too long"))?;
+        Ok(Box::new(accepted?))
+    }
+
+    /// The settings by the files as they are now, or were a moment ago.
+    fn config(&self) -> Arc<ServerConfig> {
+        let mut loaded = self.loaded();
+        if loaded.looked.elapsed() >= LOOK {
+            loaded.looked = Instant::now();
+            self.look(&mut loaded);
+        }
+        Arc::clone(&loaded.config)
+    }
+
+    fn look(&self, loaded: &mut LoadedTls) {
+        let times = self.files.times();
+        if times == loaded.times {
+            return;
+        }
+        loaded.times = times;
+        match self.files.load() {
+            Ok(config) => {
+                tracing::info!(certificate = %self.files.certificate.display(), "read the TLS certificate again");
+                loaded.config = config;
+            }
+            Err(error) => tracing::error!(%error, "the TLS certificate of before stays in force"),
+        }
+    }
+
+    fn loaded(&self) -> MutexGuard<'_, LoadedTls> {
+        // Nothing is left half-done under it.
+        self.loaded.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl ServerTlsFiles {
+    fn times(&self) -> FileTimes {
+        let files = [Some(&self.certificate), Some(&self.key), self.client_ca.as_ref()];
+        let changed = |path: &PathBuf| std::fs::metadata(path).and_then(|meta| meta.modified()).ok();
+        files.into_iter().flatten().map(changed).collect()
+    }
+
+    fn load(&self) -> Result<Arc<ServerConfig>, TlsFileError> {
+        let malformed = |reason: String| TlsFileError::Malformed {
+            path: self.certificate.clone(),
+            reason,
+        };
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
+            .with_safe_default_protocol_versions()
+            .map_err(|error| malformed(error.to_string()))?;
+        let builder = match &self.client_ca {
+            None => builder.with_no_client_auth(),
+            Some(path) => {
+                let mut roots = RootCertStore::empty();
+                for certificate in certificates(path)? {
+                    roots.add(certificate).map_err(|error| bad(path, error))?;
+                }
+                let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build();
+                builder.with_client_cert_verifier(verifier.map_err(|error| bad(path, error))?)
+            }
+        };
+        let chain = certificates(&self.certificate)?;
+        let built = builder.with_single_cert(chain, private_key(&self.key)?);
+        built.map(Arc::new).map_err(|error| malformed(error.to_string()))
+    }
+}
+
+fn bad(path: &Path, error: impl std::fmt::Display) -> TlsFileError {
+    TlsFileError::Malformed {
+        path: path.to_owned(),
+        reason: error.to_string(),
+    }
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, TlsFileError> {
+    std::fs::read(path).map_err(|source| TlsFileError::Unreadable {
+        path: path.to_owned(),
+        source,
+    })
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsFileError> {
+    let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&read(path)?).collect();
+    let read = read.map_err(|error| bad(path, error))?;
+    match read.is_empty() {
+        true => Err(bad(path, "it has no certificate in PEM form")),
+        false => Ok(read),
+    }
+}
+
+fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsFileError> {
+    let pem = zeroize::Zeroizing::new(read(path)?);
+    let mode = std::fs::metadata(path).map_or(0, |meta| meta.permissions().mode() & 0o777);
+    if mode & 0o007 != 0 {
+        return Err(TlsFileError::Exposed {
+            path: path.to_owned(),
+            mode,
+        });
+    }
+    PrivateKeyDer::from_pem_slice(&pem).map_err(|error| bad(path, error))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use std::fs::Permissions;
+
+    use rustls::ClientConfig;
+    use rustls::pki_types::ServerName;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
+    use tokio_rustls::TlsConnector;
+
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// A certificate that signs itself, in two files, and the certificate.
+    fn certificate(folder: &Path, name: &str) -> (ServerTlsFiles, CertificateDer<'static>) {
+        let made = rcgen::generate_simple_self_signed([name.to_owned()]).unwrap();
+        let files = ServerTlsFiles {
+            certificate: folder.join("cert.pem"),
+            key: folder.join("key.pem"),
+            client_ca: None,
+        };
+        std::fs::write(&files.certificate, made.cert.pem()).unwrap();
+        std::fs::write(&files.key, made.signing_key.serialize_pem()).unwrap();
+        std::fs::set_permissions(&files.key, Permissions::from_mode(0o600)).unwrap();
+        (files, made.cert.der().clone())
+    }
+
+    /// Whether a client that trusts a certificate gets an answer.
+    async fn is_trusted(server: &ServerTls, trusted: &CertificateDer<'static>, name: &'static str) -> bool {
+        let mut roots = RootCertStore::empty();
+        roots.add(trusted.clone()).unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+        let config = config.with_root_certificates(roots).with_no_client_auth();
+        let (ours, theirs) = duplex(1 << 16);
+        let asking = async {
+            let connector = TlsConnector::from(Arc::new(config));
+            let mut stream = connector.connect(ServerName::try_from(name).unwrap(), theirs).await?;
+            stream.write_all(b"?").await?;
+            stream.read_u8().await
+        };
+        let answering = async {
+            let mut stream = server.accept(ours, SECOND).await?;
+            let asked = stream.read_u8().await?;
+            stream.write_all(&[asked]).await?;
+            stream.flush().await
+        };
+        let (asked, _) = tokio::join!(asking, answering);
+        asked.is_ok()
+    }
+
+    #[tokio::test]
+    async fn a_certificate_is_read_again_when_it_changes_and_a_bad_one_leaves_the_former_in_force() {
+        let dir = tempfile::tempdir().unwrap();
+        let (files, first) = certificate(dir.path(), "mixer.test");
+        let server = ServerTls::open(files.clone()).unwrap();
+        assert!(is_trusted(&server, &first, "mixer.test").await);
+        let (_, second) = certificate(dir.path(), "mixer.test");
+        tokio::time::pause();
+        tokio::time::advance(LOOK).await;
+        tokio::time::resume();
+        server.loaded().times.clear();
+        assert!(is_trusted(&server, &second, "mixer.test").await);
+        assert!(!is_trusted(&server, &first, "mixer.test").await);
+        std::fs::write(&files.certificate, "no certificate").unwrap();
+        tokio::time::pause();
+        tokio::time::advance(LOOK).await;
+        tokio::time::resume();
+        server.loaded().times.clear();
+        assert!(is_trusted(&server, &second, "mixer.test").await);
+    }
+
+    #[tokio::test]
+    async fn a_client_without_a_certificate_is_refused_where_one_is_asked_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let (files, own) = certificate(dir.path(), "mixer.test");
+        let asking = ServerTlsFiles {
+            client_ca: Some(files.certificate.clone()),
+            ..files
+        };
+        let server = ServerTls::open(asking).unwrap();
+        assert!(!is_trusted(&server, &own, "mixer.test").await);
+    }
+
+    #[test]
+    fn files_that_cannot_be_used_are_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let (files, _) = certificate(dir.path(), "mixer.test");
+        std::fs::set_permissions(&files.key, Permissions::from_mode(0o644)).unwrap();
+        let refused = ServerTls::open(files.clone()).unwrap_err().to_string();
+        assert!(refused.contains("chmod 600") && refused.contains("key.pem"), "{refused}");
+        let swapped = ServerTlsFiles {
+            certificate: files.key.clone(),
+            ..files.clone()
+        };
+        let refused = ServerTls::open(swapped).unwrap_err().to_string();
+        assert!(refused.contains("has no certificate"), "{refused}");
+        std::fs::remove_file(&files.certificate).unwrap();
+        assert!(ServerTls::open(files).unwrap_err().to_string().contains("cert.pem"));
+    }
+}

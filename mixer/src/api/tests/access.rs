@@ -1,0 +1,214 @@
+//! Every route against every kind of caller, generated from the table of routes.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use http::{Method, Request, StatusCode, header};
+use tower::ServiceExt;
+
+use super::*;
+use crate::access::{AccessRight, AccessScope, ApiToken, Role};
+use crate::api::openapi::every_route;
+use crate::authentication::NewToken;
+use crate::registry::AuditActor;
+use crate::testing::Hand;
+
+/// The routes of a whole Mixer behind tokens alone, on a clock of its own for them.
+struct GuardedApi {
+    router: Router,
+    tokens: Arc<TokenStore>,
+    clock: Hand,
+}
+
+impl GuardedApi {
+    fn new(mixer: &Mixer, folder: &std::path::Path) -> Self {
+        let clock = Hand::new();
+        let registry = Arc::new(ClusterRegistry::open(&folder.join("tokens.redb")).unwrap());
+        let tokens = TokenStore::open(registry, None, clock.clock(), crate::testing::entropy()).unwrap();
+        let tokens = Arc::new(tokens);
+        let authenticator = Arc::new(Authenticator::new(AuthMode::Tokens, Arc::clone(&tokens)));
+        let parts = crate::api::ApiParts {
+            authenticator,
+            ..mixer.api_parts().unwrap()
+        };
+        let hosts = HostGuard::new(([127, 0, 0, 1], 0).into(), Vec::new());
+        let router = crate::api::routes(parts, hosts, &TaskTracker::new()).unwrap();
+        Self { router, tokens, clock }
+    }
+
+    async fn token(&self, name: &str, roles: &[Role], scope: AccessScope) -> ApiToken {
+        let new = NewToken {
+            name: name.parse().unwrap(),
+            roles: roles.to_vec(),
+            scope,
+            lifetime: None,
+        };
+        self.tokens.create(new, &AuditActor::default()).await.unwrap().0
+    }
+
+    /// The status and the code of the answer to a request without a body; of a good answer nothing is read.
+    async fn ask(&self, method: &Method, path: &str, authorization: Option<&str>) -> (StatusCode, String) {
+        let mut request = Request::builder().method(method).uri(path).header(header::HOST, "localhost");
+        if let Some(value) = authorization {
+            request = request.header(header::AUTHORIZATION, value);
+        }
+        let request = request.body(Body::empty()).unwrap();
+        let answer = self.router.clone().oneshot(request).await.unwrap();
+        let status = answer.status();
+        if !status.is_client_error() {
+            return (status, String::new());
+        }
+        if status == StatusCode::UNAUTHORIZED {
+            assert_eq!(answer.headers()[header::WWW_AUTHENTICATE], "Bearer realm=\"platform\"");
+        }
+        let body = axum::body::to_bytes(answer.into_body(), 1 << 20).await.unwrap();
+        let problem: Value = serde_json::from_slice(&body).unwrap();
+        (status, problem["code"].as_str().unwrap().to_owned())
+    }
+
+    async fn bearer(&self, method: &Method, path: &str, token: &ApiToken) -> (StatusCode, String) {
+        self.ask(method, path, Some(&format!("Bearer {}", token.expose()))).await
+    }
+}
+
+/// Whether a caller came as far as the handler.
+fn is_let_in((status, code): &(StatusCode, String)) -> bool {
+    *status != StatusCode::UNAUTHORIZED && code != "forbidden"
+}
+
+/// A path with something in the place of its parameters.
+fn filled(path: &str) -> String {
+    let id = "0123456789abcdef0123456789abcdef";
+    let parts: Vec<_> = path.split('/').map(|part| if part.starts_with('{') { id } else { part }).collect();
+    parts.join("/")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_route_lets_in_the_roles_that_have_its_right_and_nobody_else() {
+    let folder = tempfile::tempdir().unwrap();
+    let mixer = whole_mixer(folder.path()).await;
+    let api = GuardedApi::new(&mixer, folder.path());
+    let mut by_role = BTreeMap::new();
+    for role in Role::ALL {
+        by_role.insert(role, api.token(role.as_str(), &[role], AccessScope::default()).await);
+    }
+    let revoked = api.token("revoked", &[Role::Admin], AccessScope::default()).await;
+    api.tokens.revoke("revoked", &AuditActor::default()).await.unwrap();
+    let expired = NewToken {
+        name: "expired".parse().unwrap(),
+        roles: vec![Role::Admin],
+        scope: AccessScope::default(),
+        lifetime: Some(Duration::from_secs(60)),
+    };
+    let (expired, _) = api.tokens.create(expired, &AuditActor::default()).await.unwrap();
+    assert!(is_let_in(&api.bearer(&Method::GET, "/version", &expired).await), "not yet expired");
+    api.clock.forward(Duration::from_secs(60));
+    let unknown = ApiToken::generate(&crate::testing::entropy());
+    let bad: Vec<(&str, Option<String>)> = vec![
+        ("no token", None),
+        ("an unknown token", Some(format!("Bearer {}", unknown.expose().replace('a', "b")))),
+        ("a revoked token", Some(format!("Bearer {}", revoked.expose()))),
+        ("an expired token", Some(format!("Bearer {}", expired.expose()))),
+        ("no bearer", Some("Basic cGx0XzE6".to_owned())),
+        ("half a token", Some(format!("Bearer {}", &by_role[&Role::Admin].expose()[..40]))),
+        ("nothing", Some("Bearer ".to_owned())),
+    ];
+
+    let mut cells = 0;
+    for (method, path, right) in every_route() {
+        let path = filled(path);
+        for (what, value) in &bad {
+            let answered = api.ask(&method, &path, value.as_deref()).await;
+            let let_in = right == AccessRight::Anybody;
+            assert_eq!(is_let_in(&answered), let_in, "{what}: {method} {path}: {answered:?}");
+            assert!(let_in || answered.0 == StatusCode::UNAUTHORIZED, "{what}: {method} {path}: {answered:?}");
+            cells += 1;
+        }
+        for (role, token) in &by_role {
+            let answered = api.bearer(&method, &path, token).await;
+            assert_eq!(is_let_in(&answered), role.has(right), "{role}: {method} {path}: {answered:?}");
+            assert!(answered.0 != StatusCode::UNAUTHORIZED, "{role}: {method} {path}");
+            cells += 1;
+        }
+    }
+    assert!(cells > 1_000, "{cells}");
+    mixer.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_scope_keeps_a_token_from_other_tables_racks_and_what_concerns_all() {
+    let folder = tempfile::tempdir().unwrap();
+    let mixer = whole_mixer(folder.path()).await;
+    let api = GuardedApi::new(&mixer, folder.path());
+    let scope = |json: Value| -> AccessScope { serde_json::from_value(json).unwrap() };
+    let tables = scope(json!({ "tables": ["logs"] }));
+    let logs = api.token("logs", &[Role::Reader, Role::Ingester], tables.clone()).await;
+    let entities = api.token("entities", &[Role::Operator], scope(json!({ "entities": ["press-1"] }))).await;
+    let racks = api.token("racks", &[Role::Admin], scope(json!({ "racks": { "site": "lyon" } }))).await;
+    for (token, method, path, let_in) in [
+        (&logs, Method::GET, "/api/v1/telemetry/logs", true),
+        (&logs, Method::GET, "/api/v1/telemetry/logs/top?field=level", true),
+        (&logs, Method::GET, "/api/v1/logs", true),
+        (&logs, Method::GET, "/api/v1/telemetry/metrics", false),
+        (&logs, Method::GET, "/api/v1/messages", false),
+        (&logs, Method::GET, "/api/v1/flux/0123456789abcdef0123456789abcdef", false),
+        (&logs, Method::GET, "/api/v1/telemetry/traces/0123456789abcdef0123456789abcdef", false),
+        (&logs, Method::GET, "/api/v1/racks/press-1/tap?port=a.b", false),
+        (&logs, Method::POST, "/api/v1/ingest/logs", true),
+        (&logs, Method::POST, "/api/v1/ingest/metrics", false),
+        (&entities, Method::GET, "/api/v1/telemetry/logs", true),
+        (&entities, Method::GET, "/api/v1/telemetry/dead_letters", false),
+        (&entities, Method::GET, "/api/v1/dlq", false),
+        (&entities, Method::POST, "/api/v1/dlq/drop", false),
+        (&racks, Method::GET, "/api/v1/racks", true),
+        (&racks, Method::GET, "/api/v1/telemetry/logs", true),
+        (&racks, Method::POST, "/api/v1/scenarios/a:1/activate", false),
+        (&racks, Method::POST, "/api/v1/scenarios/rollback", false),
+        (&racks, Method::POST, "/api/v1/scenarios", false),
+        (&racks, Method::POST, "/api/v1/dlq/drop", false),
+        (&racks, Method::GET, "/api/v1/tokens", false),
+    ] {
+        let answered = api.bearer(&method, path, token).await;
+        assert_eq!(is_let_in(&answered), let_in, "{method} {path}: {answered:?}");
+    }
+    mixer.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_path_that_no_row_names_and_a_method_that_it_lacks_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let mixer = whole_mixer(folder.path()).await;
+    let api = GuardedApi::new(&mixer, folder.path());
+    let admin = api.token("admin", &[Role::Admin], AccessScope::default()).await;
+    for (method, path, wanted) in [
+        (Method::GET, "/nothing", StatusCode::NOT_FOUND),
+        (Method::DELETE, "/api/v1/racks", StatusCode::METHOD_NOT_ALLOWED),
+        (Method::POST, "/healthz", StatusCode::METHOD_NOT_ALLOWED),
+    ] {
+        assert_eq!(api.bearer(&method, path, &admin).await.0, wanted, "{method} {path}");
+    }
+    let head = api.ask(&Method::HEAD, "/api/v1/storage", None).await;
+    assert_eq!(head.0, StatusCode::UNAUTHORIZED, "what GET asks for, HEAD does");
+    mixer.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_is_believed_only_without_a_proxy_before_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let mixer = whole_mixer(folder.path()).await;
+    let ask = |headers: &str| {
+        let request = format!("GET /api/v1/whoami HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{headers}\r\n");
+        let addr = mixer.api_addr();
+        async move { send(addr, &request).await }
+    };
+    let local = ask("").await;
+    assert_eq!(local.status, 200, "{}", local.body);
+    assert_eq!(local.json()["data"]["roles"], json!(["admin"]));
+    for headers in ["x-forwarded-for: 192.0.2.1\r\n", "forwarded: for=192.0.2.1\r\n", "via: 1.1 proxy\r\n"] {
+        assert_eq!(ask(headers).await.status, 401, "{headers}");
+    }
+    assert_eq!(ask("authorization: Bearer plt_1\r\n").await.status, 401, "a bad token is no reason to look elsewhere");
+    mixer.close().await;
+}

@@ -1,0 +1,129 @@
+//! Tokens over restarts, in files, and when they were used.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+
+use super::*;
+use crate::access::{AccessScope, CallerIdentity, Role, ScramExchange};
+use crate::registry::{AuditActor, AuditQuery, ClusterRegistry};
+use crate::testing::{Hand, entropy};
+
+fn registry(dir: &Path) -> Arc<ClusterRegistry> {
+    Arc::new(ClusterRegistry::open(&dir.join("registry.redb")).unwrap())
+}
+
+fn open(registry: &Arc<ClusterRegistry>, file: Option<&Path>, clock: &Hand) -> Arc<TokenStore> {
+    let file = file.map(Path::to_owned);
+    Arc::new(TokenStore::open(Arc::clone(registry), file, clock.clock(), entropy()).unwrap())
+}
+
+fn new(name: &str, lifetime: Option<Duration>) -> NewToken {
+    NewToken {
+        name: name.parse().unwrap(),
+        roles: vec![Role::Reader],
+        scope: AccessScope::default(),
+        lifetime,
+    }
+}
+
+fn provide(path: &Path, text: &str, mode: u32) {
+    std::fs::write(path, text).unwrap();
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+}
+
+#[tokio::test]
+async fn tokens_outlive_a_restart_and_a_revoked_one_does_not_come_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let (registry, clock) = (registry(dir.path()), Hand::new());
+    let store = open(&registry, None, &clock);
+    let by = AuditActor::default();
+    let (kept, view) = store.create(new("kept", Some(Duration::from_secs(60))), &by).await.unwrap();
+    let (gone, _) = store.create(new("gone", None), &by).await.unwrap();
+    assert!(matches!(store.create(new("kept", None), &by).await, Err(TokenError::NameTaken(_))));
+    store.revoke("gone", &by).await.unwrap();
+    assert!(matches!(store.revoke("gone", &by).await, Err(TokenError::UnknownToken(_))));
+
+    let again = open(&registry, None, &clock);
+    let caller = again.authenticate(kept.digest()).unwrap();
+    assert!(matches!(&caller.identity, CallerIdentity::Token { name, .. } if name.as_str() == "kept"));
+    assert_eq!(again.authenticate(gone.digest()), Err(AuthenticationError::Unknown));
+    clock.forward(Duration::from_secs(60));
+    assert!(matches!(again.authenticate(kept.digest()), Err(AuthenticationError::Expired { .. })));
+    again.revoke(&view.id, &by).await.unwrap();
+    assert!(again.list().is_empty(), "an id names a token too");
+
+    let query = AuditQuery {
+        limit: 10,
+        ..AuditQuery::default()
+    };
+    let told: Vec<_> = registry.audit(&query).unwrap().into_iter().map(|entry| entry.kind).collect();
+    assert_eq!(told, ["token_revoked", "token_revoked", "token_created", "token_created"]);
+}
+
+#[tokio::test]
+async fn the_last_use_is_written_at_the_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let (registry, clock) = (registry(dir.path()), Hand::new());
+    let store = open(&registry, None, &clock);
+    let (token, _) = store.create(new("used", None), &AuditActor::default()).await.unwrap();
+    assert_eq!(store.list()[0].last_used, None);
+    clock.forward(Duration::from_secs(5));
+    store.authenticate(token.digest()).unwrap();
+    let stop = CancellationToken::new();
+    stop.cancel();
+    Arc::clone(&store).run(stop).await;
+    let again = open(&registry, None, &clock);
+    assert_eq!(again.list()[0].last_used, Some(clock.clock().now()));
+}
+
+#[tokio::test]
+async fn tokens_of_a_file_are_in_force_and_its_faults_are_named_without_a_secret() {
+    let dir = tempfile::tempdir().unwrap();
+    let (registry, clock) = (registry(dir.path()), Hand::new());
+    let path = dir.path().join("tokens.toml");
+    let token = ApiToken::generate(&entropy());
+    let good = format!(
+        "[[token]]\nname = \"grafana\"\ntoken = \"{}\"\nroles = [\"reader\"]\n[token.scope]\ntables = [\"logs\"]\n",
+        token.expose()
+    );
+    provide(&path, &good, 0o600);
+    let store = open(&registry, Some(&path), &clock);
+    let caller = store.authenticate(token.digest()).unwrap();
+    assert!(caller.scope.has_table(model::Table::Logs) && !caller.scope.has_table(model::Table::Traces));
+    let by = AuditActor::default();
+    assert!(matches!(store.revoke("grafana", &by).await, Err(TokenError::Provided(_))));
+    assert!(matches!(store.create(new("grafana", None), &by).await, Err(TokenError::NameTaken(_))));
+
+    for (text, mode, says) in [
+        (good.clone(), 0o644, "chmod 600"),
+        (good.replace("reader", "king"), 0o600, "unknown variant `king`"),
+        (good.replace("[\"reader\"]", "[]"), 0o600, "has no roles"),
+        (good.replace(&token.expose()[60..], ""), 0o600, "64 hexadecimal digits"),
+        (format!("{good}{good}"), 0o600, "two tokens are called grafana"),
+        (good.replace("name", "nmae"), 0o600, "unknown field"),
+    ] {
+        provide(&path, &text, mode);
+        let refused = TokenStore::open(Arc::clone(&registry), Some(path.clone()), clock.clock(), entropy());
+        let refused = refused.unwrap_err().to_string();
+        assert!(refused.contains(says), "{says}: {refused}");
+        assert!(!refused.contains(&token.expose()[4..40]), "a secret in {refused}");
+    }
+}
+
+#[tokio::test]
+async fn a_name_that_nobody_has_gets_a_challenge_of_its_own_and_no_proof_fits_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(&registry(dir.path()), None, &Hand::new());
+    let (one, none) = store.scram("nobody");
+    assert_eq!((one.clone(), none), (store.scram("nobody").0, None));
+    assert_ne!(one, store.scram("somebody").0);
+    let exchange = ScramExchange::begin(one, b"n,,n=,r=abc", store.entropy()).unwrap();
+    let nonce = exchange.challenge().split(',').next().unwrap().to_owned();
+    let proof = format!("c=biws,{nonce},p={}", "A".repeat(43) + "=");
+    assert_eq!(exchange.finish(proof.as_bytes()), Ok(None));
+}

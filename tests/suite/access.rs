@@ -1,0 +1,222 @@
+//! Who may call: tokens on the command line, over HTTP and as PostgreSQL passwords; users of this machine; web pages.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use harness::{Failure, TestMixer, binary};
+use nix::unistd::geteuid;
+use serde_json::{Value, json};
+use tokio_postgres::NoTls;
+
+/// A user that owns nothing here.
+const NOBODY: u32 = 65_534;
+
+/// What a command printed, and its exit code; `input` comes on its standard input.
+fn platform(home: &Path, mixer: &TestMixer, args: &[&str], (token, input): (&str, &str)) -> Result<(i32, String, String), Failure> {
+    let mut child = Command::new(binary("platform")?)
+        .args(args)
+        .current_dir(home)
+        .env("HOME", home)
+        .env_remove("XDG_CONFIG_HOME")
+        .env("PLATFORM_TOKEN", token)
+        .env("PLATFORM_API_URL", &mixer.api.base)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()?;
+    child.stdin.take().ok_or("no input")?.write_all(input.as_bytes())?;
+    let done = child.wait_with_output()?;
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes);
+    Ok((done.status.code().unwrap_or(-1), text(done.stdout)?, text(done.stderr)?))
+}
+
+/// A Mixer where everybody needs a token, and the token of its administrator, from a file.
+fn guarded(extra: &[(&str, &str)]) -> Result<(tempfile::TempDir, TestMixer, String), Failure> {
+    let folder = tempfile::tempdir()?;
+    let done = Command::new(binary("platform")?).args(["token", "generate"]).output()?;
+    let admin = String::from_utf8(done.stdout)?.trim().to_owned();
+    let file = folder.path().join("tokens.toml");
+    std::fs::write(&file, format!("[[token]]\nname = \"admin\"\ntoken = \"{admin}\"\nroles = [\"admin\"]\n"))?;
+    std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
+    let path = file.display().to_string();
+    let keys: Vec<_> = [("api.auth", "tokens"), ("api.tokens_file", path.as_str())].into_iter().chain(extra.iter().copied()).collect();
+    let mixer = TestMixer::with(&keys, &[])?;
+    Ok((folder, mixer, admin))
+}
+
+#[test]
+fn the_command_line_makes_uses_and_revokes_tokens() -> Result<(), Failure> {
+    let (folder, mixer, admin) = guarded(&[])?;
+    let home = folder.path();
+    let run = |args: &[&str], token: &str| platform(home, &mixer, args, (token, ""));
+    let (code, _, said) = run(&["racks", "list"], "")?;
+    assert_eq!(code, 77, "{said}");
+    assert!(said.contains("platform token create"), "{said}");
+
+    let (code, reader, said) = run(&["token", "create", "grafana", "--role", "reader", "--table", "logs", "--expires-in", "90d"], &admin)?;
+    assert_eq!(code, 0, "{said}");
+    let reader = reader.trim();
+    assert!(reader.starts_with("plt_") && said.contains("not shown again"), "{reader} {said}");
+    let (code, _, said) = run(&["logs"], reader)?;
+    assert_eq!(code, 0, "{said}");
+    for (args, says) in [(&["metrics", "cpu"][..], "does not have the table metrics"), (&["audit"], "auditor")] {
+        let (code, _, said) = run(args, reader)?;
+        assert_eq!(code, 77, "{args:?}: {said}");
+        assert!(said.contains(says), "{args:?}: {said}");
+    }
+
+    let (code, _, said) = platform(home, &mixer, &["login", &mixer.api.base], ("", &format!("{reader}\n")))?;
+    assert_eq!(code, 0, "{said}");
+    assert!(said.contains("token grafana"), "{said}");
+    let (code, who, said) = run(&["whoami", "--output", "json"], "")?;
+    assert_eq!(code, 0, "the kept token is used: {said}");
+    let who: Value = serde_json::from_str(&who)?;
+    assert_eq!(who[0]["roles"], json!(["reader"]));
+    let (_, list, _) = run(&["token", "list", "--output", "json"], &admin)?;
+    let list: Value = serde_json::from_str(&list)?;
+    assert_eq!((&list[1]["name"], &list[1]["scope"]), (&json!("grafana"), &json!({ "tables": ["logs"] })));
+    assert!(list[1]["last_used"].is_string() && !list.to_string().contains(&reader[4..]), "{list}");
+
+    assert_eq!(run(&["token", "revoke", "grafana"], &admin)?.0, 0);
+    assert_eq!(run(&["logs"], "")?.0, 77, "at once");
+    assert_eq!(run(&["logout"], "")?.0, 0);
+    let (_, audit, _) = run(&["audit", "--output", "json"], &admin)?;
+    let audit: Vec<Value> = serde_json::from_str(&audit)?;
+    let by = audit.iter().find(|entry| entry["kind"] == "token_revoked").map(|entry| entry["by"].clone());
+    let by = by.unwrap_or_default();
+    assert!(by.as_str().is_some_and(|by| by.starts_with("api 127.0.0.1 (token admin ")), "{by}");
+    Ok(())
+}
+
+#[test]
+fn another_user_of_the_machine_needs_a_token_and_the_mixers_own_does_not() -> Result<(), Failure> {
+    if !geteuid().is_root() {
+        println!("LEFT OUT: only root can be another user");
+        return Ok(());
+    }
+    let mixer = TestMixer::start("")?;
+    let port = mixer.api.base.rsplit(':').next().unwrap_or_default().to_owned();
+    // A shell that connects by itself: nobody else's program is needed.
+    let script = format!(
+        "exec 3<>/dev/tcp/127.0.0.1/{port}; printf 'GET /api/v1/racks HTTP/1.1\\r\\nhost: localhost\\r\\nconnection: close\\r\\n\\r\\n' >&3; cat <&3"
+    );
+    let ask = |user: u32| -> Result<String, Failure> {
+        let done = Command::new("/bin/bash").args(["-c", &script]).current_dir("/").env_clear().env("PATH", "/bin:/usr/bin").uid(user).gid(user).output()?;
+        let answer = String::from_utf8_lossy(&done.stdout).into_owned();
+        Ok(answer.lines().next().unwrap_or_default().to_owned())
+    };
+    assert_eq!(ask(0)?, "HTTP/1.1 200 OK");
+    assert_eq!(ask(NOBODY)?, "HTTP/1.1 401 Unauthorized");
+    Ok(())
+}
+
+#[test]
+fn a_request_that_closed_its_end_is_not_taken_for_roots() -> Result<(), Failure> {
+    let mixer = TestMixer::start("")?;
+    let mut stream = TcpStream::connect(mixer.api.base.trim_start_matches("http://"))?;
+    stream.write_all(b"GET /api/v1/racks HTTP/1.1\r\nhost: localhost\r\n")?;
+    stream.shutdown(std::net::Shutdown::Write)?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    assert!(!answer.starts_with("HTTP/1.1 200"), "{answer}");
+    Ok(())
+}
+
+#[test]
+fn a_web_page_of_another_site_gets_nothing() -> Result<(), Failure> {
+    let mixer = TestMixer::start("")?;
+    for (headers, status) in [
+        (&[("Host", "evil.example:8090")][..], 421),
+        (&[("Host", "evil.example"), ("Origin", "http://evil.example")], 421),
+        (&[("Origin", "http://evil.example")], 403),
+        (&[("Origin", "null")], 403),
+        (&[("Sec-Fetch-Site", "cross-site")], 403),
+        (&[("Sec-Fetch-Site", "same-origin")], 200),
+        (&[("Host", "localhost")], 200),
+    ] {
+        let answer = mixer.api.send("/api/v1/sql", &[headers, &[("Content-Type", "application/sql")]].concat(), b"SELECT 1")?;
+        assert_eq!(answer.status, status, "{headers:?}: {}", answer.text);
+    }
+    Ok(())
+}
+
+fn run<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(work)
+}
+
+/// What a PostgreSQL client reads with a name and a password.
+fn selected(mixer: &TestMixer, user: &str, password: &str, statement: &str) -> Result<String, Failure> {
+    let address = mixer.postgres.ok_or("no PostgreSQL port")?;
+    let mut config = tokio_postgres::Config::new();
+    config.host(address.ip().to_string()).port(address.port()).user(user).password(password).dbname("platform");
+    run(async {
+        let (client, connection) = config.connect(NoTls).await?;
+        let connection = tokio::spawn(connection);
+        let rows = client.simple_query(statement).await;
+        connection.abort();
+        let rows = rows?.into_iter().filter_map(|message| match message {
+            tokio_postgres::SimpleQueryMessage::Row(row) => row.get(0).map(str::to_owned),
+            _ => None,
+        });
+        Ok(rows.collect::<Vec<_>>().join(","))
+    })
+}
+
+fn sqlstate(failed: &Failure) -> String {
+    let error = failed.downcast_ref::<tokio_postgres::Error>();
+    error.and_then(|error| Some(error.code()?.code().to_owned())).unwrap_or_else(|| failed.to_string())
+}
+
+#[test]
+fn postgresql_clients_show_a_token_as_their_password() -> Result<(), Failure> {
+    let (folder, mixer, admin) = guarded(&[("postgres.enabled", "true"), ("postgres.port", "0")])?;
+    let make = |args: &[&str]| -> Result<String, Failure> {
+        let (code, token, said) = platform(folder.path(), &mixer, args, (&admin, ""))?;
+        assert_eq!(code, 0, "{said}");
+        Ok(token.trim().to_owned())
+    };
+    let reader = make(&["token", "create", "bi", "--role", "reader"])?;
+    let monitor = make(&["token", "create", "watch", "--role", "monitor"])?;
+    assert_eq!(selected(&mixer, "bi", &reader, "SELECT 1 + 1")?, "2");
+    for (user, password, wanted) in [
+        ("bi", "wrong", "28P01"),
+        ("bi", &monitor, "28P01"),
+        ("nobody", &reader, "28P01"),
+        ("", &reader, "28P01"),
+        ("watch", &monitor, "42501"),
+    ] {
+        let refused = selected(&mixer, user, password, "SELECT 1");
+        assert_eq!(refused.as_ref().err().map(sqlstate).as_deref(), Some(wanted), "{user}: {refused:?}");
+    }
+    assert_eq!(platform(folder.path(), &mixer, &["token", "revoke", "bi"], (&admin, ""))?.0, 0);
+    assert!(selected(&mixer, "bi", &reader, "SELECT 1").is_err());
+    Ok(())
+}
+
+#[test]
+fn a_postgresql_session_ends_with_the_token_that_it_began_with() -> Result<(), Failure> {
+    let (folder, mixer, admin) = guarded(&[("postgres.enabled", "true"), ("postgres.port", "0")])?;
+    let (_, token, _) = platform(folder.path(), &mixer, &["token", "create", "bi", "--role", "reader"], (&admin, ""))?;
+    let address = mixer.postgres.ok_or("no PostgreSQL port")?;
+    let mut config = tokio_postgres::Config::new();
+    config.host(address.ip().to_string()).port(address.port()).user("bi").password(token.trim()).dbname("platform");
+    run(async {
+        let (client, connection) = config.connect(NoTls).await?;
+        let connection = tokio::spawn(connection);
+        client.simple_query("SELECT 1").await?;
+        let revoked = tokio::task::spawn_blocking({
+            let (home, admin) = (folder.path().to_owned(), admin.clone());
+            move || platform(&home, &mixer, &["token", "revoke", "bi"], (&admin, "")).map(|done| (done.0, mixer)).map_err(|error| error.to_string())
+        });
+        let (code, _mixer) = revoked.await??;
+        assert_eq!(code, 0);
+        let refused = client.simple_query("SELECT 1").await;
+        assert!(refused.is_err_and(|error| error.code().is_none_or(|code| code.code() == "28P01")));
+        connection.abort();
+        Ok(())
+    })
+}
