@@ -16,6 +16,7 @@ mod dlq;
 mod endpoints;
 mod examples;
 mod faults;
+mod file_modes;
 mod first_light;
 mod flux;
 mod founding;

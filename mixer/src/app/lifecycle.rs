@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use chassis::file_modes::require_unshared;
 use engine::Engine;
 use model::control::{DurableFloor, RackState};
 use model::{Clock, Entropy, SigningContext};
@@ -63,6 +64,7 @@ impl MixerComponents {
         let socket = reserve(&config)?;
         let postgres = reserve_postgres(&config)?;
         require_registry(&config)?;
+        require_unshared(&config.store.dir)?;
         durable_fs::create_dirs(&config.store.dir)?;
         let specs = SpecRegistry::open(&config.store.specs_dir, &config.store.dir, clock.clone())?;
         let specs = Arc::clone(self.specs.insert(Arc::new(specs)));

@@ -24,14 +24,14 @@ pub(super) struct BusStorePaths {
 }
 
 impl BusStorePaths {
-    /// Makes the folder.
+    /// Makes the folder; the modes of the server's own files below it are the server's.
     pub(super) fn make(store: &Path) -> Result<Self, BusError> {
         let io = |source| BusError::Io {
             action: "create",
             path: store.to_owned(),
             source,
         };
-        std::fs::create_dir_all(store).map_err(io)?;
+        durable_fs::create_private_dirs(store)?;
         // The server gets absolute paths: its working folder may be anywhere.
         let store = std::fs::canonicalize(store).map_err(io)?;
         Ok(Self {
@@ -80,11 +80,7 @@ impl ServerConfig {
     /// Writes the configuration, whole or not at all, readable by us only.
     pub(super) fn write(&self) -> Result<(), BusError> {
         let text = render(&self.paths, &self.managed, self.port, &self.secured);
-        Ok(durable_fs::write_atomically(
-            &self.paths.conf,
-            text.as_bytes(),
-            Some(0o600),
-        )?)
+        Ok(durable_fs::write_atomically(&self.paths.conf, text.as_bytes(), 0o600)?)
     }
 }
 
