@@ -41,5 +41,6 @@ mod scenarios;
 mod specs;
 mod sql;
 mod store;
+mod supply_chain;
 mod tail;
 mod tap;
