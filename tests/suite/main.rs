@@ -38,6 +38,7 @@ mod reference;
 mod reload;
 mod retention;
 mod scenarios;
+mod service_units;
 mod specs;
 mod sql;
 mod store;
