@@ -4,6 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
+use chassis::config::SecretString;
 use model::ByteSize;
 use serde::Deserialize;
 
@@ -49,7 +50,7 @@ impl BusStorePaths {
 #[derive(Clone)]
 pub(super) struct SecuritySettings {
     pub(super) domain: String,
-    pub(super) token: Option<String>,
+    pub(super) token: Option<SecretString>,
     pub(super) gate: Option<BusAuthorization>,
     pub(super) streams: StreamNames,
     pub(super) max_store: ByteSize,
@@ -87,7 +88,7 @@ impl ServerConfig {
 fn render(paths: &BusStorePaths, managed: &ManagedServer, port: u16, secured: &SecuritySettings) -> String {
     let authorization = match (&secured.gate, &secured.token) {
         (Some(gate), _) => gate.render(&secured.streams),
-        (None, Some(token)) => format!("authorization {{ token: {} }}\n", quote(token)),
+        (None, Some(token)) => format!("authorization {{ token: {} }}\n", quote(token.expose())),
         (None, None) => String::new(),
     };
     let port = if port == 0 { "-1".to_owned() } else { port.to_string() };
@@ -186,7 +187,7 @@ mod tests {
         };
         let secured = SecuritySettings {
             domain: "flux\" }".to_owned(),
-            token: Some("\"}".to_owned()),
+            token: Some(SecretString::new("\"}")),
             gate: None,
             streams: StreamNames {
                 domain: "flux".to_owned(),
