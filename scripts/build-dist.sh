@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Builds both release binaries into dist/, with manual pages and completions in dist/share, and checks what they promise.
+# Beside each lies its bill of materials (CycloneDX); the same list is in the program, where `cargo audit bin` finds it.
 # platform is static (static-rustc.sh says how); platform-mixer is dynamic. One build: what both use is compiled once.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -9,6 +10,12 @@ echo "building the release programs: some 450 crates, the large ones are DataFus
 cargo build --release --locked --workspace --bin platform-mixer --bin platform
 mkdir -p dist
 install -m 0755 "$out/release/platform-mixer" "$out/release/platform" dist/
+for program in platform:platform-cli platform-mixer:platform-mixer; do
+  name=${program%:*} package=${program#*:}
+  scripts/bill-of-materials.py sbom "$package" > "dist/$name.cdx.json"
+  scripts/bill-of-materials.py section "$package" > "$out/$name.dep-v0"
+  objcopy --add-section .dep-v0="$out/$name.dep-v0" --set-section-flags .dep-v0=noload,readonly "dist/$name"
+done
 dist/platform man dist/share/man/man1
 install -d dist/share/bash-completion/completions dist/share/zsh/site-functions dist/share/fish/vendor_completions.d
 dist/platform completions bash > dist/share/bash-completion/completions/platform

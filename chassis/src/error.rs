@@ -28,6 +28,22 @@ pub enum Error {
         /// The operating system's words.
         source: io::Error,
     },
+    /// Others may write a folder of ours.
+    #[error("others may write the folder {} (mode {mode:04o}): make sure that nobody put files there, then run: chmod go-w {}", path.display(), path.display())]
+    SharedFolder {
+        /// The folder.
+        path: PathBuf,
+        /// Its permission bits.
+        mode: u32,
+    },
+    /// A folder of ours cannot be looked at.
+    #[error("cannot read the mode of the folder {}: {source}", path.display())]
+    Folder {
+        /// The folder.
+        path: PathBuf,
+        /// The operating system's words.
+        source: io::Error,
+    },
     /// A thread of ours cannot be started.
     #[error("cannot start the thread {name}: {source}")]
     Thread {
@@ -128,7 +144,7 @@ impl Error {
     pub fn exit(&self) -> ExitReason {
         match self {
             Self::Config(_) | Self::BusUrl { .. } | Self::DomainMismatch { .. } => ExitReason::Config,
-            Self::BusDenied { .. } => ExitReason::Denied,
+            Self::BusDenied { .. } | Self::SharedFolder { .. } => ExitReason::Denied,
             Self::BusUnreachable { .. }
             | Self::NoStreams { .. }
             | Self::BusFault { .. }
@@ -138,6 +154,7 @@ impl Error {
             | Self::Request { .. } => ExitReason::Unavailable,
             Self::Watch { .. }
             | Self::LogFile { .. }
+            | Self::Folder { .. }
             | Self::Thread { .. }
             | Self::LogStarted
             | Self::Signals(_)

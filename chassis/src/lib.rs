@@ -21,6 +21,7 @@ mod config_error;
 mod error;
 mod exit;
 pub mod host_guard;
+pub mod file_modes;
 pub mod lingering_close;
 pub mod log_rate_limiter;
 pub mod logs;

@@ -54,6 +54,10 @@ fn main() -> ExitCode {
             return ExitCode::from(code);
         }
     };
+    // Manual pages are for everybody.
+    if !matches!(args.command, Some(CliCommand::Man(_))) {
+        chassis::file_modes::restrict_umask();
+    }
     let log = match CommandLog::start(&args) {
         Ok(log) => log,
         Err(error) => return ExitCode::from(complain(&error)),

@@ -19,7 +19,7 @@ use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
 
 use crate::{DurableFsError, FolderHandles, parent_of};
 
-/// Creates a file, which must not exist, for reading and writing.
+/// Creates a file, which must not exist, for reading and writing; its mode is what the umask leaves.
 pub fn create_new(path: &Path) -> Result<File, DurableFsError> {
     create_with(path, 0o666)
 }
@@ -54,9 +54,9 @@ pub fn sync_file(file: &File, path: &Path) -> Result<(), DurableFsError> {
     file.sync_all().map_err(DurableFsError::of("sync", path))
 }
 
-/// Writes a file that does not count yet, with its name, durably. What had the name loses it.
+/// Writes a file that does not count yet and that nobody else may read, with its name, durably. What had the name loses it.
 pub fn write_durably(path: &Path, bytes: &[u8]) -> Result<(), DurableFsError> {
-    write_synced(path, bytes, None)?;
+    write_synced(path, bytes, 0o600)?;
     FolderHandles::open([parent_of(path)])?.sync()
 }
 
@@ -64,11 +64,11 @@ pub fn write_durably(path: &Path, bytes: &[u8]) -> Result<(), DurableFsError> {
 static STAGED: AtomicU64 = AtomicU64::new(0);
 
 /// Replaces a small file's content as one step: written beside it, synced, renamed over it, folder synced. Its mode is exactly `mode`,
-/// or without one what the umask leaves.
+/// whatever the umask says.
 ///
 /// # Errors
 /// If any step fails; the old file is then untouched and nothing is left beside it, unless it is in doubt.
-pub fn write_atomically(path: &Path, bytes: &[u8], mode: Option<u32>) -> Result<(), DurableFsError> {
+pub fn write_atomically(path: &Path, bytes: &[u8], mode: u32) -> Result<(), DurableFsError> {
     let mut staged = OsString::from(".");
     staged.push(path.file_name().unwrap_or_default());
     let number = STAGED.fetch_add(1, Ordering::Relaxed);
@@ -84,11 +84,11 @@ pub fn write_atomically(path: &Path, bytes: &[u8], mode: Option<u32>) -> Result<
     folder.sync()
 }
 
-fn write_synced(path: &Path, bytes: &[u8], mode: Option<u32>) -> Result<(), DurableFsError> {
+fn write_synced(path: &Path, bytes: &[u8], mode: u32) -> Result<(), DurableFsError> {
     remove_if_there(path)?;
-    let mut file = create_with(path, mode.unwrap_or(0o666))?;
+    let mut file = create_with(path, mode)?;
     // The umask may have taken bits.
-    let given = mode.map_or(Ok(()), |mode| file.set_permissions(Permissions::from_mode(mode)));
+    let given = file.set_permissions(Permissions::from_mode(mode));
     let written = given.and_then(|()| file.write_all(bytes));
     written.map_err(DurableFsError::of("write", path))?;
     sync_file(&file, path)
@@ -206,8 +206,8 @@ mod tests {
     fn a_written_file_has_the_content_and_mode_asked_and_leaves_nothing_beside_it() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("state");
-        write_atomically(&path, b"one", Some(0o644)).unwrap();
-        write_atomically(&path, b"two", Some(0o600)).unwrap();
+        write_atomically(&path, b"one", 0o644).unwrap();
+        write_atomically(&path, b"two", 0o600).unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"two");
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
@@ -219,7 +219,7 @@ mod tests {
         let path = dir.path().join("taken");
         fs::create_dir(&path).unwrap();
         fs::write(path.join("inside"), b"kept").unwrap();
-        let error = write_atomically(&path, b"new", None).unwrap_err().to_string();
+        let error = write_atomically(&path, b"new", 0o600).unwrap_err().to_string();
         assert!(error.contains("taken"), "{error}");
         assert_eq!(fs::read(path.join("inside")).unwrap(), b"kept");
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
@@ -232,7 +232,7 @@ mod tests {
         std::thread::scope(|threads| {
             for letter in [b'a', b'b'] {
                 let path = &path;
-                threads.spawn(move || (0..50).for_each(|_| write_atomically(path, &[letter; 4096], None).unwrap()));
+                threads.spawn(move || (0..50).for_each(|_| write_atomically(path, &[letter; 4096], 0o600).unwrap()));
             }
         });
         let last = fs::read(&path).unwrap();

@@ -1,7 +1,8 @@
 //! Folders: handles on those whose names are going to change, and their syncs.
 
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
 use std::io;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use crate::DurableFsError;
@@ -80,6 +81,16 @@ pub fn create_dirs(dir: &Path) -> Result<(), DurableFsError> {
     Ok(())
 }
 
+/// The same for a folder that nobody else may enter: its mode is 0700 afterwards, whoever made it.
+pub fn create_private_dirs(dir: &Path) -> Result<(), DurableFsError> {
+    create_dirs(dir)?;
+    let found = fs::metadata(dir).map_err(DurableFsError::of("read", dir))?;
+    if found.permissions().mode() & 0o077 == 0 {
+        return Ok(());
+    }
+    fs::set_permissions(dir, Permissions::from_mode(0o700)).map_err(DurableFsError::of("restrict", dir))
+}
+
 /// The folder that holds a name; the working folder for a bare one.
 #[must_use]
 pub fn parent_of(path: &Path) -> &Path {
@@ -104,6 +115,18 @@ mod tests {
         let file = dir.path().join("f");
         fs::write(&file, "").unwrap();
         assert!(create_dirs(&file.join("x")).is_err());
+    }
+
+    #[test]
+    fn a_private_folder_is_closed_to_others_also_where_it_was_open() {
+        let dir = tempfile::tempdir().unwrap();
+        let private = dir.path().join("a/meta");
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        create_private_dirs(&private).unwrap();
+        assert_eq!(mode(&private), 0o700);
+        fs::set_permissions(&private, Permissions::from_mode(0o755)).unwrap();
+        create_private_dirs(&private).unwrap();
+        assert_eq!(mode(&private), 0o700);
     }
 
     #[test]

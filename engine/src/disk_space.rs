@@ -201,7 +201,7 @@ fn make(path: &Path, bytes: u64) -> bool {
         durable_fs::remove_if_there(path)?;
         let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
         Ok(fallocate(
-            durable_fs::create_new(path)?,
+            durable_fs::create_private(path)?,
             FallocateFlags::empty(),
             0,
             bytes,

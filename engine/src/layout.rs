@@ -31,7 +31,7 @@ use model::{Table, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::datafile::FileFormat;
-use crate::{PartitionBy, Settings, SpecName};
+use crate::{Error, PartitionBy, Settings, SpecName};
 
 /// A segment's number and version: what is kept of a data file is known by them, never by path or size, as a sealed file has
 /// the path of the open one.
@@ -214,6 +214,17 @@ impl StoreLayout {
             .collect::<Option<Vec<u16>>>()?;
         let partition = TimePartition::of_date(&numbers)?;
         (partition.to_string() == date.join("/")).then(|| partition.of_spec(spec))
+    }
+
+    /// Makes the folders: those of data for outside readers too, the others for us alone.
+    pub(crate) fn create_folders(&self) -> Result<(), Error> {
+        for dir in [&self.data, &self.messages] {
+            durable_fs::create_dirs(dir)?;
+        }
+        for dir in [&self.meta, &self.wal, &self.quarantine] {
+            durable_fs::create_private_dirs(dir)?;
+        }
+        Ok(())
     }
 
     /// Every folder of files on their way: emptied at each start.

@@ -112,7 +112,7 @@ pub fn rebuild_catalogue(
         return Err(Error::no_store(&settings.store_dir));
     }
     for dir in [&layout.meta, &layout.quarantine] {
-        durable_fs::create_dirs(dir)?;
+        durable_fs::create_private_dirs(dir)?;
     }
     let _locks = lock_store(&layout, settings)?;
     let (store, known) = find_store(&layout, &tree)?;

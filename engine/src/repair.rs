@@ -35,7 +35,7 @@ pub fn repair_store(
     mut say: impl FnMut(&FileProblem),
 ) -> Result<CheckReport, Error> {
     let store = StoreInspector::open(settings)?;
-    durable_fs::create_dirs(&store.layout.quarantine)?;
+    durable_fs::create_private_dirs(&store.layout.quarantine)?;
     let _locks = lock_store(&store.layout, settings)?;
     let found = store.load()?;
     let entries: Vec<FileEntry> = found.state.files().cloned().collect();

@@ -14,7 +14,7 @@ use crate::{Error, Settings, wal};
 /// Takes the store and its tree for this process. Of the folders that it needs, those in staging are made.
 pub(crate) fn lock_store(layout: &StoreLayout, settings: &Settings) -> Result<Vec<FileLock>, Error> {
     for dir in layout.staging_folders() {
-        durable_fs::create_dirs(dir)?;
+        durable_fs::create_private_dirs(dir)?;
     }
     let mut locks = vec![
         take_lock(&layout.meta, &settings.store_dir)?,

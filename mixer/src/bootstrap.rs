@@ -14,6 +14,7 @@
 use std::path::{Path, PathBuf};
 
 use chassis::ExitReason;
+use chassis::file_modes::require_unshared;
 use model::{Clock, Entropy};
 
 use crate::bus_server::STORE_LOCK;
@@ -53,6 +54,7 @@ pub fn init_cluster(config: &MixerConfig, clock: &Clock, entropy: &Entropy) -> R
 }
 
 fn try_init_cluster(config: &MixerConfig, path: &Path, clock: &Clock, entropy: &Entropy) -> Result<String, StartError> {
+    require_unshared(&config.store.dir)?;
     durable_fs::create_dirs(&config.store.dir)?;
     let registry = ClusterRegistry::open(path)?;
     if let Some(founding) = registry.cluster_identity()? {

@@ -242,6 +242,6 @@ fn read_key(path: &Path) -> Result<Option<SigningKey>, ClusterError> {
 fn create_key(path: &Path, entropy: &Entropy) -> Result<SigningKey, ClusterError> {
     let key = SigningKey::from_bytes(&entropy.bytes());
     let text = format!("{HEAD}{}\n", crate::hex::encode(&key.to_bytes()));
-    durable_fs::write_atomically(path, text.as_bytes(), Some(0o600))?;
+    durable_fs::write_atomically(path, text.as_bytes(), 0o600)?;
     Ok(key)
 }

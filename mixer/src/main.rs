@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chassis::config::{self, ConfigChange, ConfigSources, LoggingConfig, Settings};
+use chassis::file_modes;
 use chassis::logs::{self, LogFile, ProcessLog};
 use chassis::shutdown::ShutdownListener;
 use chassis::{ExitReason, os_entropy, system_clock};
@@ -170,6 +171,7 @@ impl From<config::ConfigErrors> for MixerExitError {
 }
 
 fn main() -> ExitCode {
+    file_modes::restrict_umask();
     let args = match MixerArgs::try_parse() {
         Ok(args) => args,
         Err(error) => {

@@ -72,6 +72,9 @@ pub enum StartError {
     /// What stands of specs cannot be known.
     #[error(transparent)]
     Specs(#[from] SpecSetError),
+    /// The store's folder is open to others.
+    #[error(transparent)]
+    SharedStore(#[from] chassis::Error),
     /// A folder cannot be made.
     #[error(transparent)]
     Folder(#[from] durable_fs::DurableFsError),
@@ -153,6 +156,7 @@ impl StartError {
                 SpecSetError::Unreadable { .. } => ExitReason::Io,
                 SpecSetError::Damaged { .. } | SpecSetError::Format { .. } => ExitReason::Data,
             },
+            Self::SharedStore(error) => error.exit(),
             Self::Query(_) | Self::Folder(_) => ExitReason::Io,
         }
     }

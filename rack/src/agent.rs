@@ -6,11 +6,13 @@
 //!   cannot be written, another Rack on it). A bus or a Mixer that is away is waited for.
 //! - [`RackAgent::close`] takes less than two seconds: gears first, then what they recorded goes to disk.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use chassis::bus::{BusConnection, BusOptions};
 use chassis::config::SecretString;
+use chassis::file_modes::require_unshared;
 use chassis::log_rate_limiter::LogRateLimiter;
 use chassis::logs::LogLevelHandle;
 use durable_fs::FileLock;
@@ -163,6 +165,17 @@ struct AgentChannels {
     changed: Arc<Notify>,
 }
 
+/// Makes the state folder for us alone. An existing one keeps its mode: a Mixer on this machine may have its store there.
+fn create_state_dir(dir: &Path) -> Result<(), Error> {
+    require_unshared(dir)?;
+    let make = if dir.is_dir() {
+        durable_fs::create_dirs
+    } else {
+        durable_fs::create_private_dirs
+    };
+    Ok(make(dir)?)
+}
+
 impl RackAgent {
     /// Opens the state and the spool and starts every task.
     ///
@@ -171,7 +184,7 @@ impl RackAgent {
     pub async fn start(parts: AgentParts) -> Result<Self, Error> {
         let config = &parts.config;
         let claim = claim(config);
-        durable_fs::create_dirs(&config.base.state_dir)?;
+        create_state_dir(&config.base.state_dir)?;
         let lock = FileLock::take(&config.base.state_dir.join("rack.lock"))?;
         let state = StateFile::of(&config.base, &parts.entropy)?;
         let (spool, spool_thread, found) = spool::open(

@@ -124,7 +124,7 @@ impl AppliedState {
 
     fn write(&self) -> Result<(), String> {
         let bytes = model::signed::encode(&self.stored).map_err(|error| error.to_string())?;
-        durable_fs::write_atomically(&self.path, &bytes, Some(0o600)).map_err(|error| error.to_string())
+        durable_fs::write_atomically(&self.path, &bytes, 0o600).map_err(|error| error.to_string())
     }
 }
 

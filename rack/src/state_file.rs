@@ -189,7 +189,7 @@ impl StateFile {
             Some((key, entropy)) => key.seal(bytes, entropy).map_err(|reason| sealed(&self.path, reason))?,
             None => bytes,
         };
-        Ok(durable_fs::write_atomically(&self.path, &bytes, Some(0o600))?)
+        Ok(durable_fs::write_atomically(&self.path, &bytes, 0o600)?)
     }
 }
 

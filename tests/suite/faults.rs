@@ -7,7 +7,7 @@ use serde_json::json;
 
 const SOON: Duration = Duration::from_secs(30);
 
-fn run_in(folder: &std::path::Path, program: &str, args: &[&str]) -> Result<process::Finished, Failure> {
+pub(crate) fn run_in(folder: &std::path::Path, program: &str, args: &[&str]) -> Result<process::Finished, Failure> {
     process::run(&binary(program)?, args, folder, &[])
 }
 

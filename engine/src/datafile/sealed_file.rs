@@ -234,7 +234,7 @@ impl FileVersion {
     pub(crate) fn install(&self, path: &Path, retired: &Path) -> Result<(), Error> {
         let folder = durable_fs::parent_of(retired);
         if !folder.is_dir() {
-            durable_fs::create_dirs(folder)?;
+            durable_fs::create_private_dirs(folder)?;
         }
         let folders = FolderHandles::open([durable_fs::parent_of(path), durable_fs::parent_of(&self.path), folder])?;
         durable_fs::remove_if_there(retired)?;

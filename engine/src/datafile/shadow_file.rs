@@ -67,7 +67,7 @@ pub(super) fn prepare(
 pub(super) fn create(twin_path: &Path) -> Result<File, Error> {
     let folder = parent_of(twin_path);
     if !folder.is_dir() {
-        durable_fs::create_dirs(folder)?;
+        durable_fs::create_private_dirs(folder)?;
     }
     durable_fs::remove_if_there(twin_path)?;
     Ok(durable_fs::create_new(twin_path)?)

@@ -42,7 +42,7 @@ fn bytes_of(number: u64, state: &ManifestState) -> Result<Vec<u8>, String> {
 pub(super) fn write(dir: &Path, number: u64, state: &ManifestState) -> Result<u64, Error> {
     let path = path(dir, number);
     let bytes = bytes_of(number, state).map_err(|reason| Error::damaged(&path, reason))?;
-    durable_fs::write_atomically(&path, &bytes, None)?;
+    durable_fs::write_atomically(&path, &bytes, 0o600)?;
     Ok(bytes.len() as u64)
 }
 

@@ -242,5 +242,5 @@ pub(crate) fn read_id(path: PathBuf) -> Result<Option<Uuid>, Error> {
 
 /// Writes a file of an id durably.
 pub(crate) fn write_id(path: &Path, id: Uuid) -> Result<(), Error> {
-    Ok(durable_fs::write_atomically(path, format!("{id}\n").as_bytes(), None)?)
+    Ok(durable_fs::write_atomically(path, format!("{id}\n").as_bytes(), 0o600)?)
 }

@@ -48,7 +48,7 @@ pub(super) fn keep_old(
     }
     let when = now.to_datetime().unwrap_or_default().format("%Y%m%dT%H%M%SZ");
     let folder = durable_fs::free_name(layout.quarantine.join(format!("catalogue_{when}")));
-    durable_fs::create_dirs(&folder)?;
+    durable_fs::create_private_dirs(&folder)?;
     for path in files {
         let bytes = fs::read(&path).map_err(Error::io("read", &path))?;
         if let Some(name) = path.file_name() {

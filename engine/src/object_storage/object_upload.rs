@@ -77,8 +77,8 @@ impl ObjectUpload<'_> {
         let path = object.clone();
         let id = self.io.wait(|calls| async move { calls.begin_parts(&path).await })?;
         let note = folder(self.meta).join(self.entry.id.to_string());
-        durable_fs::create_dirs(&folder(self.meta))?;
-        std::fs::write(&note, format!("{key}\n{id}\n")).map_err(Error::io("write", &note))?;
+        durable_fs::create_private_dirs(&folder(self.meta))?;
+        durable_fs::write_durably(&note, format!("{key}\n{id}\n").as_bytes())?;
         let done = self.send(file, object, &id);
         if done.is_err() {
             let (path, id) = (object.clone(), id);

@@ -78,16 +78,7 @@ pub(crate) fn open(settings: Settings, clock: Clock, entropy: &Entropy) -> Resul
     settings.check()?;
     let settings = settings.of_mode();
     let layout = StoreLayout::new(&settings);
-    let dirs = [
-        &layout.data,
-        &layout.messages,
-        &layout.meta,
-        &layout.wal,
-        &layout.quarantine,
-    ];
-    for dir in dirs {
-        durable_fs::create_dirs(dir)?;
-    }
+    layout.create_folders()?;
     let locks = lock_store(&layout, &settings)?;
     drop_ballast(&layout)?;
     check_one_file_system(&layout)?;

@@ -222,9 +222,7 @@ pub fn copy_from_remote(
     mut each: impl FnMut(u64, u64),
 ) -> Result<CopyReport, Error> {
     let layout = StoreLayout::new(settings);
-    for dir in [&layout.data, &layout.messages, &layout.meta, &layout.quarantine] {
-        durable_fs::create_dirs(dir)?;
-    }
+    layout.create_folders()?;
     let _locks = lock_store(&layout, settings)?;
     if manifest::has_manifest(&layout.meta)? || wal::is_there(&layout.wal)? {
         return Err(Error::Setting {

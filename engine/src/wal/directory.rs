@@ -269,7 +269,7 @@ impl WalDirectory {
 
     /// Moves a file out of the folder into `quarantine`, under a name that is free there; both folders are synced.
     pub(super) fn quarantine(&self, name: &str, quarantine: &Path) -> Result<PathBuf, Error> {
-        durable_fs::create_dirs(quarantine)?;
+        durable_fs::create_private_dirs(quarantine)?;
         let target = durable_fs::free_name(quarantine.join(name));
         let path = self.path(name);
         let folder = durable_fs::FolderHandles::open([quarantine])?;

@@ -198,7 +198,7 @@ impl WriteAheadLog {
     /// Opens the log in `dir`, creating it if need be, and recovers what it holds: the frames that are to be replayed, in LSN
     /// order, go to `sink` as soon as they are durable anew; before them those that are to be recalled. An error of it ends the recovery; a later one begins again.
     pub(crate) fn open(dir: &Path, options: WalOptions, sink: FrameSink<'_>) -> Result<(Self, WalRecovery), Error> {
-        durable_fs::create_dirs(dir)?;
+        durable_fs::create_private_dirs(dir)?;
         Self::open_on(WalDirectory::open(dir)?, options, sink)
     }
 

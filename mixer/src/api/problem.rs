@@ -1,4 +1,9 @@
 //! Errors as RFC 9457 problem documents. The only place where an error becomes an HTTP status.
+//!
+//! # Invariants
+//!
+//! - What is our fault (500) is told in one plain sentence with a reference. Paths and other programs' words are in the log alone,
+//!   beside the same reference: it is made from the cause, so that the same fault has the same one.
 
 use axum::response::{IntoResponse, Response};
 use chassis::host_guard::ForeignRequest;
@@ -8,6 +13,7 @@ use model::scenario::{BadScenario, SourceDiagnostic};
 use model::telemetry_codec::RecordRejection;
 use serde::Serialize;
 use serde_json::{Value, json};
+use uuid::Uuid;
 
 use super::openapi::problems;
 use crate::access::{AccessRight, Caller, Role};
@@ -20,6 +26,7 @@ use crate::dlq::DlqError;
 pub(crate) struct ApiProblem {
     status: StatusCode,
     code: &'static str,
+    /// What went wrong; of our faults (500), for the log alone.
     detail: String,
     parameter: Option<String>,
     /// Bad rows of a body, faults of a scenario.
@@ -42,11 +49,17 @@ struct ProblemDocument<'a> {
     title: &'a str,
     status: u16,
     code: &'a str,
-    detail: &'a str,
+    detail: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     errors: Option<Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
     position: Option<ProblemPosition>,
+}
+
+/// Eight hexadecimal digits for a cause.
+fn reference(cause: &str) -> String {
+    let (first, ..) = Uuid::new_v5(&Uuid::NAMESPACE_OID, cause.as_bytes()).as_fields();
+    format!("{first:08x}")
 }
 
 impl ApiProblem {
@@ -236,21 +249,32 @@ impl ApiProblem {
             title: self.status.canonical_reason().unwrap_or("error"),
             status: self.status.as_u16(),
             code: self.code,
-            detail: &self.detail,
+            detail: self.detail(),
             errors,
             position: self.position,
         };
         serde_json::to_value(document).unwrap_or_default()
     }
 
-    pub(crate) fn detail(&self) -> &str {
-        &self.detail
+    /// What the requester is told.
+    pub(crate) fn detail(&self) -> String {
+        if self.is_ours() {
+            let reference = reference(&self.detail);
+            format!("the request failed in the Mixer; its log says why, with the reference {reference}")
+        } else {
+            self.detail.clone()
+        }
+    }
+
+    fn is_ours(&self) -> bool {
+        self.status == StatusCode::INTERNAL_SERVER_ERROR
     }
 
     /// Logs what is our fault; the requester's faults are the requester's to read.
     pub(crate) fn log(&self) {
-        if self.status == StatusCode::INTERNAL_SERVER_ERROR {
-            tracing::error!(code = self.code, "request failed: {}", self.detail);
+        if self.is_ours() {
+            let reference = reference(&self.detail);
+            tracing::error!(code = self.code, reference, "request failed: {}", self.detail);
         }
     }
 }
@@ -374,5 +398,27 @@ impl IntoResponse for ApiProblem {
             headers.insert(RETRY_AFTER, HeaderValue::from_static("5"));
         }
         response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn internal_errors_tell_a_reference_instead_of_the_cause() {
+        let cause = "cannot open /srv/data/meta/catalogue: Permission denied";
+        let problem = ApiProblem::internal(cause);
+        let document = problem.document().to_string();
+        assert!(!document.contains("/srv") && !document.contains("denied"), "{document}");
+        assert!(document.contains(&reference(cause)), "{document}");
+        assert_ne!(reference(cause), reference("another"));
+        let of_query = ApiProblem::of_letters(&DlqError::Query(query::Error::Closed));
+        assert!(!of_query.detail().contains(&query::Error::Closed.to_string()));
+        assert!(
+            ApiProblem::body(StatusCode::BAD_REQUEST, "row 3: no ts")
+                .detail()
+                .contains("row 3")
+        );
     }
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use chassis::tls_server::ServerTls;
+use chassis::file_modes::require_unshared;
 use engine::Engine;
 use model::control::{DurableFloor, RackState};
 use model::{Clock, Entropy, SigningContext};
@@ -67,6 +68,7 @@ impl MixerComponents {
         let postgres = reserve_postgres(&config)?;
         let tls = config.api.tls_files().map(ServerTls::open).transpose()?.map(Arc::new);
         require_registry(&config)?;
+        require_unshared(&config.store.dir)?;
         durable_fs::create_dirs(&config.store.dir)?;
         let specs = SpecRegistry::open(&config.store.specs_dir, &config.store.dir, clock.clone())?;
         let specs = Arc::clone(self.specs.insert(Arc::new(specs)));

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use chassis::config::SecretString;
 use model::subject::{GEARS_ALL, MESSAGES_ALL};
 use model::{ByteSize, Entropy};
 use nkeys::{KeyPair, KeyPairType};
@@ -60,7 +61,9 @@ pub(crate) fn engine_and_bucket(config: &MixerConfig) -> Result<engine::Settings
 pub(super) fn bus(config: &MixerConfig, gate: Option<BusAuthorization>) -> BusSettings {
     let snake = &config.snake;
     let server = match snake.server {
-        ServerMode::External => ServerDeployment::External { url: snake.url.clone() },
+        ServerMode::External => ServerDeployment::External {
+            url: SecretString::new(&snake.url),
+        },
         ServerMode::Managed => ServerDeployment::Managed(ManagedServer {
             name: config.base.name.to_string(),
             host: snake.host.to_string(),
@@ -76,7 +79,7 @@ pub(super) fn bus(config: &MixerConfig, gate: Option<BusAuthorization>) -> BusSe
     BusSettings {
         server,
         domain: snake.domain.to_string(),
-        token: snake.token.as_ref().map(|token| token.expose().to_owned()),
+        token: snake.token.clone(),
         gate,
         connect_timeout: CONNECT,
         streams: StreamSettings {

@@ -59,7 +59,7 @@ pub(super) enum MixerCredentials {
     /// Nothing.
     None,
     /// The token that everybody shows.
-    Token(String),
+    Token(SecretString),
     /// The seed of its own key.
     Key(String),
 }
@@ -115,7 +115,7 @@ impl MixerBus {
         let mut options = BusOptions::new(address, domain, "platform-mixer");
         match credentials {
             MixerCredentials::None => {}
-            MixerCredentials::Token(token) => options.token = Some(SecretString::new(token)),
+            MixerCredentials::Token(token) => options.token = Some(token),
             MixerCredentials::Key(seed) => options.nkey = Some(SecretString::new(seed)),
         }
         options.connect_timeout = within;
@@ -270,7 +270,7 @@ pub(super) async fn probe(host: &str, port: u16, domain: &str, credentials: Mixe
         .connection_timeout(PROBE);
     options = match credentials {
         MixerCredentials::None => options,
-        MixerCredentials::Token(token) => options.token(token),
+        MixerCredentials::Token(token) => options.token(token.expose().to_owned()),
         MixerCredentials::Key(seed) => options.nkey(seed),
     };
     let probing = async {

@@ -39,6 +39,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use chassis::config::SecretString;
 use model::ByteSize;
 use tokio::sync::watch;
 
@@ -61,7 +62,7 @@ pub struct BusSettings {
     /// The JetStream domain.
     pub domain: String,
     /// The token that clients present.
-    pub token: Option<String>,
+    pub token: Option<SecretString>,
     /// Who may do what, where each Rack has a user of its own.
     pub(crate) gate: Option<BusAuthorization>,
     /// How long to try to reach an external server.
@@ -78,7 +79,7 @@ pub enum ServerDeployment {
     /// Somebody else.
     External {
         /// Where it is; may carry credentials.
-        url: String,
+        url: SecretString,
     },
 }
 
@@ -172,7 +173,10 @@ impl BusServer {
                 let address = supervisor.address().to_owned();
                 (Some(supervisor), address, facts)
             }
-            ServerDeployment::External { url } => (None, url.clone(), client::ServerProfile::external(url)),
+            ServerDeployment::External { url } => {
+                let url = url.expose();
+                (None, url.to_owned(), client::ServerProfile::external(url))
+            }
         };
         match Self::connect(&address, settings, facts, plan, fatal).await {
             Ok((bus, tasks)) => Ok(Self {

@@ -4,6 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
+use chassis::config::SecretString;
 use model::ByteSize;
 use serde::Deserialize;
 
@@ -24,14 +25,14 @@ pub(super) struct BusStorePaths {
 }
 
 impl BusStorePaths {
-    /// Makes the folder.
+    /// Makes the folder; the modes of the server's own files below it are the server's.
     pub(super) fn make(store: &Path) -> Result<Self, BusError> {
         let io = |source| BusError::Io {
             action: "create",
             path: store.to_owned(),
             source,
         };
-        std::fs::create_dir_all(store).map_err(io)?;
+        durable_fs::create_private_dirs(store)?;
         // The server gets absolute paths: its working folder may be anywhere.
         let store = std::fs::canonicalize(store).map_err(io)?;
         Ok(Self {
@@ -49,7 +50,7 @@ impl BusStorePaths {
 #[derive(Clone)]
 pub(super) struct SecuritySettings {
     pub(super) domain: String,
-    pub(super) token: Option<String>,
+    pub(super) token: Option<SecretString>,
     pub(super) gate: Option<BusAuthorization>,
     pub(super) streams: StreamNames,
     pub(super) max_store: ByteSize,
@@ -80,18 +81,14 @@ impl ServerConfig {
     /// Writes the configuration, whole or not at all, readable by us only.
     pub(super) fn write(&self) -> Result<(), BusError> {
         let text = render(&self.paths, &self.managed, self.port, &self.secured);
-        Ok(durable_fs::write_atomically(
-            &self.paths.conf,
-            text.as_bytes(),
-            Some(0o600),
-        )?)
+        Ok(durable_fs::write_atomically(&self.paths.conf, text.as_bytes(), 0o600)?)
     }
 }
 
 fn render(paths: &BusStorePaths, managed: &ManagedServer, port: u16, secured: &SecuritySettings) -> String {
     let authorization = match (&secured.gate, &secured.token) {
         (Some(gate), _) => gate.render(&secured.streams),
-        (None, Some(token)) => format!("authorization {{ token: {} }}\n", quote(token)),
+        (None, Some(token)) => format!("authorization {{ token: {} }}\n", quote(token.expose())),
         (None, None) => String::new(),
     };
     let port = if port == 0 { "-1".to_owned() } else { port.to_string() };
@@ -190,7 +187,7 @@ mod tests {
         };
         let secured = SecuritySettings {
             domain: "flux\" }".to_owned(),
-            token: Some("\"}".to_owned()),
+            token: Some(SecretString::new("\"}")),
             gate: None,
             streams: StreamNames {
                 domain: "flux".to_owned(),

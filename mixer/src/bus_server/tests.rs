@@ -12,6 +12,7 @@ use async_nats::ConnectOptions;
 use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, pull};
 use async_nats::jetstream::stream::{Config, DiscardPolicy, StorageType};
 use chassis::ExitReason;
+use chassis::config::SecretString;
 use futures::StreamExt as _;
 use model::subject::RackCommand;
 use model::{EntityId, subject, telemetry_codec};
@@ -234,7 +235,9 @@ async fn an_external_server_is_used_and_another_domain_is_called_a_mismatch() {
     let owner = start(bus_settings(managed(folder.path()))).await;
     let url = owner.bus().url().to_owned();
     let external = |domain: &str| BusSettings {
-        server: ServerDeployment::External { url: url.clone() },
+        server: ServerDeployment::External {
+            url: SecretString::new(&url),
+        },
         domain: domain.to_owned(),
         ..bus_settings(managed(folder.path()))
     };
@@ -258,7 +261,8 @@ async fn an_external_server_is_used_and_another_domain_is_called_a_mismatch() {
 async fn a_server_with_a_token_refuses_those_without() {
     let folder = tempfile::tempdir().unwrap();
     let mut settings = bus_settings(managed(folder.path()));
-    settings.token = Some("s3\"cret".to_owned());
+    settings.token = Some(SecretString::new("s3\"cret"));
+    assert!(!format!("{settings:?}").contains("cret"));
     let server = start(settings).await;
     assert!(async_nats::connect(server.bus().url()).await.is_err());
     let options = async_nats::ConnectOptions::new().token("s3\"cret".to_owned());

@@ -144,7 +144,7 @@ impl ViewFileWriter {
         let known = known.or_else(|| std::fs::read_to_string(&self.file).ok());
         let written = match (text, known) {
             (Some(text), Some(known)) if text == known => Ok(text),
-            (Some(text), _) => durable_fs::write_atomically(&self.file, text.as_bytes(), Some(0o644))
+            (Some(text), _) => durable_fs::write_atomically(&self.file, text.as_bytes(), 0o640)
                 .map_err(|error| error.to_string())
                 .map(|()| {
                     self.stats.written.fetch_add(1, Ordering::Relaxed);

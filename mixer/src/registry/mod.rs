@@ -20,6 +20,7 @@
 //!
 //! # Invariants
 //!
+//! - Only we read the file (mode 0600).
 //! - A change is one durable transaction: it is on disk when [`ClusterRegistry::change`] returns, or it never happened.
 //! - `keys` and `names` follow `racks`; a removed Rack keeps its key (so that it stays revoked) and gives its name back.
 //! - `heads` has the keys of `scenarios`. A content is there as long as its reference means it, it is active, or it is remembered as
@@ -40,10 +41,14 @@ mod token;
 pub(crate) mod tests;
 mod wire;
 
+use std::fs::{File, Permissions};
+use std::io;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use model::{ClusterId, Timestamp};
+use redb::backends::FileBackend;
 use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition, WriteTransaction};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -108,6 +113,15 @@ pub enum RegistryError {
     },
 }
 
+/// Opens or creates a file that only we read and write.
+fn open_private(path: &Path) -> io::Result<File> {
+    let mut options = File::options();
+    options.read(true).write(true).create(true).truncate(false).mode(0o600);
+    let file = options.open(path)?;
+    file.set_permissions(Permissions::from_mode(0o600))?;
+    Ok(file)
+}
+
 /// Wraps any of redb's errors.
 fn db<E: Into<redb::Error>>(error: E) -> RegistryError {
     RegistryError::Database(Box::new(error.into()))
@@ -148,7 +162,9 @@ impl ClusterRegistry {
     /// # Errors
     /// [`RegistryError`] if it is in use, damaged, of another format, or cannot be written.
     pub fn open(path: &Path) -> Result<Self, RegistryError> {
-        let database = Database::create(path).map_err(|error| match error {
+        let file = open_private(path).map_err(|source| db(redb::DatabaseError::from(source)))?;
+        let database = FileBackend::new(file).and_then(|file| Database::builder().create_with_backend(file));
+        let database = database.map_err(|error| match error {
             redb::DatabaseError::DatabaseAlreadyOpen => RegistryError::InUse { path: path.to_owned() },
             other => db(other),
         })?;

@@ -145,7 +145,7 @@ impl SpecSet {
             specs: stored.chain(self.unread.iter().cloned()).collect(),
         };
         let bytes = serde_json::to_vec_pretty(&stored).unwrap_or_default();
-        durable_fs::write_atomically(path, &bytes, Some(0o644))
+        durable_fs::write_atomically(path, &bytes, 0o640)
     }
 
     /// What stands under a name that differs from this one in its capitals only.

@@ -416,7 +416,7 @@ fn load_or_create_id(dir: &Path, entropy: &Entropy) -> Result<Uuid, SpoolError> 
         }),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             let id = uuid::Builder::from_random_bytes(entropy.bytes()).into_uuid();
-            durable_fs::write_atomically(&path, format!("{id}\n").as_bytes(), Some(0o600))?;
+            durable_fs::write_atomically(&path, format!("{id}\n").as_bytes(), 0o600)?;
             Ok(id)
         }
         Err(error) => Err(at(error)),

@@ -31,6 +31,6 @@ pub(super) fn next(dir: &Path, seen: u64, now: Timestamp, lane: SpoolKind) -> Re
     };
     let least = stored.max(seen).saturating_add(1).max(clock);
     let epoch = least.saturating_add((least % 2) ^ parity);
-    durable_fs::write_atomically(&path, format!("{epoch}\n").as_bytes(), Some(0o600))?;
+    durable_fs::write_atomically(&path, format!("{epoch}\n").as_bytes(), 0o600)?;
     Ok(epoch)
 }

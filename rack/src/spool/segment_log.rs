@@ -134,7 +134,7 @@ impl SpoolLog {
             let path = path.to_owned();
             move |source| SpoolError::Io { path, source }
         };
-        durable_fs::create_dirs(dir)?;
+        durable_fs::create_private_dirs(dir)?;
         let mut index = SpoolIndex::default();
         let mut found = SpoolRecoveryReport::default();
         let ids = segment_ids(dir).map_err(at(dir))?;
