@@ -10,7 +10,7 @@
 //! Ready means: JetStream answers under our domain, which is more than an open port.
 
 use std::collections::VecDeque;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -27,12 +27,13 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::accounts::StreamNames;
+use super::binary::ServerProgram;
 use super::client::{authority, probe};
 use super::health::{self, ServerHealth, StoreDiskSpace};
 use super::nats_conf::{self, BusStorePaths, SecuritySettings, ServerConfig, ServerPorts};
 use super::reload::UserList;
 use super::store_lock::StoreLock;
-use super::{BusError, BusSettings, ManagedServer, ProcessStatus, ProcessWatch, binary, damaged_consumers, store_dir};
+use super::{BusError, BusSettings, ManagedServer, ProcessStatus, ProcessWatch, damaged_consumers, store_dir};
 use crate::tasks::{FailureReporter, SupervisedTask};
 
 /// A store with much in it takes long to be read back.
@@ -63,9 +64,8 @@ impl ServerSupervisor {
     ) -> Result<Self, BusError> {
         let max_store = settings.streams.max_store;
         let (configured, sha256) = (managed.binary.clone(), managed.sha256.clone());
-        let binary = tokio::task::spawn_blocking(move || binary::find(configured.as_deref(), sha256.as_deref()))
-            .await
-            .map_err(|error| BusError::Thread(std::io::Error::other(error)))??;
+        let find = move || ServerProgram::find(configured.as_deref(), sha256.as_deref());
+        let program = blocking(find).await?;
         let paths = BusStorePaths::make(&managed.store_dir)?;
         let lock = StoreLock::take(&paths.store).await?;
         store_dir::move_streams(&paths.store, settings.gate.is_some())?;
@@ -90,7 +90,7 @@ impl ServerSupervisor {
                 },
                 paths,
             },
-            binary,
+            program,
             lock,
             spawner: ChildSpawner::start("bus-keeper", Signal::SIGTERM).map_err(BusError::Thread)?,
             users: settings.gate.clone().map(|gate| UserList::new(gate, news.clone())),
@@ -137,7 +137,7 @@ impl ServerSupervisor {
 /// Everything needed to start the server once more.
 struct ServerLauncher {
     config: ServerConfig,
-    binary: PathBuf,
+    program: ServerProgram,
     lock: StoreLock,
     spawner: ChildSpawner,
     /// Where each Rack has a user of its own.
@@ -186,7 +186,8 @@ impl ServerLauncher {
         self.config.write()?;
         nats_conf::clear_ports(paths).map_err(io("clean"))?;
         let lock = self.lock.share().map_err(io("share the lock of"))?;
-        let mut command = Command::new(&self.binary);
+        let program = self.program.clone();
+        let mut command = Command::from(blocking(move || program.command()).await?);
         command
             .arg("-c")
             .arg(&paths.conf)
@@ -199,7 +200,7 @@ impl ServerLauncher {
             .process_group(0)
             .kill_on_drop(true);
         let mut child = self.spawner.spawn(command).await.map_err(|error| BusError::Unusable {
-            path: self.binary.clone(),
+            path: self.program.path().to_owned(),
             reason: error.to_string(),
         })?;
         let tail = StderrTail::default();
@@ -352,6 +353,14 @@ impl ServerLauncher {
             never = users => match never {},
         }
     }
+}
+
+/// Does what reads files on a thread where that holds nobody up.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, BusError> + Send + 'static,
+) -> Result<T, BusError> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.map_err(|error| BusError::Thread(std::io::Error::other(error)))?
 }
 
 /// Looks at the health of a server until that says why to restart it.

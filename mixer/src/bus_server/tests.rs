@@ -310,6 +310,15 @@ async fn a_killed_mixer_takes_its_server_with_it_and_the_next_one_gets_the_store
         .map(Pid::from_raw)
         .expect("the owner started a server");
     assert!(is_running(pid));
+    let environment = std::fs::read_to_string(format!("/proc/{pid}/environ")).unwrap();
+    let names = environment
+        .split('\0')
+        .filter_map(|variable| variable.split('=').next());
+    let names: Vec<&str> = names.filter(|name| !name.is_empty()).collect();
+    assert!(
+        names.iter().all(|name| ["PATH", "GOMEMLIMIT"].contains(name)),
+        "{names:?}"
+    );
     owner.kill().unwrap();
     owner.wait().unwrap();
     start(bus_settings(managed(folder.path()))).await.close().await;

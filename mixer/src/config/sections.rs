@@ -161,8 +161,8 @@ config_section! {
         durable: bool = false;
         /// Maximum size in MiB of all persistent streams together.
         max_store("max_store_mb"): ByteSize as MebibyteCount = 10240, within(64, 1 << 30);
-        /// The nats-server program to run, 2.15 or later.
-        server_binary: Option<PathBuf>, unset("looked up beside the executable, in .tools/bin and on the PATH");
+        /// The nats-server program to run, 2.15 or later: an absolute path that only root and the Mixer's user may write.
+        server_binary: Option<PathBuf>, unset("looked up beside the executable, in .tools/bin of a folder above it, and on the PATH");
         /// SHA-256 in hexadecimal that the nats-server program must have.
         server_sha256: Option<String>, unset("any program is run");
         /// Allows an address other than loopback without authentication.
