@@ -135,6 +135,18 @@ impl EnrollmentBackoff {
     }
 }
 
+/// How an agent that the bus does not know connects to it: as a stranger, who may ask for admission only.
+#[must_use]
+pub fn enrollment_options(ours: &BusOptions) -> BusOptions {
+    BusOptions {
+        name: format!("{}, asking for admission", ours.name),
+        nkey: None,
+        user: Some(subject::ENROLL_USER.to_owned()),
+        inbox_prefix: Some(subject::inbox(subject::ENROLL_USER)),
+        ..ours.clone()
+    }
+}
+
 impl MixerSession {
     /// Runs until cancelled.
     pub(crate) async fn run(mut self) {
@@ -200,15 +212,7 @@ impl MixerSession {
 
     /// A connection as a stranger, who may ask for admission only.
     async fn connect_for_enrollment(&self) -> Result<BusConnection, chassis::Error> {
-        let ours = self.bus.options();
-        let options = BusOptions {
-            name: format!("{}, asking for admission", ours.name),
-            nkey: None,
-            user: Some(subject::ENROLL_USER.to_owned()),
-            inbox_prefix: Some(subject::inbox(subject::ENROLL_USER)),
-            ..ours.clone()
-        };
-        BusConnection::connect(options).await
+        BusConnection::connect(enrollment_options(self.bus.options())).await
     }
 
     /// One handshake, over a connection that may carry it.

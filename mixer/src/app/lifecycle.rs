@@ -73,8 +73,8 @@ impl MixerComponents {
         let engine = Engine::open(store, clock.clone(), entropy.clone()).await?;
         self.engine = Some(Arc::clone(&engine));
         let registry = Arc::new(ClusterRegistry::open(&registry_file(&config.store.dir))?);
-        let (gate, acl) = settings::gate(&config, &registry, &entropy)?;
-        let server = BusServer::start(settings::bus(&config, gate), fatal).await?;
+        let (bus, acl) = settings::bus(&config, &registry, &entropy)?;
+        let server = BusServer::start(bus, fatal).await?;
         let bus = server.bus().clone();
         self.bus = Some(server);
 

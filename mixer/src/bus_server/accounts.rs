@@ -2,7 +2,7 @@
 //!
 //! | account | how its user proves itself | publishes | hears |
 //! |---|---|---|---|
-//! | the Mixer's, with the streams | an nkey of this run | everything | everything |
+//! | the Mixer's, with the streams | an nkey of this run: the Mixer's own, or the operator's of `bus-operator.nk` | everything | everything |
 //! | a Rack's | its own nkey | its messages, telemetry, handshakes and heartbeats; pulls and acknowledgements of its consumers; answers to commands | its inbox, its commands |
 //! | that of a Rack that waits | its own nkey | handshakes, answers to commands | its inbox, its commands |
 //! | anyone else's | `snake.token`, where there is one | handshakes | answers to handshakes |
@@ -25,12 +25,13 @@
 //!
 //! # Not here
 //!
-//! Who is on the list ([`crate::scenario::BusAcl`]); writing it (`conf`) and having the server read it (`reload`); where the streams of an account lie
-//! (`home`).
+//! Who is on the list ([`crate::scenario::BusAcl`]); writing it (`nats_conf`) and having the server read it (`reload`); the operator's file
+//! (`operator_key`).
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use model::{EntityId, Token, subject};
+use model::{EntityId, Entropy, Token, subject};
+use nkeys::{KeyPair, KeyPairType};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
@@ -76,21 +77,40 @@ impl AclSnapshot {
     }
 }
 
-/// What the server's owner is given to keep the list.
+/// A user whose key this run of the Mixer made.
+#[derive(Clone)]
+pub(crate) struct BusUser {
+    /// What it proves itself with.
+    pub(crate) seed: String,
+    /// Its public key.
+    pub(crate) key: String,
+}
+
+impl BusUser {
+    fn new(entropy: &Entropy) -> Result<Self, nkeys::error::Error> {
+        let pair = KeyPair::new_from_raw(KeyPairType::User, entropy.bytes())?;
+        Ok(Self {
+            seed: pair.seed()?,
+            key: pair.public_key(),
+        })
+    }
+}
+
+/// The users of the managed server, and the channel on which their list changes.
 #[derive(Clone)]
 pub(crate) struct BusAuthorization {
-    /// The seed of the Mixer's own key.
-    pub(crate) seed: String,
-    /// The Mixer's public key.
-    pub(crate) key: String,
+    /// The Mixer.
+    pub(crate) mixer: BusUser,
+    /// Scripts and people on the same machine, with the Mixer's rights.
+    pub(crate) operator: BusUser,
     /// The password of the user that anyone may be; without [`BusAuthorization::asks`] nobody needs it.
-    pub(crate) password: String,
+    password: String,
     /// Whether strangers must show the token.
-    pub(crate) asks: bool,
+    asks: bool,
     /// The list as it should be.
-    pub(crate) access: watch::Receiver<AclSnapshot>,
+    pub(super) access: watch::Receiver<AclSnapshot>,
     /// The version of the list that the server follows.
-    pub(crate) applied: watch::Sender<u64>,
+    pub(super) applied: watch::Sender<u64>,
 }
 
 /// The names of streams that permissions mention.
@@ -109,11 +129,31 @@ impl std::fmt::Debug for BusAuthorization {
 }
 
 impl BusAuthorization {
+    /// New keys, and a list that others make; strangers need the token, if there is one.
+    pub(crate) fn new(
+        entropy: &Entropy,
+        token: Option<String>,
+        access: watch::Receiver<AclSnapshot>,
+        applied: watch::Sender<u64>,
+    ) -> Result<Self, nkeys::error::Error> {
+        Ok(Self {
+            mixer: BusUser::new(entropy)?,
+            operator: BusUser::new(entropy)?,
+            asks: token.is_some(),
+            password: token.unwrap_or_else(|| crate::hex::encode(&entropy.bytes::<16>())),
+            access,
+            applied,
+        })
+    }
+
     /// The part of the configuration that says who may do what.
     pub(super) fn render(&self, streams: &StreamNames) -> String {
         // Whoever changes the list does not wait for this.
         let entries = self.access.borrow().entries.clone();
-        let mut accounts = vec![(MIXER.to_owned(), mixers(&self.key, streams, &entries))];
+        let mut accounts = vec![(
+            MIXER.to_owned(),
+            mixers([&self.mixer, &self.operator], streams, &entries),
+        )];
         accounts.extend(entries.iter().map(|entry| (entry.key.clone(), rack(entry, streams))));
         accounts.push((ANYONE.to_owned(), anyone(&self.password)));
         let accounts: Vec<String> = accounts
@@ -134,7 +174,7 @@ fn permissions(publish: &[String], subscribe: &[String]) -> Value {
 }
 
 /// The Mixer's account: what others may import of it, and what it imports of Racks, to which it sends commands.
-fn mixers(key: &str, streams: &StreamNames, entries: &[AclEntry]) -> Value {
+fn mixers(users: [&BusUser; 2], streams: &StreamNames, entries: &[AclEntry]) -> Value {
     let business = &streams.business;
     let once = [
         subject::HELLO,
@@ -178,7 +218,8 @@ fn mixers(key: &str, streams: &StreamNames, entries: &[AclEntry]) -> Value {
         json!({ "service": { "account": entry.key, "subject": subject } })
     };
     let imports: Vec<Value> = entries.iter().map(commands).collect();
-    json!({ "jetstream": "enabled", "users": [{ "nkey": key }], "exports": exports, "imports": imports })
+    let users = users.map(|user| json!({ "nkey": user.key }));
+    json!({ "jetstream": "enabled", "users": users, "exports": exports, "imports": imports })
 }
 
 /// An account that imports these subjects of the Mixer's, for one user.
@@ -299,7 +340,11 @@ mod tests {
         // Only the Mixer's account may send it commands.
         let commands = json!({ "service": subject::rack_all(&entry.entity_id), "accounts": [MIXER] });
         assert_eq!(adopted["exports"], json!([commands]));
-        let mixers = mixers("UMIXER", &streams, &[entry]);
+        let [ours, operators] = ["UMIXER", "UOPERATOR"].map(|key| BusUser {
+            seed: String::new(),
+            key: key.to_owned(),
+        });
+        let mixers = mixers([&ours, &operators], &streams, &[entry]);
         assert_eq!(mixers["imports"][0]["service"]["account"], "UKEY");
         for account in [&adopted, &waiting, &mixers] {
             assert!(

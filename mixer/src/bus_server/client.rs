@@ -257,6 +257,15 @@ impl MixerBus {
         has_reloaded && timeout_at(deadline, ended).await.is_ok_and(|ended| ended.is_ok())
     }
 
+    /// One more connection of the same user, for what a test says beside the Mixer.
+    #[cfg(test)]
+    #[allow(clippy::unwrap_used, reason = "tests")]
+    pub(crate) async fn another_connection(&self) -> Client {
+        let seed = self.connection.options().nkey.as_ref().unwrap();
+        let options = ConnectOptions::with_nkey(seed.expose().to_owned());
+        options.connect(&*self.profile.url).await.unwrap()
+    }
+
     /// Sends what is buffered and closes.
     pub(super) async fn close(&self) {
         self.connection.close(Duration::from_secs(2)).await;

@@ -13,7 +13,7 @@
 //! - One store, one server: the lock on the store is inherited by the child, so that not even an orphan shares a store.
 //! - The child does not outlive the Mixer: `PR_SET_PDEATHSIG`, on a thread that lives as long as the Mixer ([`chassis::child_spawner`]).
 //! - Every stream has an explicit byte limit and file storage (`streams`).
-//! - Where others can reach it, each Rack is a user with its own key and subjects, in an account of its own (`access`).
+//! - Each Rack is a user with its own key and subjects, in an account of its own (`accounts`).
 //!
 //! # Not here
 //!
@@ -26,8 +26,8 @@ mod damaged_consumers;
 mod error;
 mod health;
 mod nats_conf;
+mod operator_key;
 mod reload;
-mod store_dir;
 mod store_lock;
 mod stream_files;
 mod streams;
@@ -60,10 +60,6 @@ pub struct BusSettings {
     pub server: ServerDeployment,
     /// The JetStream domain.
     pub domain: String,
-    /// The token that clients present.
-    pub token: Option<String>,
-    /// Who may do what, where each Rack has a user of its own.
-    pub(crate) gate: Option<BusAuthorization>,
     /// How long to try to reach an external server.
     pub connect_timeout: Duration,
     /// The streams.
@@ -79,6 +75,8 @@ pub enum ServerDeployment {
     External {
         /// Where it is; may carry credentials.
         url: String,
+        /// The token that it asks for.
+        token: Option<String>,
     },
 }
 
@@ -103,6 +101,10 @@ pub struct ManagedServer {
     pub binary: Option<PathBuf>,
     /// The executable's SHA-256, hex; none to trust any.
     pub sha256: Option<String>,
+    /// Who may do what.
+    pub(crate) users: BusAuthorization,
+    /// The file with the operator's seed.
+    pub(crate) operator_key: PathBuf,
 }
 
 /// The streams and their limits.
@@ -172,7 +174,7 @@ impl BusServer {
                 let address = supervisor.address().to_owned();
                 (Some(supervisor), address, facts)
             }
-            ServerDeployment::External { url } => (None, url.clone(), client::ServerProfile::external(url)),
+            ServerDeployment::External { url, .. } => (None, url.clone(), client::ServerProfile::external(url)),
         };
         match Self::connect(&address, settings, facts, plan, fatal).await {
             Ok((bus, tasks)) => Ok(Self {
@@ -197,24 +199,17 @@ impl BusServer {
         plan: Vec<async_nats::jetstream::stream::Config>,
         fatal: &FailureReporter,
     ) -> Result<(MixerBus, Vec<SupervisedTask>), BusError> {
-        let asks_by = match settings.gate {
-            Some(_) => client::ReplyRouting::OnTheRacksSubject,
-            None => client::ReplyRouting::InAnInbox,
+        let access = match settings.server {
+            ServerDeployment::Managed(managed) => (
+                client::MixerCredentials::Key(managed.users.mixer.seed),
+                client::ReplyRouting::OnTheRacksSubject,
+            ),
+            ServerDeployment::External { token, .. } => (
+                token.map_or(client::MixerCredentials::None, client::MixerCredentials::Token),
+                client::ReplyRouting::InAnInbox,
+            ),
         };
-        let credentials = match settings.gate {
-            Some(gate) => client::MixerCredentials::Key(gate.seed),
-            None => settings
-                .token
-                .map_or(client::MixerCredentials::None, client::MixerCredentials::Token),
-        };
-        let bus = MixerBus::connect(
-            address,
-            &settings.domain,
-            (credentials, asks_by),
-            settings.connect_timeout,
-            profile,
-        )
-        .await?;
+        let bus = MixerBus::connect(address, &settings.domain, access, settings.connect_timeout, profile).await?;
         streams::ensure(bus.jetstream(), &plan).await?;
         let watched = bus.clone();
         let streams = SupervisedTask::spawn("bus streams", fatal, |stop| streams::keep(watched, plan, stop));
@@ -253,7 +248,7 @@ fn unsynced(settings: &BusSettings) -> Option<PathBuf> {
     let ServerDeployment::Managed(managed) = &settings.server else {
         return None;
     };
-    let account = store_dir::account(&managed.store_dir, settings.gate.is_some());
+    let account = nats_conf::BusStorePaths::account(&managed.store_dir);
     (!managed.durable).then(|| account.join("streams").join(&settings.streams.name))
 }
 

@@ -7,8 +7,7 @@ use std::path::{Path, PathBuf};
 use model::ByteSize;
 use serde::Deserialize;
 
-use super::accounts::{BusAuthorization, StreamNames};
-use super::client::MixerCredentials;
+use super::accounts::{self, BusAuthorization, StreamNames};
 use super::{BusError, HEADROOM, ManagedServer};
 
 /// Memory for streams in memory and for the server's own bookkeeping of file streams.
@@ -40,30 +39,23 @@ impl BusStorePaths {
         })
     }
 
+    /// The folder of the account with the streams.
+    pub(super) fn account(store: &Path) -> PathBuf {
+        store.join("jetstream").join(accounts::MIXER)
+    }
+
     fn ports(&self, pid: u32) -> PathBuf {
         self.store.join(format!("nats-server_{pid}.ports"))
     }
 }
 
-/// What is the same for a managed and an external server, as far as the configuration needs it.
+/// Who may use the server, and which streams it has.
 #[derive(Clone)]
 pub(super) struct SecuritySettings {
     pub(super) domain: String,
-    pub(super) token: Option<String>,
-    pub(super) gate: Option<BusAuthorization>,
+    pub(super) users: BusAuthorization,
     pub(super) streams: StreamNames,
     pub(super) max_store: ByteSize,
-}
-
-impl SecuritySettings {
-    /// What the Mixer itself shows to the server.
-    pub(super) fn credentials(&self) -> MixerCredentials {
-        match (&self.gate, &self.token) {
-            (Some(gate), _) => MixerCredentials::Key(gate.seed.clone()),
-            (None, Some(token)) => MixerCredentials::Token(token.clone()),
-            (None, None) => MixerCredentials::None,
-        }
-    }
 }
 
 /// What the configuration is made of.
@@ -89,11 +81,7 @@ impl ServerConfig {
 }
 
 fn render(paths: &BusStorePaths, managed: &ManagedServer, port: u16, secured: &SecuritySettings) -> String {
-    let authorization = match (&secured.gate, &secured.token) {
-        (Some(gate), _) => gate.render(&secured.streams),
-        (None, Some(token)) => format!("authorization {{ token: {} }}\n", quote(token)),
-        (None, None) => String::new(),
-    };
+    let authorization = secured.users.render(&secured.streams);
     let port = if port == 0 { "-1".to_owned() } else { port.to_string() };
     let store = quote(&paths.store.to_string_lossy());
     let sync = if managed.durable { "always" } else { "1s" };
@@ -173,6 +161,7 @@ mod tests {
 
     #[test]
     fn nothing_of_the_configuration_escapes_its_quotes() {
+        let users = crate::testing::bus_users(Some("\"}"));
         let managed = ManagedServer {
             name: "a\"\n}".to_owned(),
             host: "127.0.0.1".to_owned(),
@@ -183,6 +172,8 @@ mod tests {
             max_payload: ByteSize::mib(2),
             binary: None,
             sha256: None,
+            users: users.clone(),
+            operator_key: PathBuf::new(),
         };
         let paths = BusStorePaths {
             store: PathBuf::from("/x\"y"),
@@ -190,8 +181,7 @@ mod tests {
         };
         let secured = SecuritySettings {
             domain: "flux\" }".to_owned(),
-            token: Some("\"}".to_owned()),
-            gate: None,
+            users,
             streams: StreamNames {
                 domain: "flux".to_owned(),
                 business: "flux-msg".to_owned(),
@@ -199,7 +189,7 @@ mod tests {
             max_store: ByteSize::mib(1),
         };
         let text = render(&paths, &managed, 0, &secured);
-        assert!(text.contains(r#"token: "\"}""#), "{text}");
+        assert!(text.contains(r#""password":"\"}""#), "{text}");
         assert!(text.contains(r#"server_name: "a\"\n}""#), "{text}");
         assert!(text.contains(r#"store_dir: "/x\"y""#), "{text}");
         assert!(text.contains(r#"domain: "flux\" }""#), "{text}");

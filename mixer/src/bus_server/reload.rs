@@ -13,7 +13,7 @@
 //!
 //! # Not here
 //!
-//! Who is on the list ([`crate::scenario::BusAcl`]), what it looks like (`access`), the process (`supervisor`).
+//! Who is on the list ([`crate::scenario::BusAcl`]), what it looks like (`accounts`), the process (`supervisor`).
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
@@ -46,7 +46,7 @@ pub(super) struct ListVersion {
 
 /// The list of users, and how far the running server follows it.
 pub(super) struct UserList {
-    gate: BusAuthorization,
+    users: BusAuthorization,
     news: watch::Sender<ProcessStatus>,
     /// The keys of the Racks that the server knows.
     known: BTreeSet<String>,
@@ -57,9 +57,9 @@ pub(super) struct UserList {
 }
 
 impl UserList {
-    pub(super) fn new(gate: BusAuthorization, news: watch::Sender<ProcessStatus>) -> Self {
+    pub(super) fn new(users: BusAuthorization, news: watch::Sender<ProcessStatus>) -> Self {
         Self {
-            gate,
+            users,
             news,
             known: BTreeSet::new(),
             unconfirmed: None,
@@ -69,7 +69,7 @@ impl UserList {
 
     /// The list as it should be. Later changes are news for [`Self::keep`].
     pub(super) fn current(&mut self) -> ListVersion {
-        let access = self.gate.access.borrow_and_update();
+        let access = self.users.access.borrow_and_update();
         ListVersion {
             version: access.version,
             keys: access.keys(),
@@ -84,7 +84,7 @@ impl UserList {
 
     fn follows(&mut self, list: ListVersion) {
         self.known = list.keys;
-        self.gate.applied.send_replace(list.version);
+        self.users.applied.send_replace(list.version);
     }
 
     /// Has a server read the list whenever that has changed, until it is dropped.
@@ -102,7 +102,7 @@ impl UserList {
     }
 
     async fn changed(&mut self) {
-        if self.gate.access.changed().await.is_err() {
+        if self.users.access.changed().await.is_err() {
             // Nobody changes it any more.
             std::future::pending().await
         }
@@ -114,7 +114,7 @@ impl UserList {
         timeout(GATHERED, quiet).await.ok();
         let Some((ended, took)) = self.last else { return };
         let rested = ended + took;
-        while Instant::now() < rested && self.known.is_subset(&self.gate.access.borrow().keys()) {
+        while Instant::now() < rested && self.known.is_subset(&self.users.access.borrow().keys()) {
             tokio::select! {
                 () = sleep_until(rested) => {}
                 () = self.changed() => {}

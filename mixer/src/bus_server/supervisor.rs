@@ -28,12 +28,12 @@ use tokio_util::sync::CancellationToken;
 
 use super::accounts::StreamNames;
 use super::binary::ServerProgram;
-use super::client::{authority, probe};
+use super::client::{MixerCredentials, authority, probe};
 use super::health::{self, ServerHealth, StoreDiskSpace};
 use super::nats_conf::{self, BusStorePaths, SecuritySettings, ServerConfig, ServerPorts};
 use super::reload::UserList;
 use super::store_lock::StoreLock;
-use super::{BusError, BusSettings, ManagedServer, ProcessStatus, ProcessWatch, damaged_consumers, store_dir};
+use super::{BusError, BusSettings, ManagedServer, ProcessStatus, ProcessWatch, damaged_consumers, operator_key};
 use crate::tasks::{FailureReporter, SupervisedTask};
 
 /// A store with much in it takes long to be read back.
@@ -68,32 +68,32 @@ impl ServerSupervisor {
         let program = blocking(find).await?;
         let paths = BusStorePaths::make(&managed.store_dir)?;
         let lock = StoreLock::take(&paths.store).await?;
-        store_dir::move_streams(&paths.store, settings.gate.is_some())?;
+        operator_key::write(&managed.operator_key, &managed.users.operator)?;
         if let Some(room) = StoreDiskSpace::at(&paths.store).filter(|room| room.free < max_store.get()) {
             let (free, limit) = (ByteSize::bytes(room.free), max_store);
             tracing::warn!(%free, %limit, "the bus store may grow to more than is free: lower snake.max_store_mb");
         }
         let (news, process) = watch::channel(ProcessStatus::default());
+        let users = UserList::new(managed.users.clone(), news.clone());
         let mut plant = ServerLauncher {
             config: ServerConfig {
                 port: managed.port,
-                managed,
                 secured: SecuritySettings {
                     domain: settings.domain.clone(),
-                    token: settings.token.clone(),
-                    gate: settings.gate.clone(),
+                    users: managed.users.clone(),
                     streams: StreamNames {
                         domain: settings.domain.clone(),
                         business: settings.streams.name.clone(),
                     },
                     max_store,
                 },
+                managed,
                 paths,
             },
             program,
             lock,
             spawner: ChildSpawner::start("bus-keeper", Signal::SIGTERM).map_err(BusError::Thread)?,
-            users: settings.gate.clone().map(|gate| UserList::new(gate, news.clone())),
+            users,
             news,
         };
         let running = plant.launch().await?;
@@ -140,8 +140,7 @@ struct ServerLauncher {
     program: ServerProgram,
     lock: StoreLock,
     spawner: ChildSpawner,
-    /// Where each Rack has a user of its own.
-    users: Option<UserList>,
+    users: UserList,
     news: watch::Sender<ProcessStatus>,
 }
 
@@ -172,17 +171,18 @@ impl ServerLauncher {
 
     async fn probe(&self, port: u16) -> Result<(), String> {
         let secured = &self.config.secured;
-        probe(self.dial_host(), port, &secured.domain, secured.credentials()).await
+        let ours = MixerCredentials::Key(secured.users.mixer.seed.clone());
+        probe(self.dial_host(), port, &secured.domain, ours).await
     }
 
     async fn launch(&mut self) -> Result<ServerProcess, BusError> {
-        let list = self.users.as_mut().map(UserList::current);
+        let list = self.users.current();
         let paths = &self.config.paths;
         let io = |action| {
             let path = paths.store.clone();
             move |source| BusError::Io { action, path, source }
         };
-        damaged_consumers::remove(&store_dir::account(&paths.store, self.users.is_some()))?;
+        damaged_consumers::remove(&BusStorePaths::account(&paths.store))?;
         self.config.write()?;
         nats_conf::clear_ports(paths).map_err(io("clean"))?;
         let lock = self.lock.share().map_err(io("share the lock of"))?;
@@ -209,9 +209,7 @@ impl ServerLauncher {
         match self.wait_ready(&mut child, pid).await {
             Ok(ports) => {
                 self.config.port = ports.client;
-                if let (Some(users), Some(list)) = (&mut self.users, list) {
-                    users.started_with(list);
-                }
+                self.users.started_with(list);
                 let free_bytes = StoreDiskSpace::at(&self.config.paths.store).map(|room| room.free);
                 self.news.send_modify(|process| {
                     process.pid = Some(pid);
@@ -340,17 +338,11 @@ impl ServerLauncher {
     /// Until the server has ended, is to end, or is wedged.
     async fn watch_over(&mut self, running: &mut ServerProcess, stop: &CancellationToken) -> SupervisionOutcome {
         let server = (running.pid, running.ports.monitor);
-        let users = async {
-            match &mut self.users {
-                Some(users) => users.keep(&self.config, server).await,
-                None => std::future::pending().await,
-            }
-        };
         tokio::select! {
             () = stop.cancelled() => SupervisionOutcome::Asked,
             status = running.child.wait() => SupervisionOutcome::Exited(status),
             reason = watch_health(&self.news, &self.config.paths.store, running.ports.monitor) => SupervisionOutcome::Sick(reason),
-            never = users => match never {},
+            never = self.users.keep(&self.config, server) => match never {},
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use chassis::config::{ConfigErrors, ConfigProblem, Settings};
 
-use super::{BusServerConfig, MixerConfig, RackCredentials, ServerMode};
+use super::{BusServerConfig, MixerConfig, ServerMode};
 use crate::bus_server::check_stream_subjects;
 
 /// What is right for the tools, and refused at a start of the Mixer.
@@ -96,18 +96,6 @@ pub(super) fn exposed(settings: &Settings, config: &MixerConfig) -> Vec<ConfigPr
         }
     }
     problems
-}
-
-/// Users of a server that is somebody else's.
-pub(super) fn credentials_of_another(settings: &Settings, snake: &BusServerConfig) -> Option<ConfigProblem> {
-    let another = snake.server == ServerMode::External && snake.rack_credentials == RackCredentials::On;
-    another.then(|| ConfigProblem::Conflict {
-        place: settings.place("snake.rack_credentials"),
-        key: "snake.rack_credentials",
-        sentence:
-            "the users of an external server are kept by whoever runs it: set it to auto, or snake.server to managed"
-                .to_owned(),
-    })
 }
 
 /// A hash of the server's program that cannot be one.

@@ -63,7 +63,7 @@ fn the_bus_and_its_streams_are_what_the_keys_say() -> Result<(), Failure> {
         "snake.max_store_mb"
     );
 
-    let bus = TestBus::connect(&mixer.bus_url, None, "plant")?;
+    let bus = mixer.bus_of("plant")?;
     let business = bus.stream("orders")?;
     assert_eq!(business.subjects, ["flux.msg.>", "flux.gear.>", "shop.>"]);
     let (telemetry, events) = (bus.stream("flux-telemetry")?, bus.stream("flux-events")?);
@@ -92,7 +92,7 @@ fn the_bus_and_its_streams_are_what_the_keys_say() -> Result<(), Failure> {
 #[test]
 fn business_messages_older_than_they_may_be_leave_the_bus_by_the_mixers_clock() -> Result<(), Failure> {
     let mixer = TestMixer::with(&[("snake.business_stream_max_age", "\"2s\"")], &[])?;
-    let bus = TestBus::connect(&mixer.bus_url, None, "flux")?;
+    let bus = mixer.bus()?;
     assert_eq!(
         bus.stream("flux-msg")?.max_age,
         Duration::ZERO,
@@ -109,11 +109,11 @@ fn business_messages_older_than_they_may_be_leave_the_bus_by_the_mixers_clock() 
 }
 
 #[test]
-fn a_bus_with_a_token_lets_in_only_who_has_it() -> Result<(), Failure> {
+fn only_who_has_the_token_may_ask_a_bus_for_admission() -> Result<(), Failure> {
     let token = "only-for-this-test";
     let mixer = TestMixer::with(&[], &[("PLATFORM_SNAKE_TOKEN", token)])?;
-    assert!(TestBus::connect(&mixer.bus_url, None, "flux").is_err());
-    TestBus::connect(&mixer.bus_url, Some(token), "flux")?.stream("flux-msg")?;
+    assert!(TestBus::connect(&mixer.bus_url, "flux").is_err());
+    mixer.bus()?.stream("flux-msg")?;
     let mut rack = TestRack::with("rack-a", &mixer.bus_url, &[], &[("PLATFORM_SNAKE_TOKEN", token)])?;
     rack.start()
 }
@@ -147,7 +147,7 @@ fn an_external_server_is_used_where_the_url_says() -> Result<(), Failure> {
     let mut mixer = TestMixer::with(&[keys[0], keys[1], ("snake.max_store_mb", "200")], &[])?;
     assert_eq!(mixer.bus_url, url);
     assert!(mixer.bus_pid().is_err(), "it runs no server of its own");
-    TestBus::connect(&url, None, "flux")?.stream("flux-telemetry")?;
+    TestBus::connect(&url, "flux")?.stream("flux-telemetry")?;
     Ok(())
 }
 

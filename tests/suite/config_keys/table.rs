@@ -102,7 +102,6 @@ pub(super) const MIXER: &[(&str, Proof)] = &[
     ("snake.max_store_mb", Test("config_keys/bus.rs::the_bus_and_its_streams_are_what_the_keys_say")),
     ("snake.server_binary", Test("config_keys/bus.rs::the_server_binary_and_its_hash_are_checked")),
     ("snake.server_sha256", Test("config_keys/bus.rs::the_server_binary_and_its_hash_are_checked")),
-    ("snake.rack_credentials", Test("racks/credentials.rs::credentials_can_be_asked_for_on_loopback_and_switched_off_elsewhere")),
     ("snake.allow_insecure", Test("config_keys/bus.rs::an_address_for_everyone_needs_allow_insecure")),
     ("snake.token", Test("config_keys/bus.rs::a_bus_with_a_token_lets_in_only_who_has_it")),
     ("query.memory_limit_mb", Test("config_keys/api_query.rs::queries_keep_to_their_memory_and_their_number")),

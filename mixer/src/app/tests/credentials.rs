@@ -1,4 +1,4 @@
-//! A bus on which each Rack is a user of its own: what Racks, removed ones and strangers can do there.
+//! Each Rack is a user of the bus: what Racks, removed ones and strangers can do there.
 
 use async_nats::jetstream;
 use async_nats::{ConnectOptions, Event as BusEvent};
@@ -7,7 +7,7 @@ use tokio::sync::mpsc;
 
 use super::*;
 
-pub(super) const ON: [(&str, &str); 2] = [("snake.rack_credentials", "on"), ("enrollment.auto_adopt", "true")];
+pub(super) const ADOPTS: (&str, &str) = ("enrollment.auto_adopt", "true");
 
 /// A connection, and what the server said about it.
 pub(super) struct Guest {
@@ -105,7 +105,7 @@ pub(super) async fn member(mixer: &Mixer, seed: u8, name: &str) -> Member {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_rack_publishes_and_subscribes_only_as_itself_and_a_stranger_may_only_enroll() {
     let folder = tempfile::tempdir().unwrap();
-    let mixer = start(folder.path(), &ON).await;
+    let mixer = start(folder.path(), &[ADOPTS]).await;
     let url = mixer.control().bus_status().url;
     let mut stranger = Guest::stranger(&url).await;
     for subject in [
@@ -196,7 +196,7 @@ async fn a_rack_publishes_and_subscribes_only_as_itself_and_a_stranger_may_only_
 #[tokio::test(flavor = "multi_thread")]
 async fn a_removed_rack_is_cut_off_at_once_and_no_other_connection_is_touched() {
     let folder = tempfile::tempdir().unwrap();
-    let mixer = start(folder.path(), &ON).await;
+    let mixer = start(folder.path(), &[ADOPTS]).await;
     let url = mixer.control().bus_status().url;
     let (mut a, mut b) = (member(&mixer, 1, "rack-a").await, member(&mixer, 2, "rack-b").await);
     mixer.control().remove("rack-a", &AuditActor::Mixer).await.unwrap();
@@ -235,7 +235,7 @@ async fn a_restart_of_the_mixer_cuts_nobody_off_and_a_waiting_rack_is_known_befo
         .unwrap()
         .port()
         .to_string();
-    let flags = [("snake.rack_credentials", "on"), ("snake.port", port.as_str())];
+    let flags = [("snake.port", port.as_str())];
     let mixer = start(folder.path(), &flags).await;
     let url = mixer.control().bus_status().url;
     let key = KeyPair::new_user();
@@ -296,7 +296,7 @@ async fn a_restart_of_the_mixer_cuts_nobody_off_and_a_waiting_rack_is_known_befo
 #[tokio::test(flavor = "multi_thread")]
 async fn with_a_token_only_its_holder_may_enroll_and_bus_keys_are_unique() {
     let folder = tempfile::tempdir().unwrap();
-    let flags = [ON[0], ON[1], ("snake.token", "only-for-this-test")];
+    let flags = [ADOPTS, ("snake.token", "only-for-this-test")];
     let mixer = start(folder.path(), &flags).await;
     let url = mixer.control().bus_status().url;
     let stranger = async_nats::connect(&url).await.map(|_| ()).unwrap_err();
@@ -324,7 +324,7 @@ async fn with_a_token_only_its_holder_may_enroll_and_bus_keys_are_unique() {
 #[tokio::test(flavor = "multi_thread")]
 async fn no_answer_of_the_mixer_or_the_server_goes_where_only_others_may_publish() {
     let folder = tempfile::tempdir().unwrap();
-    let mixer = start(folder.path(), &ON[..1]).await;
+    let mixer = start(folder.path(), &[]).await;
     let bus = &mixer.control().bus;
     let url = mixer.control().bus_status().url;
     for number in 0..7 {
@@ -399,7 +399,7 @@ async fn no_answer_of_the_mixer_or_the_server_goes_where_only_others_may_publish
 #[tokio::test(flavor = "multi_thread")]
 async fn a_rack_that_subscribes_while_the_bus_reads_its_users_again_does_not_end_it() {
     let folder = tempfile::tempdir().unwrap();
-    let mixer = start(folder.path(), &ON).await;
+    let mixer = start(folder.path(), &[ADOPTS]).await;
     let busy = member(&mixer, 1, "rack-a").await;
     let commands = subject::rack_all(&busy.passport.entity_id);
     let client = busy.guest.client.clone();
@@ -419,19 +419,4 @@ async fn a_rack_that_subscribes_while_the_bus_reads_its_users_again_does_not_end
     storm.abort();
     assert_eq!(mixer.control().bus_status().restarts, 0);
     mixer.close().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn what_is_on_the_bus_stays_there_when_racks_get_credentials_and_when_they_lose_them() {
-    let folder = tempfile::tempdir().unwrap();
-    for (number, asks) in (0_u64..).zip(["off", "on", "on", "off"]) {
-        let mixer = start(folder.path(), &[("snake.rack_credentials", asks)]).await;
-        let js = mixer.control().bus.jetstream();
-        let stream = js.get_stream("flux-msg").await.unwrap();
-        assert_eq!(stream.cached_info().state.last_sequence, number, "{asks}");
-        assert_eq!(stream.cached_info().state.messages, number, "{asks}");
-        let sent = js.publish("flux.msg.rack-a.g.out", "x".into()).await.unwrap();
-        assert_eq!(sent.await.unwrap().sequence, number + 1);
-        mixer.close().await;
-    }
 }
