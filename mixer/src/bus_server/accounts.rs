@@ -3,6 +3,7 @@
 //! | account | how its user proves itself | publishes | hears |
 //! |---|---|---|---|
 //! | the Mixer's, with the streams | an nkey of this run: the Mixer's own, or the operator's of `bus-operator.nk` | everything | everything |
+//! | the system's | an nkey of this run: the Mixer's | questions and orders to the server | their answers |
 //! | a Rack's | its own nkey | its messages, telemetry, handshakes and heartbeats; pulls and acknowledgements of its consumers; answers to commands | its inbox, its commands |
 //! | that of a Rack that waits | its own nkey | handshakes, answers to commands | its inbox, its commands |
 //! | anyone else's | `snake.token`, where there is one | handshakes | answers to handshakes |
@@ -39,6 +40,8 @@ use tokio::sync::watch;
 const API: &str = "$JS.API";
 /// The name of the user that anyone may be, and of its account.
 pub(crate) const ANYONE: &str = model::subject::ENROLL_USER;
+/// The account in which the server answers about itself.
+const SYSTEM: &str = "system";
 /// The account with the streams.
 pub(super) const MIXER: &str = "mixer";
 /// How long the server waits for an answer, or the next of many, before it forgets who asked. Longer than the wait of any pull.
@@ -101,6 +104,8 @@ impl BusUser {
 pub(crate) struct BusAuthorization {
     /// The Mixer.
     pub(crate) mixer: BusUser,
+    /// The Mixer, where it asks the server about itself.
+    pub(super) system: BusUser,
     /// Scripts and people on the same machine, with the Mixer's rights.
     pub(crate) operator: BusUser,
     /// The password of the user that anyone may be; without [`BusAuthorization::asks`] nobody needs it.
@@ -138,6 +143,7 @@ impl BusAuthorization {
     ) -> Result<Self, nkeys::error::Error> {
         Ok(Self {
             mixer: BusUser::new(entropy)?,
+            system: BusUser::new(entropy)?,
             operator: BusUser::new(entropy)?,
             asks: token.is_some(),
             password: token.unwrap_or_else(|| crate::hex::encode(&entropy.bytes::<16>())),
@@ -156,6 +162,7 @@ impl BusAuthorization {
         )];
         accounts.extend(entries.iter().map(|entry| (entry.key.clone(), rack(entry, streams))));
         accounts.push((ANYONE.to_owned(), anyone(&self.password)));
+        accounts.push((SYSTEM.to_owned(), json!({ "users": [{ "nkey": self.system.key }] })));
         let accounts: Vec<String> = accounts
             .iter()
             .map(|(name, account)| format!("  {}: {account}", Value::from(name.as_str())))
@@ -165,7 +172,10 @@ impl BusAuthorization {
         } else {
             format!("no_auth_user: {}\n", Value::from(ANYONE))
         };
-        format!("accounts {{\n{}\n}}\n{open}", accounts.join(",\n"))
+        format!(
+            "accounts {{\n{}\n}}\nsystem_account: {SYSTEM}\n{open}",
+            accounts.join(",\n")
+        )
     }
 }
 

@@ -4,7 +4,7 @@
 //! BusServer::start ── Managed ── find and verify the binary ─ lock the store ─ write nats.conf ─ spawn ─ ready ─┐
 //!                  └─ External ─────────────────────────────────────────────────────────────────────────────────┤
 //!                                               connect ─ check the JetStream domain ─ ensure the streams ◀─────┘
-//! supervisor task:  exit → back-off → spawn again        every 5 s: /healthz, wedged and disk free → restart
+//! supervisor task:  exit → back-off → spawn again        every 5 s: is it well? wedged and disk free → restart
 //! stream task:      every reconnect → ensure the streams again
 //! ```
 //!
@@ -32,6 +32,7 @@ mod store_lock;
 mod stream_files;
 mod streams;
 mod supervisor;
+mod system_connection;
 #[cfg(test)]
 mod tests;
 

@@ -90,7 +90,6 @@ fn render(paths: &BusStorePaths, managed: &ManagedServer, port: u16, secured: &S
          server_name: {name}\n\
          host: {host}\n\
          port: {port}\n\
-         http: \"127.0.0.1:-1\"\n\
          ports_file_dir: {store}\n\
          logtime: false\n\
          max_payload: {max_payload}\n\
@@ -117,19 +116,9 @@ fn quote(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
 
-/// Where a server listens.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct ServerPorts {
-    /// For clients.
-    pub(super) client: u16,
-    /// The monitor's, on the loopback.
-    pub(super) monitor: u16,
-}
-
 #[derive(Deserialize)]
 struct PortsFile {
     nats: Vec<String>,
-    monitoring: Vec<String>,
 }
 
 /// Removes the ports files that killed servers left behind.
@@ -143,15 +132,11 @@ pub(super) fn clear_ports(paths: &BusStorePaths) -> std::io::Result<()> {
     Ok(())
 }
 
-/// The ports of a running server; none until it has written them.
-pub(super) fn read_ports(paths: &BusStorePaths, pid: u32) -> Option<ServerPorts> {
+/// The port of a running server for its clients; none until it has written it.
+pub(super) fn read_port(paths: &BusStorePaths, pid: u32) -> Option<u16> {
     let text = std::fs::read_to_string(paths.ports(pid)).ok()?;
     let file: PortsFile = serde_json::from_str(&text).ok()?;
-    let port = |urls: &[String]| urls.first()?.rsplit(':').next()?.parse().ok();
-    Some(ServerPorts {
-        client: port(&file.nats)?,
-        monitor: port(&file.monitoring)?,
-    })
+    file.nats.first()?.rsplit(':').next()?.parse().ok()
 }
 
 #[cfg(test)]

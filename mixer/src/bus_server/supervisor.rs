@@ -29,10 +29,11 @@ use tokio_util::sync::CancellationToken;
 use super::accounts::StreamNames;
 use super::binary::ServerProgram;
 use super::client::{MixerCredentials, authority, probe};
-use super::health::{self, ServerHealth, StoreDiskSpace};
-use super::nats_conf::{self, BusStorePaths, SecuritySettings, ServerConfig, ServerPorts};
+use super::health::{ServerHealth, StoreDiskSpace};
+use super::nats_conf::{self, BusStorePaths, SecuritySettings, ServerConfig};
 use super::reload::UserList;
 use super::store_lock::StoreLock;
+use super::system_connection::SystemConnection;
 use super::{BusError, BusSettings, ManagedServer, ProcessStatus, ProcessWatch, damaged_consumers, operator_key};
 use crate::tasks::{FailureReporter, SupervisedTask};
 
@@ -97,7 +98,7 @@ impl ServerSupervisor {
             news,
         };
         let running = plant.launch().await?;
-        let address = format!("nats://{}", authority(plant.dial_host(), running.ports.client));
+        let address = plant.address(plant.config.port);
         let advertised = plant
             .config
             .managed
@@ -148,7 +149,7 @@ struct ServerLauncher {
 struct ServerProcess {
     child: Child,
     pid: u32,
-    ports: ServerPorts,
+    system: SystemConnection,
     log: JoinHandle<()>,
     since: Instant,
 }
@@ -169,10 +170,15 @@ impl ServerLauncher {
         }
     }
 
-    async fn probe(&self, port: u16) -> Result<(), String> {
+    fn address(&self, port: u16) -> String {
+        format!("nats://{}", authority(self.dial_host(), port))
+    }
+
+    async fn probe(&self, port: u16) -> Result<SystemConnection, String> {
         let secured = &self.config.secured;
         let ours = MixerCredentials::Key(secured.users.mixer.seed.clone());
-        probe(self.dial_host(), port, &secured.domain, ours).await
+        probe(self.dial_host(), port, &secured.domain, ours).await?;
+        SystemConnection::open(&self.address(port), &secured.users.system).await
     }
 
     async fn launch(&mut self) -> Result<ServerProcess, BusError> {
@@ -207,8 +213,8 @@ impl ServerLauncher {
         let log = tokio::spawn(forward(child.stderr.take(), tail.clone()));
         let pid = child.id().unwrap_or_default();
         match self.wait_ready(&mut child, pid).await {
-            Ok(ports) => {
-                self.config.port = ports.client;
+            Ok((port, system)) => {
+                self.config.port = port;
                 self.users.started_with(list);
                 let free_bytes = StoreDiskSpace::at(&self.config.paths.store).map(|room| room.free);
                 self.news.send_modify(|process| {
@@ -219,7 +225,7 @@ impl ServerLauncher {
                 Ok(ServerProcess {
                     child,
                     pid,
-                    ports,
+                    system,
                     log,
                     since: Instant::now(),
                 })
@@ -232,7 +238,7 @@ impl ServerLauncher {
         }
     }
 
-    async fn wait_ready(&self, child: &mut Child, pid: u32) -> Result<ServerPorts, ReadinessFailure> {
+    async fn wait_ready(&self, child: &mut Child, pid: u32) -> Result<(u16, SystemConnection), ReadinessFailure> {
         let deadline = Instant::now() + READY;
         let mut last = "it has not reported its address".to_owned();
         loop {
@@ -241,9 +247,9 @@ impl ServerLauncher {
                 Ok(Some(status)) => return Err(ReadinessFailure::Died(status.to_string())),
                 Err(error) => return Err(ReadinessFailure::Died(error.to_string())),
             }
-            if let Some(ports) = nats_conf::read_ports(&self.config.paths, pid) {
-                match self.probe(ports.client).await {
-                    Ok(()) => return Ok(ports),
+            if let Some(port) = nats_conf::read_port(&self.config.paths, pid) {
+                match self.probe(port).await {
+                    Ok(system) => return Ok((port, system)),
                     Err(reason) => last = reason,
                 }
             }
@@ -337,12 +343,12 @@ impl ServerLauncher {
 
     /// Until the server has ended, is to end, or is wedged.
     async fn watch_over(&mut self, running: &mut ServerProcess, stop: &CancellationToken) -> SupervisionOutcome {
-        let server = (running.pid, running.ports.monitor);
+        let ServerProcess { child, system, .. } = running;
         tokio::select! {
             () = stop.cancelled() => SupervisionOutcome::Asked,
-            status = running.child.wait() => SupervisionOutcome::Exited(status),
-            reason = watch_health(&self.news, &self.config.paths.store, running.ports.monitor) => SupervisionOutcome::Sick(reason),
-            never = self.users.keep(&self.config, server) => match never {},
+            status = child.wait() => SupervisionOutcome::Exited(status),
+            reason = watch_health(&self.news, &self.config.paths.store, system) => SupervisionOutcome::Sick(reason),
+            never = self.users.keep(&self.config, system) => match never {},
         }
     }
 }
@@ -356,13 +362,13 @@ async fn blocking<T: Send + 'static>(
 }
 
 /// Looks at the health of a server until that says why to restart it.
-async fn watch_health(news: &watch::Sender<ProcessStatus>, store: &Path, monitor: u16) -> String {
+async fn watch_health(news: &watch::Sender<ProcessStatus>, store: &Path, system: &SystemConnection) -> String {
     let mut ticks = interval(CHECK_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut doctor = RestartPolicy::default();
     loop {
         ticks.tick().await;
-        let health = health::check(monitor).await;
+        let health = system.health().await;
         let room = StoreDiskSpace::at(store);
         news.send_modify(|process| {
             process.healthy = health == ServerHealth::Well;

@@ -21,9 +21,11 @@ use nkeys::KeyPair;
 use tokio::sync::watch;
 
 use super::client::{CommandError, MixerBus, MixerCredentials, ReplyRouting, ServerProfile};
+use super::health::ServerHealth;
+use super::system_connection::SystemConnection;
 use super::{
     AclEntry, AclSnapshot, BusAuthorization, BusError, BusServer, BusSettings, ManagedServer, ProcessStatus,
-    ServerDeployment, health,
+    ServerDeployment,
 };
 use crate::cluster::Cluster;
 use crate::registry::ClusterRegistry;
@@ -385,59 +387,30 @@ async fn a_killed_mixer_takes_its_server_with_it_and_the_next_one_gets_the_store
     assert!(!is_running(pid));
 }
 
-/// A way to a monitor on which the first `lost` connections end without an answer.
-async fn bad_way(monitor: u16, lost: usize) -> u16 {
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let port = listener.local_addr().unwrap().port();
-    tokio::spawn(async move {
-        for number in 0.. {
-            let (mut from, _) = listener.accept().await.unwrap();
-            if number >= lost {
-                let mut to = tokio::net::TcpStream::connect(("127.0.0.1", monitor)).await.unwrap();
-                let _ = tokio::io::copy_bidirectional(&mut from, &mut to).await;
-            }
-        }
-    });
-    port
-}
-
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_follows_its_list_when_it_says_so_and_not_because_an_answer_of_its_monitor_was_lost() {
+async fn a_server_says_whether_it_has_read_its_configuration_and_has_no_monitor() {
     let folder = tempfile::tempdir().unwrap();
-    let server = start(bus_settings(managed(folder.path()))).await;
-    let pid = pid_of(&server);
+    let managed = managed(folder.path());
+    let ours = managed.users.system.clone();
+    let server = start(bus_settings(managed)).await;
+    let (pid, patiently) = (pid_of(&server), Duration::from_secs(20));
+    let system = SystemConnection::open(server.bus().url(), &ours).await.unwrap();
+    assert_eq!(system.health().await, ServerHealth::Well);
+    assert_eq!(system.reload(patiently).await, Ok(()));
+    // One that hangs does not answer, and does it later.
+    kill(pid, Signal::SIGSTOP).unwrap();
+    let silent = system.reload(Duration::from_millis(300)).await;
+    kill(pid, Signal::SIGCONT).unwrap();
+    assert!(silent.is_err(), "nothing is said of what it did");
+    assert_eq!(system.reload(patiently).await, Ok(()));
+    std::fs::write(folder.path().join("js/nats.conf"), "accounts {").unwrap();
+    let refused = system.reload(patiently).await.unwrap_err();
+    assert!(refused.contains("Parse error"), "{refused}");
+
     let ports = folder.path().join(format!("js/nats-server_{pid}.ports"));
     let ports: serde_json::Value = serde_json::from_slice(&std::fs::read(ports).unwrap()).unwrap();
-    let monitor = ports["monitoring"][0].as_str().unwrap().rsplit(':').next().unwrap();
-    let monitor = monitor.parse().unwrap();
-    let within = Duration::from_secs(2);
-    let hup = || kill(pid, Signal::SIGHUP).unwrap();
-    assert!(
-        health::reread(bad_way(monitor, 1).await, within, None, || {})
-            .await
-            .is_err(),
-        "unasked"
-    );
-    let patiently = Duration::from_secs(20);
-    assert_eq!(
-        health::reread(bad_way(monitor, 3).await, patiently, None, hup).await,
-        Ok(())
-    );
-    let mut asked = false;
-    let silent = health::reread(bad_way(monitor, usize::MAX).await, within, None, || asked = true).await;
-    assert!(
-        asked && silent == Err(None),
-        "it is asked, and nothing is said of what it did"
-    );
-    // One that is under way when this one is asked for does not count.
-    let last = health::reread(monitor, within, None, || {}).await.unwrap_err();
-    let one = health::reread(monitor, within, last.as_deref(), hup).await;
-    assert!(one.is_err_and(|read| read.is_some() && read != last));
-    let two = async {
-        let asked = health::reread(monitor, patiently, last.as_deref(), hup);
-        asked.await
-    };
-    assert_eq!(two.await, Ok(()), "that one has ended meanwhile");
+    let listens: Vec<&String> = ports.as_object().unwrap().keys().collect();
+    assert_eq!(listens, ["nats"], "for clients only");
     server.close().await;
 }
 
