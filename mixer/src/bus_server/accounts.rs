@@ -23,6 +23,8 @@
 //!   subscription that an import matches, and a Rack that subscribes in that moment ends the server (nats-server 2.15.1).
 //! - Nobody but the Mixer may ask the server to make, change or delete streams and consumers: no other account imports that.
 //! - The user's permissions say the same once more, and what it may hear.
+//! - A Rack publishes subjects of the form that the Mixer reads and no others. An account has no more connections and subscriptions than
+//!   its [`AccountLimits`].
 //!
 //! # Not here
 //!
@@ -31,10 +33,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use model::{EntityId, Entropy, Token, subject};
+use model::{EntityId, Entropy, Table, Token, subject};
 use nkeys::{KeyPair, KeyPairType};
 use serde_json::{Value, json};
 use tokio::sync::watch;
+
+use super::account_limits::{AccountLimits, RACK_LIMITS, STRANGER_LIMITS};
 
 /// What the domain's API calls begin with once the server has mapped them.
 const API: &str = "$JS.API";
@@ -233,12 +237,12 @@ fn mixers(users: [&BusUser; 2], streams: &StreamNames, entries: &[AclEntry]) -> 
 }
 
 /// An account that imports these subjects of the Mixer's, for one user.
-fn account(user: Value, publish: &[String]) -> Value {
+fn account(user: Value, publish: &[String], limits: &AccountLimits) -> Value {
     let imports: Vec<Value> = publish
         .iter()
         .map(|subject| json!({ "service": { "account": MIXER, "subject": subject } }))
         .collect();
-    json!({ "users": [user], "imports": imports })
+    json!({ "users": [user], "imports": imports, "limits": limits.render() })
 }
 
 /// What everybody may do.
@@ -246,7 +250,7 @@ fn anyone(password: &str) -> Value {
     let publish = [subject::HELLO, subject::ENROLL].map(str::to_owned);
     let permissions = permissions(&publish, &[format!("{}.>", subject::inbox(ANYONE))]);
     let user = json!({ "user": ANYONE, "password": password, "permissions": permissions });
-    account(user, &publish)
+    account(user, &publish, &STRANGER_LIMITS)
 }
 
 fn rack(entry: &AclEntry, streams: &StreamNames) -> Value {
@@ -261,7 +265,7 @@ fn rack(entry: &AclEntry, streams: &StreamNames) -> Value {
     let commands = subject::rack_all(&entry.entity_id);
     let subscribe = [format!("{}.>", subject::inbox(&entry.key)), commands.clone()];
     let user = json!({ "nkey": entry.key, "permissions": permissions(&publish, &subscribe) });
-    let mut account = account(user, &publish);
+    let mut account = account(user, &publish, &RACK_LIMITS);
     account["exports"] = json!([{ "service": commands, "accounts": [MIXER] }]);
     if entry.adopted {
         // An account that imports calls of the API is not given the mapping that others have.
@@ -273,15 +277,21 @@ fn rack(entry: &AclEntry, streams: &StreamNames) -> Value {
 /// What an adopted Rack publishes, as itself only.
 fn own(entry: &AclEntry, streams: &StreamNames) -> Vec<String> {
     let (name, business) = (&entry.name, &streams.business);
+    // Any port: its outbox may have messages of scenarios that nobody remembers (ADR 33).
+    let messages = format!("flux.msg.{name}.*.*");
     let mut all = vec![
         subject::HEARTBEAT.to_owned(),
         format!("{API}.INFO"),
-        format!("flux.msg.{name}.>"),
-        format!("flux.gear.{name}.>"),
-        format!("flux.telemetry.*.{name}"),
+        messages.clone(),
+        format!("flux.gear.{name}.*"),
         format!("{API}.STREAM.INFO.{business}"),
-        format!("{API}.DIRECT.GET.{business}.flux.msg.{name}.>"),
+        format!("{API}.DIRECT.GET.{business}.{messages}"),
     ];
+    all.extend(
+        Table::ALL
+            .into_iter()
+            .filter_map(|table| subject::telemetry(table, name)),
+    );
     for consumer in &entry.consumers {
         all.push(format!("{API}.CONSUMER.INFO.{business}.{consumer}"));
         all.push(format!("{API}.CONSUMER.RESET.{business}.{consumer}"));

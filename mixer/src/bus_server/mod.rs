@@ -19,6 +19,7 @@
 //!
 //! Consumers (`ingest`, `scenario`), what leaves the streams before its age and what is said over the bus (`scenario`, `agent_rpc`).
 
+mod account_limits;
 mod accounts;
 mod binary;
 mod client;

@@ -174,6 +174,13 @@ async fn a_rack_publishes_and_subscribes_only_as_itself_and_a_stranger_may_only_
     assert!(matches!(reply, HeartbeatReply::Ok { .. }), "{reply:?}");
     let b_inbox = format!("{}.>", subject::inbox(&b.key.public_key()));
     for subject in [
+        // Its own name, but no port, gear or table.
+        "flux.msg.rack-a.g",
+        "flux.msg.rack-a.g.out.x",
+        "flux.gear.rack-a",
+        "flux.gear.rack-a.g.x",
+        "flux.telemetry.x.rack-a",
+        "flux.telemetry.messages.rack-a",
         "flux.msg.rack-b.g.out",
         "flux.gear.rack-b.g",
         "flux.telemetry.metrics.rack-b",
@@ -418,5 +425,55 @@ async fn a_rack_that_subscribes_while_the_bus_reads_its_users_again_does_not_end
     }
     storm.abort();
     assert_eq!(mixer.control().bus_status().restarts, 0);
+    mixer.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_takes_more_of_the_server_than_an_account_may_is_turned_away_and_the_others_are_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let mixer = start(folder.path(), &[ADOPTS]).await;
+    let url = mixer.control().bus_status().url;
+    let (mut a, b) = (member(&mixer, 1, "rack-a").await, member(&mixer, 2, "rack-b").await);
+    let mut more = Vec::new();
+    let refused = loop {
+        match Guest::rack(&url, &a.key).await {
+            Ok(guest) => more.push(guest),
+            Err(refused) => break refused,
+        }
+    };
+    assert!(more.len() < 32, "with the one that it has");
+    let text = format!("{refused:?}");
+    assert!(text.contains("maximum account active connections exceeded"), "{text}");
+    Guest::rack(&url, &b.key).await.unwrap();
+
+    let commands = subject::rack_all(&a.passport.entity_id);
+    let mut subscriptions = Vec::new();
+    for _ in 0..4_200 {
+        subscriptions.push(a.guest.client.subscribe(commands.clone()).await.unwrap());
+    }
+    let said = loop {
+        if let BusEvent::ServerError(error) = a.guest.event().await {
+            break error.to_string();
+        }
+    };
+    assert!(said.contains("maximum subscriptions exceeded"), "{said}");
+
+    let mut stranger = Guest::stranger(&url).await;
+    let large = vec![0; 65 << 10];
+    // Our client does not send more than the server says that it takes; a stranger's need not ask.
+    let sent = stranger.client.publish(subject::HELLO, large.into()).await;
+    if sent.is_ok() {
+        stranger.client.flush().await.ok();
+        while !matches!(
+            stranger.event().await,
+            BusEvent::ServerError(_) | BusEvent::Disconnected
+        ) {}
+    }
+    let published = b
+        .guest
+        .js
+        .publish("flux.msg.rack-b.g.out", vec![0; 1 << 20].into())
+        .await;
+    published.unwrap().await.unwrap();
     mixer.close().await;
 }
