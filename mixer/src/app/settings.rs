@@ -63,9 +63,8 @@ pub(super) fn bus(
     entropy: &Entropy,
 ) -> Result<(BusSettings, BusAcl), StartError> {
     let snake = &config.snake;
-    let token = snake.token.as_ref().map(|token| token.expose().to_owned());
     if snake.server == ServerMode::External {
-        let url = snake.url.clone();
+        let (url, token) = (snake.url.clone(), snake.token.clone());
         return Ok((
             bus_at(config, ServerDeployment::External { url, token }),
             BusAcl::default(),
@@ -74,6 +73,7 @@ pub(super) fn bus(
     let (list, access) = watch::channel(AclSnapshot::default());
     let (applied, follows) = watch::channel(0);
     let acl = BusAcl::keep(Arc::clone(registry), list, follows)?;
+    let token = snake.token.as_ref().map(|token| token.expose().to_owned());
     let users = BusAuthorization::new(entropy, token, access, applied)
         .map_err(|error| StartError::AgentRpc(format!("no key for the bus can be made: {error}")))?;
     let server = ManagedServer {

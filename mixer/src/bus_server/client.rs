@@ -16,6 +16,7 @@ use serde::Serialize;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout_at};
 
+use super::accounts::BusUser;
 use super::{BusError, BusStatus, ProcessStatus, ProcessWatch};
 use crate::cluster::Cluster;
 
@@ -59,7 +60,7 @@ pub(super) enum MixerCredentials {
     /// Nothing.
     None,
     /// The token that everybody shows.
-    Token(String),
+    Token(SecretString),
     /// The seed of its own key.
     Key(String),
 }
@@ -115,7 +116,7 @@ impl MixerBus {
         let mut options = BusOptions::new(address, domain, "platform-mixer");
         match credentials {
             MixerCredentials::None => {}
-            MixerCredentials::Token(token) => options.token = Some(SecretString::new(token)),
+            MixerCredentials::Token(token) => options.token = Some(token),
             MixerCredentials::Key(seed) => options.nkey = Some(SecretString::new(seed)),
         }
         options.connect_timeout = within;
@@ -273,17 +274,12 @@ impl MixerBus {
 }
 
 /// Whether a server just started answers under its domain.
-pub(super) async fn probe(host: &str, port: u16, domain: &str, credentials: MixerCredentials) -> Result<(), String> {
-    let mut options = ConnectOptions::new()
+pub(super) async fn probe(address: &str, domain: &str, user: &BusUser) -> Result<(), String> {
+    let options = ConnectOptions::with_nkey(user.seed.clone())
         .name("platform-mixer-probe")
         .connection_timeout(PROBE);
-    options = match credentials {
-        MixerCredentials::None => options,
-        MixerCredentials::Token(token) => options.token(token),
-        MixerCredentials::Key(seed) => options.nkey(seed),
-    };
     let probing = async {
-        let client = options.connect(format!("nats://{}", authority(host, port))).await;
+        let client = options.connect(address).await;
         let client = client.map_err(|error| error.to_string())?;
         let account = jetstream::with_domain(client, domain).query_account().await;
         account.map(|_| ()).map_err(|error| error.to_string())

@@ -41,6 +41,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use chassis::config::SecretString;
 use model::ByteSize;
 use tokio::sync::watch;
 
@@ -78,7 +79,7 @@ pub enum ServerDeployment {
         /// Where it is; may carry credentials.
         url: String,
         /// The token that it asks for.
-        token: Option<String>,
+        token: Option<SecretString>,
     },
 }
 

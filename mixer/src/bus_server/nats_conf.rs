@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use model::ByteSize;
 use serde::Deserialize;
 
-use super::accounts::{self, BusAuthorization, StreamNames};
+use super::accounts::{self, StreamNames};
 use super::{BusError, HEADROOM, ManagedServer};
 
 /// Memory for streams in memory and for the server's own bookkeeping of file streams.
@@ -49,11 +49,10 @@ impl BusStorePaths {
     }
 }
 
-/// Who may use the server, and which streams it has.
+/// The streams of the server, and their domain.
 #[derive(Clone)]
-pub(super) struct SecuritySettings {
+pub(super) struct StreamStoreSettings {
     pub(super) domain: String,
-    pub(super) users: BusAuthorization,
     pub(super) streams: StreamNames,
     pub(super) max_store: ByteSize,
 }
@@ -65,13 +64,13 @@ pub(super) struct ServerConfig {
     pub(super) managed: ManagedServer,
     /// Zero until the first server has chosen one; a restart keeps it, so that clients find it.
     pub(super) port: u16,
-    pub(super) secured: SecuritySettings,
+    pub(super) store_settings: StreamStoreSettings,
 }
 
 impl ServerConfig {
     /// Writes the configuration, whole or not at all, readable by us only.
     pub(super) fn write(&self) -> Result<(), BusError> {
-        let text = render(&self.paths, &self.managed, self.port, &self.secured);
+        let text = render(&self.paths, &self.managed, self.port, &self.store_settings);
         Ok(durable_fs::write_atomically(
             &self.paths.conf,
             text.as_bytes(),
@@ -80,8 +79,8 @@ impl ServerConfig {
     }
 }
 
-fn render(paths: &BusStorePaths, managed: &ManagedServer, port: u16, secured: &SecuritySettings) -> String {
-    let authorization = secured.users.render(&secured.streams);
+fn render(paths: &BusStorePaths, managed: &ManagedServer, port: u16, store_settings: &StreamStoreSettings) -> String {
+    let authorization = managed.users.render(&store_settings.streams);
     let port = if port == 0 { "-1".to_owned() } else { port.to_string() };
     let store = quote(&paths.store.to_string_lossy());
     let sync = if managed.durable { "always" } else { "1s" };
@@ -106,8 +105,8 @@ fn render(paths: &BusStorePaths, managed: &ManagedServer, port: u16, secured: &S
         name = quote(&managed.name),
         host = quote(&managed.host),
         max_payload = managed.max_payload.get().saturating_add(HEADROOM),
-        domain = quote(&secured.domain),
-        max_file = secured.max_store.get(),
+        domain = quote(&store_settings.domain),
+        max_file = store_settings.max_store.get(),
         sync = quote(sync),
     )
 }
@@ -146,7 +145,6 @@ mod tests {
 
     #[test]
     fn nothing_of_the_configuration_escapes_its_quotes() {
-        let users = crate::testing::bus_users(Some("\"}"));
         let managed = ManagedServer {
             name: "a\"\n}".to_owned(),
             host: "127.0.0.1".to_owned(),
@@ -157,23 +155,22 @@ mod tests {
             max_payload: ByteSize::mib(2),
             binary: None,
             sha256: None,
-            users: users.clone(),
+            users: crate::testing::bus_users(Some("\"}")),
             operator_key: PathBuf::new(),
         };
         let paths = BusStorePaths {
             store: PathBuf::from("/x\"y"),
             conf: PathBuf::new(),
         };
-        let secured = SecuritySettings {
+        let store_settings = StreamStoreSettings {
             domain: "flux\" }".to_owned(),
-            users,
             streams: StreamNames {
                 domain: "flux".to_owned(),
                 business: "flux-msg".to_owned(),
             },
             max_store: ByteSize::mib(1),
         };
-        let text = render(&paths, &managed, 0, &secured);
+        let text = render(&paths, &managed, 0, &store_settings);
         assert!(text.contains(r#""password":"\"}""#), "{text}");
         assert!(text.contains(r#"server_name: "a\"\n}""#), "{text}");
         assert!(text.contains(r#"store_dir: "/x\"y""#), "{text}");

@@ -28,9 +28,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::accounts::StreamNames;
 use super::binary::ServerProgram;
-use super::client::{MixerCredentials, authority, probe};
+use super::client::{authority, probe};
 use super::health::{ServerHealth, StoreDiskSpace};
-use super::nats_conf::{self, BusStorePaths, SecuritySettings, ServerConfig};
+use super::nats_conf::{self, BusStorePaths, ServerConfig, StreamStoreSettings};
 use super::reload::UserList;
 use super::store_lock::StoreLock;
 use super::system_connection::SystemConnection;
@@ -79,9 +79,8 @@ impl ServerSupervisor {
         let mut plant = ServerLauncher {
             config: ServerConfig {
                 port: managed.port,
-                secured: SecuritySettings {
+                store_settings: StreamStoreSettings {
                     domain: settings.domain.clone(),
-                    users: managed.users.clone(),
                     streams: StreamNames {
                         domain: settings.domain.clone(),
                         business: settings.streams.name.clone(),
@@ -175,10 +174,9 @@ impl ServerLauncher {
     }
 
     async fn probe(&self, port: u16) -> Result<SystemConnection, String> {
-        let secured = &self.config.secured;
-        let ours = MixerCredentials::Key(secured.users.mixer.seed.clone());
-        probe(self.dial_host(), port, &secured.domain, ours).await?;
-        SystemConnection::open(&self.address(port), &secured.users.system).await
+        let (address, users) = (self.address(port), &self.config.managed.users);
+        probe(&address, &self.config.store_settings.domain, &users.mixer).await?;
+        SystemConnection::open(&address, &users.system).await
     }
 
     async fn launch(&mut self) -> Result<ServerProcess, BusError> {

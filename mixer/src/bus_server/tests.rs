@@ -12,6 +12,7 @@ use async_nats::ConnectOptions;
 use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, pull};
 use async_nats::jetstream::stream::{Config, DiscardPolicy, StorageType};
 use chassis::ExitReason;
+use chassis::config::SecretString;
 use futures::StreamExt as _;
 use model::subject::RackCommand;
 use model::{EntityId, subject, telemetry_codec};
@@ -258,7 +259,7 @@ async fn an_external_server_is_used_and_another_domain_is_called_a_mismatch() {
     let external = |domain: &str| BusSettings {
         server: ServerDeployment::External {
             url: url.clone(),
-            token: Some("of another".to_owned()),
+            token: Some(SecretString::new("of another")),
         },
         domain: domain.to_owned(),
         ..bus_settings(managed(folder.path()))
