@@ -104,7 +104,7 @@ pub(crate) fn managed(store: &Path) -> ManagedServer {
 
 pub(crate) fn bus_settings(managed: ManagedServer) -> BusSettings {
     BusSettings {
-        server: ServerDeployment::Managed(managed),
+        server: ServerDeployment::Managed(Box::new(managed)),
         domain: "flux".to_owned(),
         connect_timeout: Duration::from_secs(5),
         streams: stream_settings(),

@@ -233,7 +233,9 @@ impl MixerSession {
         if known {
             // A bus that knows its users lets them ask for streams once they are adopted.
             let asks = self.bus.knows_users();
-            if !asks {
+            if asks {
+                self.bus.check_greeting()?;
+            } else {
                 self.bus.preflight().await?;
             }
             let answer = enroll(
@@ -250,6 +252,7 @@ impl MixerSession {
             return Ok(answer);
         }
         let door = self.connect_for_enrollment().await?;
+        door.check_greeting()?;
         let answer = enroll(
             &door,
             &self.asker,
@@ -273,9 +276,13 @@ impl MixerSession {
     /// Says it if the primary stream is not on the bus: the key must be that of the Mixer.
     async fn check_stream(&self) {
         let found = tokio::time::timeout(STREAM_WITHIN, self.bus.js.get_stream(self.settings.stream.as_str())).await;
-        if let Ok(Err(error)) = found
-            && is_missing(&error)
-        {
+        let is_elsewhere = match found {
+            Ok(Ok(_)) => false,
+            Ok(Err(error)) => is_missing(&error),
+            // A bus that knows its users does not answer for a stream that they may not see, and answers other questions.
+            Err(_) => self.bus.knows_users() && self.bus.js.query_account().await.is_ok(),
+        };
+        if is_elsewhere {
             tracing::warn!(
                 stream = %self.settings.stream,
                 "the bus has no such stream for messages between Racks: set snake.stream_name to that of the Mixer"

@@ -89,7 +89,7 @@ pub(super) fn bus(
         users,
         operator_key: config.store.dir.join("keys/bus-operator.nk"),
     };
-    Ok((bus_at(config, ServerDeployment::Managed(server)), acl))
+    Ok((bus_at(config, ServerDeployment::Managed(Box::new(server))), acl))
 }
 
 fn bus_at(config: &MixerConfig, server: ServerDeployment) -> BusSettings {

@@ -73,7 +73,7 @@ pub struct BusSettings {
 #[derive(Debug, Clone)]
 pub enum ServerDeployment {
     /// The Mixer.
-    Managed(ManagedServer),
+    Managed(Box<ManagedServer>),
     /// Somebody else.
     External {
         /// Where it is; may carry credentials.
@@ -171,7 +171,7 @@ impl BusServer {
         let unsynced = unsynced(&settings);
         let (supervisor, address, facts) = match &settings.server {
             ServerDeployment::Managed(managed) => {
-                let supervisor = ServerSupervisor::start(managed.clone(), &settings, fatal).await?;
+                let supervisor = ServerSupervisor::start(managed.as_ref().clone(), &settings, fatal).await?;
                 let facts =
                     client::ServerProfile::managed(supervisor.advertised(), managed.durable, supervisor.watch());
                 let address = supervisor.address().to_owned();

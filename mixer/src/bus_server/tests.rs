@@ -309,9 +309,9 @@ async fn the_operators_key_has_the_mixers_rights_and_is_another_one_after_each_s
         .unwrap()
         .await
         .unwrap();
-    js.get_stream("flux-msg").await.unwrap().purge().await.unwrap();
     let mut events = client.subscribe("platform.event.>").await.unwrap();
-    client.flush().await.unwrap();
+    // An answer means that the server has read the subscription.
+    js.get_stream("flux-msg").await.unwrap().purge().await.unwrap();
     server
         .bus()
         .client()

@@ -188,7 +188,11 @@ async fn ask(options: BusOptions, is_admitted: bool) -> Result<BusAnswer, Error>
         connected => connected?,
     };
     let is_shown = is_admitted || !bus.knows_users();
-    let asked = if is_shown { bus.preflight().await } else { Ok(()) };
+    let asked = if is_shown {
+        bus.preflight().await
+    } else {
+        bus.check_greeting()
+    };
     bus.close(FAREWELL).await;
     asked?;
     Ok(if is_shown {
