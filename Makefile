@@ -39,7 +39,7 @@ schema-check: tools bins ## the API of a running Mixer against its OpenAPI docum
 # Kills of Mixer, bus and Racks, every fifth fault a partition; MESSAGES lines at the least, and as many as come meanwhile.
 lanes-long: export PLATFORM_TEST_LANE_KILLS = $(or $(FAULTS),25)
 lanes-long: export PLATFORM_TEST_LANE_ROWS = $(or $(MESSAGES),100000)
-lanes-long: tools bins ## lane guaranteed in its long form, without and with bus credentials: make lanes-long FAULTS=25 MESSAGES=100000 SEED=7
+lanes-long: tools bins ## lane guaranteed in its long form: make lanes-long FAULTS=25 MESSAGES=100000 SEED=7
 	@scripts/with-nextest.sh
 	$(if $(SEED),PLATFORM_TEST_SEED=$(SEED)) cargo nextest run --workspace --locked -j1 -E 'test(lanes) & test(through_faults)' --no-capture
 

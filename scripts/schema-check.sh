@@ -62,7 +62,7 @@ api=$(sed -n 's/^ready .*api=\([^ ]*\).*/\1/p' "$run/mixer/stdout")
 bus=$(sed -n 's/^ready .*bus=\([^ ]*\).*/\1/p' "$run/mixer/stdout")
 printf '[base]\nname = "node-01"\n[snake]\nurl = "%s"\n' "$bus" > "$run/rack/platform.toml"
 start rack "$bin/platform"
-"$python" "$here/data.py" "$api" "$bus"
+"$python" "$here/data.py" "$api" "$bus" "$run/mixer/data/keys/bus-operator.nk"
 
 echo "schema-check: seed $seed, $api"
 status=0

@@ -90,18 +90,13 @@ pub fn median(figures: &mut [f64]) -> f64 {
     quantile(figures, 0.5)
 }
 
-/// A Mixer that runs a scenario. `BENCH_CREDENTIALS=on`: each Rack has a key of its own for the bus.
+/// A Mixer that runs a scenario.
 ///
 /// # Errors
 /// If it does not become ready.
 pub fn mixer(scenario: &Path) -> Result<TestMixer, Failure> {
     let scenario = format!("{:?}", scenario.display().to_string());
-    let mut keys = vec![("mixer.startup_scenario", scenario.as_str())];
-    if std::env::var("BENCH_CREDENTIALS").is_ok_and(|value| value == "on") {
-        println!("with credentials of Racks for the bus");
-        keys.push(("snake.rack_credentials", "\"on\""));
-    }
-    TestMixer::with(&keys, &[])
+    TestMixer::with(&[("mixer.startup_scenario", scenario.as_str())], &[])
 }
 
 /// A number from the environment, for the size of a bench.

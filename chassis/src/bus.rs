@@ -219,6 +219,14 @@ impl BusConnection {
         preflight::run(self).await
     }
 
+    /// The same for those whom a bus that knows its users does not let ask for streams yet: as far as its greeting says.
+    ///
+    /// # Errors
+    /// If the server has another domain.
+    pub fn check_greeting(&self) -> Result<(), Error> {
+        preflight::check_greeting(self)
+    }
+
     /// Sends a request and waits for an answer that `accept` takes. Others are ignored: anyone who receives a request can answer it.
     ///
     /// # Errors

@@ -6,9 +6,9 @@
 //! - Every answer, a refusal too, is signed by the cluster and names its question ([`model::signed_reply`]).
 //! - At most [`AT_ONCE`] requests are worked on, and [`WAITING`] wait: for that, or for the bus to follow its list of users, which one
 //!   reading does for all of them. The rest wait in the subscription, which is bounded too.
-//! - The Mixer may publish on every subject, and who asks names the one of the answer: only an inbox is answered, and where
-//!   Racks are users of the bus, only what the server says instead of it, which leads back to the account of who asked
-//!   ([`BusAcl::may_be_answered`]). Any other request is not even looked at.
+//! - The Mixer may publish on every subject, and who asks names the one of the answer: only an inbox of the Mixer's account is answered, and
+//!   what the server says instead of the inbox of another account, which leads back to who asked ([`BusAcl::may_be_answered`]). Any other
+//!   request is not even looked at.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -152,7 +152,7 @@ fn note(done: Result<(), tokio::task::JoinError>) {
 impl RpcServices {
     async fn handle(self: Arc<Self>, request: Message, client: &Client, slot: OwnedSemaphorePermit) {
         let Some(to) = request.reply else { return };
-        if !self.acl.may_be_answered(&to) {
+        if !BusAcl::may_be_answered(&to) {
             match request.subject.as_str() {
                 subject::HEARTBEAT => self.rejections.heartbeats.count_misrouted(),
                 _ => self.rejections.handshakes.count_misrouted(),

@@ -12,14 +12,14 @@ mod value_checks;
 
 pub use sections::{
     ApiConfig, BusServerConfig, EnrollmentConfig, IngestConfig, MixerBaseConfig, MixerSection, PostgresConfig,
-    QueryConfig, RackCredentials, ServerMode, StoreConfig, TailConfig,
+    QueryConfig, ServerMode, StoreConfig, TailConfig,
 };
 pub use telemetry::{
     EmbeddedConfig, MixerSwitches, ObservabilityConfig, ObservabilityTier, OtlpConfig, OtlpMessagesConfig,
     RotationConfig, StorageConfig,
 };
 pub use value_checks::check_start;
-use value_checks::{bad_hash, bad_hosts, credentials_of_another, exposed, half_of_tls};
+use value_checks::{bad_hash, bad_hosts, exposed, half_of_tls};
 
 chassis::config_file! {
     /// `platform-mixer.toml`, resolved.
@@ -54,7 +54,6 @@ impl MixerConfig {
         let mut problems = Vec::new();
         let mut config = Self::read(settings, &mut problems);
         problems.extend(exposed(settings, &config));
-        problems.extend(credentials_of_another(settings, &config.snake));
         problems.extend(bad_hash(settings, &config.snake));
         problems.extend(bad_hosts(settings, &config.api));
         problems.extend(half_of_tls(settings, &config.api));

@@ -7,9 +7,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
+use async_nats::{Client, ConnectOptions};
 use model::{ByteSize, Clock, Entropy, Timestamp};
+use tokio::sync::watch;
 
-use crate::bus_server::{BusSettings, ManagedServer, ServerDeployment, StreamSettings};
+use crate::bus_server::{AclSnapshot, BusAuthorization, BusSettings, ManagedServer, ServerDeployment, StreamSettings};
 
 /// A clock that only moves when told to.
 #[derive(Debug, Clone)]
@@ -66,6 +68,23 @@ pub(crate) fn stream_settings() -> StreamSettings {
     }
 }
 
+/// Users of a managed server, none of them a Rack.
+pub(crate) fn bus_users(token: Option<&str>) -> BusAuthorization {
+    let (_, list) = watch::channel(AclSnapshot::default());
+    let (applied, _) = watch::channel(0);
+    BusAuthorization::new(&chassis::os_entropy(), token.map(str::to_owned), list, applied).unwrap()
+}
+
+/// Where the Mixer of a store writes the operator's seed.
+const OPERATOR_KEY: &str = "keys/bus-operator.nk";
+
+/// A client with the rights of the Mixer, by the operator's seed in a store.
+pub(crate) async fn operator(store: &Path, url: &str) -> Client {
+    let seed = std::fs::read_to_string(store.join(OPERATOR_KEY)).unwrap();
+    let options = ConnectOptions::with_nkey(seed.trim().to_owned());
+    options.connect(url).await.unwrap()
+}
+
 /// A managed server on any free port.
 pub(crate) fn managed(store: &Path) -> ManagedServer {
     ManagedServer {
@@ -78,15 +97,15 @@ pub(crate) fn managed(store: &Path) -> ManagedServer {
         max_payload: ByteSize::mib(2),
         binary: Some(nats_server()),
         sha256: None,
+        users: bus_users(None),
+        operator_key: store.join(OPERATOR_KEY),
     }
 }
 
 pub(crate) fn bus_settings(managed: ManagedServer) -> BusSettings {
     BusSettings {
-        server: ServerDeployment::Managed(managed),
+        server: ServerDeployment::Managed(Box::new(managed)),
         domain: "flux".to_owned(),
-        token: None,
-        gate: None,
         connect_timeout: Duration::from_secs(5),
         streams: stream_settings(),
     }

@@ -511,6 +511,13 @@ pub fn bus_options(config: &RackConfig, entropy: &Entropy) -> BusOptions {
     options_of(config, state.as_ref())
 }
 
+/// Whether a Mixer has admitted the Rack with this configuration, by its state file; nothing is made or changed for it.
+#[must_use]
+pub fn is_admitted(config: &RackConfig, entropy: &Entropy) -> bool {
+    let state = StateFile::look(&config.base, entropy).ok().flatten();
+    state.and_then(|state| state.identity()).is_some()
+}
+
 fn options_of(config: &RackConfig, state: Option<&StateFile>) -> BusOptions {
     let identity = state.and_then(StateFile::identity);
     let name = identity.map_or_else(host::name, |identity| identity.name.as_str().to_owned());

@@ -43,9 +43,10 @@ mod tap;
 pub mod telemetry;
 mod wire_consumer;
 
-pub use agent::{AgentParts, AgentStatus, RackAgent, bus_options};
+pub use agent::{AgentParts, AgentStatus, RackAgent, bus_options, is_admitted};
 pub use error::Error;
 pub use identity::RackIdentity;
+pub use mixer_session::enrollment_options;
 pub use seal_error::SealError;
 pub use spool::SpoolError;
 

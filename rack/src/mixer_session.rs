@@ -135,6 +135,18 @@ impl EnrollmentBackoff {
     }
 }
 
+/// How an agent that the bus does not know connects to it: as a stranger, who may ask for admission only.
+#[must_use]
+pub fn enrollment_options(ours: &BusOptions) -> BusOptions {
+    BusOptions {
+        name: format!("{}, asking for admission", ours.name),
+        nkey: None,
+        user: Some(subject::ENROLL_USER.to_owned()),
+        inbox_prefix: Some(subject::inbox(subject::ENROLL_USER)),
+        ..ours.clone()
+    }
+}
+
 impl MixerSession {
     /// Runs until cancelled.
     pub(crate) async fn run(mut self) {
@@ -200,15 +212,7 @@ impl MixerSession {
 
     /// A connection as a stranger, who may ask for admission only.
     async fn connect_for_enrollment(&self) -> Result<BusConnection, chassis::Error> {
-        let ours = self.bus.options();
-        let options = BusOptions {
-            name: format!("{}, asking for admission", ours.name),
-            nkey: None,
-            user: Some(subject::ENROLL_USER.to_owned()),
-            inbox_prefix: Some(subject::inbox(subject::ENROLL_USER)),
-            ..ours.clone()
-        };
-        BusConnection::connect(options).await
+        BusConnection::connect(enrollment_options(self.bus.options())).await
     }
 
     /// One handshake, over a connection that may carry it.
@@ -229,7 +233,9 @@ impl MixerSession {
         if known {
             // A bus that knows its users lets them ask for streams once they are adopted.
             let asks = self.bus.knows_users();
-            if !asks {
+            if asks {
+                self.bus.check_greeting()?;
+            } else {
                 self.bus.preflight().await?;
             }
             let answer = enroll(
@@ -246,6 +252,7 @@ impl MixerSession {
             return Ok(answer);
         }
         let door = self.connect_for_enrollment().await?;
+        door.check_greeting()?;
         let answer = enroll(
             &door,
             &self.asker,
@@ -269,9 +276,13 @@ impl MixerSession {
     /// Says it if the primary stream is not on the bus: the key must be that of the Mixer.
     async fn check_stream(&self) {
         let found = tokio::time::timeout(STREAM_WITHIN, self.bus.js.get_stream(self.settings.stream.as_str())).await;
-        if let Ok(Err(error)) = found
-            && is_missing(&error)
-        {
+        let is_elsewhere = match found {
+            Ok(Ok(_)) => false,
+            Ok(Err(error)) => is_missing(&error),
+            // A bus that knows its users does not answer for a stream that they may not see, and answers other questions.
+            Err(_) => self.bus.knows_users() && self.bus.js.query_account().await.is_ok(),
+        };
+        if is_elsewhere {
             tracing::warn!(
                 stream = %self.settings.stream,
                 "the bus has no such stream for messages between Racks: set snake.stream_name to that of the Mixer"

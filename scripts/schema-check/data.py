@@ -1,6 +1,6 @@
 """Gives a Mixer a little of everything: rows over HTTP, and over the bus a message, and telemetry that cannot be decoded.
 
-usage: data.py API_URL BUS_URL
+usage: data.py API_URL BUS_URL FILE_WITH_THE_OPERATORS_KEY_FOR_THE_BUS
 """
 
 import json
@@ -13,6 +13,7 @@ import uuid
 from datetime import datetime, timedelta, timezone
 
 import cbor
+import nkey
 
 api, bus = sys.argv[1], urllib.parse.urlsplit(sys.argv[2])
 TRACE = "0af7651916cd43dd8448eb211c80319c"
@@ -48,7 +49,10 @@ message = cbor.encoded({
     "meta": {"msg.type": "order"}, "raw": b"body",
 })
 with socket.create_connection((bus.hostname, bus.port)) as connection:
-    connection.sendall(b'CONNECT {"verbose":false}\r\n')
+    info = json.loads(connection.makefile("rb").readline().removeprefix(b"INFO "))
+    with open(sys.argv[3]) as seed:
+        proof = nkey.proof(seed.read().strip(), info["nonce"])
+    connection.sendall(f"CONNECT {json.dumps({'verbose': False, **proof})}\r\n".encode())
     for subject, payload in (("flux.msg.node-01.orders.out", message), ("flux.telemetry.logs.node-01", b"garbage")):
         connection.sendall(f"PUB {subject} {len(payload)}\r\n".encode() + payload + b"\r\n")
     connection.sendall(b"PING\r\n")

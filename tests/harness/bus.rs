@@ -42,18 +42,19 @@ pub struct TestBus {
 }
 
 impl TestBus {
-    /// Connects, with a token if there is one; streams are those of `domain`.
+    /// Connects to a bus that asks nobody who they are, or as somebody whom a Mixer's bus does not know; streams are those of `domain`.
     ///
     /// # Errors
     /// If the bus refuses.
-    pub fn connect(url: &str, token: Option<&str>, domain: &str) -> Result<Self, Failure> {
+    pub fn connect(url: &str, domain: &str) -> Result<Self, Failure> {
+        Self::open(url, ConnectOptions::new(), domain)
+    }
+
+    pub(crate) fn open(url: &str, options: ConnectOptions, domain: &str) -> Result<Self, Failure> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()
             .build()?;
-        let options = token.map_or_else(ConnectOptions::new, |token| {
-            ConnectOptions::with_token(token.to_owned())
-        });
         let client = runtime.block_on(options.connect(url))?;
         // It starts a task.
         let _entered = runtime.enter();

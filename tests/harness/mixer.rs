@@ -4,11 +4,12 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use async_nats::ConnectOptions;
 use nix::unistd::Pid;
 
 use crate::process::{Process, children_of};
 use crate::store::files_below;
-use crate::{Api, Failure, binary, owned, toml_of, tool};
+use crate::{Api, Failure, TestBus, binary, owned, toml_of, tool};
 
 /// How long a debug build may take to be ready on a busy machine.
 const READY: Duration = Duration::from_secs(60);
@@ -140,6 +141,42 @@ impl TestMixer {
     #[must_use]
     pub fn telemetry(&self) -> PathBuf {
         self.path().join("data/telemetry")
+    }
+
+    /// What a client shows to its bus that is to have the Mixer's rights there: the operator's key, another one after each start.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn operator(&self) -> Result<ConnectOptions, Failure> {
+        let place = self.store().join("keys/bus-operator.nk");
+        let seed = std::fs::read_to_string(&place).map_err(|error| format!("{}: {error}", place.display()))?;
+        Ok(ConnectOptions::with_nkey(seed.trim().to_owned()))
+    }
+
+    /// A client of its bus with the Mixer's rights.
+    ///
+    /// # Errors
+    /// If the bus refuses.
+    pub fn bus(&self) -> Result<TestBus, Failure> {
+        self.bus_of("flux")
+    }
+
+    /// The same where the streams are those of another domain.
+    ///
+    /// # Errors
+    /// If the bus refuses.
+    pub fn bus_of(&self, domain: &str) -> Result<TestBus, Failure> {
+        TestBus::open(&self.bus_url, self.operator()?, domain)
+    }
+
+    /// Its store.
+    fn store(&self) -> PathBuf {
+        let text = std::fs::read_to_string(self.path().join("platform-mixer.toml")).unwrap_or_default();
+        let in_file = text.lines().find_map(|line| line.strip_prefix("store.dir = "));
+        let in_file = in_file.map(|named| named.trim_matches('"'));
+        let in_envs = self.envs.iter().find(|(name, _)| name == "PLATFORM_STORE_DIR");
+        let named = in_envs.map(|(_, value)| value.as_str()).or(in_file);
+        self.path().join(named.unwrap_or("data"))
     }
 
     /// Its process.

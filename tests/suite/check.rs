@@ -26,7 +26,7 @@ fn first_file(folder: &Path) -> Result<PathBuf, Failure> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_flipped_bit_in_a_data_file_is_found_and_the_file_is_named() -> Result<(), Failure> {
     let mut mixer = tokio::task::spawn_blocking(|| TestMixer::start("")).await??;
-    let js = async_nats::jetstream::with_domain(async_nats::connect(&mixer.bus_url).await?, "flux");
+    let js = async_nats::jetstream::with_domain(mixer.operator()?.connect(&mixer.bus_url).await?, "flux");
     let mut headers = HeaderMap::new();
     headers.insert(telemetry_codec::CONTENT_TYPE, "application/json");
     let now = Timestamp::from(std::time::SystemTime::now()).to_string();
@@ -130,7 +130,7 @@ fn numbers(mixer: &TestMixer) -> Result<Vec<usize>, Failure> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_damaged_catalogue_is_rebuilt_after_a_kill_and_every_row_is_there_once() -> Result<(), Failure> {
     let mut mixer = tokio::task::spawn_blocking(|| TestMixer::start("")).await??;
-    let js = async_nats::jetstream::with_domain(async_nats::connect(&mixer.bus_url).await?, "flux");
+    let js = async_nats::jetstream::with_domain(mixer.operator()?.connect(&mixer.bus_url).await?, "flux");
     send(&js, 0..40).await?;
     tokio::task::block_in_place(|| {
         eventually("the first rows in a file", SOON, || {
@@ -192,7 +192,7 @@ async fn a_damaged_catalogue_is_rebuilt_after_a_kill_and_every_row_is_there_once
 #[tokio::test(flavor = "multi_thread")]
 async fn a_damaged_file_is_taken_out_of_the_store_by_a_repair() -> Result<(), Failure> {
     let mut mixer = tokio::task::spawn_blocking(|| TestMixer::start("")).await??;
-    let js = async_nats::jetstream::with_domain(async_nats::connect(&mixer.bus_url).await?, "flux");
+    let js = async_nats::jetstream::with_domain(mixer.operator()?.connect(&mixer.bus_url).await?, "flux");
     send(&js, 0..3).await?;
     tokio::task::block_in_place(|| {
         eventually("the rows in a file", SOON, || {

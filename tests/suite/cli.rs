@@ -43,7 +43,7 @@ impl Desk {
     /// Publishes rows of a table as a script named `entity` would, and waits until so many rows of it are there.
     pub(crate) fn seed(&self, table: &str, entity: &str, rows: &Value) -> Result<(), Failure> {
         let subject = format!("flux.telemetry.{table}.{entity}");
-        publish(&self.mixer.bus_url, &subject, "application/json", rows.to_string())?;
+        publish(&self.mixer, &subject, "application/json", rows.to_string())?;
         let count = rows.as_array().map_or(0, Vec::len);
         let path = format!("/api/v1/telemetry/{table}?entity={entity}&limit=1000");
         eventually("the seeded rows", SOON, || {
@@ -69,10 +69,11 @@ impl Desk {
     }
 }
 
-pub(crate) fn publish(bus_url: &str, subject: &str, kind: &str, body: String) -> Result<(), Failure> {
+pub(crate) fn publish(mixer: &TestMixer, subject: &str, kind: &str, body: String) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let js = async_nats::jetstream::with_domain(async_nats::connect(bus_url).await?, "flux");
+        let client = mixer.operator()?.connect(&mixer.bus_url).await?;
+        let js = async_nats::jetstream::with_domain(client, "flux");
         let mut headers = async_nats::HeaderMap::new();
         headers.insert("Content-Type", kind);
         let sent = js

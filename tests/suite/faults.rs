@@ -158,7 +158,7 @@ fn a_tampered_passport_stops_the_rack_and_names_the_file() -> Result<(), Failure
 #[tokio::test(flavor = "multi_thread")]
 async fn foreign_batches_are_stored_and_bad_ones_become_dead_letters() -> Result<(), Failure> {
     let mixer = tokio::task::spawn_blocking(|| TestMixer::start("")).await??;
-    let client = async_nats::connect(&mixer.bus_url).await?;
+    let client = mixer.operator()?.connect(&mixer.bus_url).await?;
     let js = async_nats::jetstream::with_domain(client, "flux");
     let now = mixer_now(&mixer)?;
     let line = json!([{ "ts": now, "level": "info", "message": "from a script" }]).to_string();

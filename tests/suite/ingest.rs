@@ -58,7 +58,7 @@ fn counter(mixer: &TestMixer, name: &str) -> Result<u64, Failure> {
 async fn a_batch_that_can_not_be_stored_becomes_a_dead_letter_and_ingest_goes_on() -> Result<(), Failure> {
     // The log takes frames of up to a MiB, the bus messages of up to two.
     let mixer = tokio::task::spawn_blocking(|| TestMixer::start("[store]\nwal_max_size_mb = 1\n")).await??;
-    let js = async_nats::jetstream::with_domain(async_nats::connect(&mixer.bus_url).await?, "flux");
+    let js = async_nats::jetstream::with_domain(mixer.operator()?.connect(&mixer.bus_url).await?, "flux");
     let stream = "application/vnd.apache.arrow.stream";
     let good = arrow("good 2")?;
     let mut flipped = good.clone();
@@ -142,7 +142,7 @@ async fn archive(js: &Context) -> Result<PullConsumer, Failure> {
 }
 
 async fn bus_of(mixer: &TestMixer) -> Result<Context, Failure> {
-    let client = async_nats::connect(&mixer.bus_url).await?;
+    let client = mixer.operator()?.connect(&mixer.bus_url).await?;
     Ok(async_nats::jetstream::with_domain(client, "flux"))
 }
 

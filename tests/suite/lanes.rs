@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use harness::disk::Disk;
 use harness::stepped_clock::SteppedClock;
-use harness::{Failure, Link, Random, TestBus, TestMixer, TestRack, duckdb, eventually, process};
+use harness::{Failure, Link, Random, TestMixer, TestRack, duckdb, eventually, process};
 
 use self::faults::Plant;
 use crate::first_light::mixer_with;
@@ -177,7 +177,7 @@ fn a_bus_that_lost_its_store_gets_its_consumers_anew_and_messages_go_on() -> Res
     std::fs::remove_dir_all(mixer.path().join("data/js/jetstream"))?;
     process::kill9(mixer.bus_pid()?)?;
     eventually("the wires of the scenario once more", Duration::from_secs(60), || {
-        let bus = TestBus::connect(&mixer.bus_url, None, "flux").ok()?;
+        let bus = mixer.bus().ok()?;
         (bus.consumers("flux-msg").ok()? >= 3).then_some(())
     })
     .map_err(|error| format!("{error}; the Mixer:\n{}", mixer_log(&mixer)))?;
@@ -195,16 +195,11 @@ fn scenario_with(file: &Path, sink: &str) -> String {
 
 #[test]
 fn no_message_is_lost_or_archived_twice_and_order_is_kept_through_faults() -> Result<(), Failure> {
-    nothing_is_lost(Random::for_test("no_message_is_lost_or_archived_twice"), false)
-}
-
-#[test]
-fn where_racks_have_credentials_nothing_is_lost_through_faults_either() -> Result<(), Failure> {
-    nothing_is_lost(Random::for_test("where_racks_have_credentials"), true)
+    nothing_is_lost(Random::for_test("no_message_is_lost_or_archived_twice"))
 }
 
 /// A Mixer on a disk of its own, if that can be had, and two Racks behind links. The sender's outbox is small.
-fn plant(folder: &Path, random: Random, has_credentials: bool) -> Result<Plant, Failure> {
+fn plant(folder: &Path, random: Random) -> Result<Plant, Failure> {
     let disk = Disk::ext4(4_096)
         .map_err(|lacking| eprintln!("power cuts: {lacking}"))
         .ok();
@@ -221,7 +216,6 @@ fn plant(folder: &Path, random: Random, has_credentials: bool) -> Result<Plant, 
         ("snake.max_store_mb", "1024"),
     ];
     keys.extend(store.as_ref().map(|store| ("store.dir", store.as_str())));
-    keys.extend(has_credentials.then_some(("snake.rack_credentials", "\"on\"")));
     let clocks = ["mixer", "rack-a"].map(|name| SteppedClock::new(folder, name));
     let clocks: Result<Vec<SteppedClock>, _> = clocks.into_iter().collect();
     let clocks = clocks.unwrap_or_else(|lacking| {
@@ -251,14 +245,14 @@ fn plant(folder: &Path, random: Random, has_credentials: bool) -> Result<Plant, 
 }
 
 /// Hurts everything in turn while lines become messages, each once in the short form, and looks for each of them afterwards.
-fn nothing_is_lost(random: Random, has_credentials: bool) -> Result<(), Failure> {
+fn nothing_is_lost(random: Random) -> Result<(), Failure> {
     let shortest = faults::FAULTS.len() as u64;
     let (hurts, rows) = (
         setting("PLATFORM_TEST_LANE_KILLS", shortest),
         setting("PLATFORM_TEST_LANE_ROWS", 5_000),
     );
     let folder = tempfile::tempdir()?;
-    let mut plant = plant(folder.path(), random, has_credentials)?;
+    let mut plant = plant(folder.path(), random)?;
     let over = Arc::new(AtomicBool::new(false));
     // So much that an outbox of two megabytes is full after some seconds; in the short form in few lines, which a debug build keeps up with.
     let (pause, padding) = if hurts > shortest { (60, 120) } else { (250, 1_000) };

@@ -21,7 +21,7 @@ use harness::bus::KeyedBatch;
 use harness::disk::Disk;
 use harness::process::Process;
 use harness::s3::{BUCKET, KEY, SECRET};
-use harness::{Failure, Random, TestBus, TestMixer, TestS3, eventually};
+use harness::{Failure, Random, TestMixer, TestS3, eventually};
 use model::{EntityId, Timestamp};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
@@ -174,7 +174,7 @@ impl Ends {
     }
 
     fn resend(&self, from: usize) -> Result<(), Failure> {
-        let bus = TestBus::connect(&self.mixer.bus_url, None, "flux")?;
+        let bus = self.mixer.bus()?;
         bus.publish_keyed("logs", "sender", self.batches.get(from..).unwrap_or_default())
     }
 
@@ -243,7 +243,7 @@ impl Ends {
     /// Waits for all rows, and holds them against what was sent.
     fn judge(&self, requests: u64) -> Result<(), Failure> {
         let wanted = (requests + self.batches.len() as u64) * ROWS;
-        let bus = TestBus::connect(&self.mixer.bus_url, None, "flux")?;
+        let bus = self.mixer.bus()?;
         eventually("everything on the bus is stored", SOON, || {
             bus.is_drained("flux-telemetry", "ingest").ok()?.then_some(())
         })?;
@@ -322,7 +322,7 @@ fn what_a_lost_machine_took_from_a_bus_elsewhere_and_did_not_upload_comes_again(
     let server = runtime.block_on(TestS3::start())?;
     let places = Places::new(Some(server), Some(external(folder.path(), "4GB")?))?;
     let mut ends = Ends::start(name, places, Random::for_test(name))?;
-    let bus = TestBus::connect(&ends.mixer.bus_url, None, "flux")?;
+    let bus = ends.mixer.bus()?;
     let mut sent = 0;
     // Without a producer's key: only its place on the bus tells a row from another.
     let mut send = |rows: u64| -> Result<u64, Failure> {

@@ -23,7 +23,7 @@ async fn with_an_old_row() -> Result<(TestMixer, String), Failure> {
         "[observability.embedded]\nflush_interval = \"100ms\"\n[observability.embedded.rotation]\n{AS_STARTED}"
     );
     let mixer = tokio::task::spawn_blocking(move || TestMixer::start(&extra)).await??;
-    let js = async_nats::jetstream::with_domain(async_nats::connect(&mixer.bus_url).await?, "flux");
+    let js = async_nats::jetstream::with_domain(mixer.operator()?.connect(&mixer.bus_url).await?, "flux");
     let old = days_ago(40).to_string();
     for (days, ts) in [(40, old.clone()), (0, days_ago(0).to_string())] {
         let mut headers = HeaderMap::new();

@@ -83,7 +83,7 @@ fn a_spec_that_comes_while_messages_flow_gets_them_with_their_columns() -> Resul
     let mixer = TestMixer::with(&[("store.specs_dir", "\"kinds\"")], &[])?;
     let folder = mixer.path().join("data/kinds");
     std::fs::create_dir(&folder)?;
-    let bus = TestBus::connect(&mixer.bus_url, None, "flux")?;
+    let bus = mixer.bus()?;
     send(&bus, 0..10, |n| json!({ "amount": n }))?;
     eventually("messages of no spec", SOON, || {
         (in_views(&mixer, "count(*) from messages")? == "10").then_some(())

@@ -26,14 +26,13 @@ fn scenario(folder: &Path) -> String {
     )
 }
 
-/// A Mixer whose Racks are users of the bus, at ports that stay, and two Racks that run the scenario.
+/// A Mixer at ports that stay, and two Racks that run the scenario.
 fn flowing(folder: &Path) -> Result<(TestMixer, TestRack, TestRack), Failure> {
     let file = folder.join("flow.yaml");
     std::fs::write(&file, scenario(folder))?;
     let (api, bus, scenario) = (free_port()?, free_port()?, format!("{:?}", file.display().to_string()));
     let mixer = TestMixer::with(
         &[
-            ("snake.rack_credentials", "\"on\""),
             ("snake.port", &bus),
             ("api.port", &api),
             ("mixer.startup_scenario", &scenario),

@@ -33,6 +33,11 @@ pub(super) async fn run(bus: &BusConnection) -> Result<(), Error> {
         .build(bus.client.clone());
     match ours.query_account().await.map_err(|error| error.kind()) {
         Ok(_) => return Ok(()),
+        Err(AccountErrorKind::TimedOut) => {
+            // A bus that knows its users does not answer what they may not ask.
+            check_greeting(bus)?;
+            return Err(fault(AccountErrorKind::TimedOut));
+        }
         Err(kind) if !is_absence(&kind) => return Err(fault(kind)),
         Err(_) => {}
     }
@@ -45,6 +50,19 @@ pub(super) async fn run(bus: &BusConnection) -> Result<(), Error> {
         }),
         Err(error) if is_absence(&error.kind()) => Err(Error::NoStreams { url }),
         Err(error) => Err(fault(error.kind())),
+    }
+}
+
+/// Compares our domain with the one that the server said when it greeted us, if it has one.
+pub(super) fn check_greeting(bus: &BusConnection) -> Result<(), Error> {
+    let options = bus.options();
+    match bus.client.server_info().domain {
+        Some(theirs) if theirs != options.domain => Err(Error::DomainMismatch {
+            url: without_credentials(&options.url),
+            ours: options.domain.clone(),
+            theirs: Some(theirs),
+        }),
+        _ => Ok(()),
     }
 }
 

@@ -82,8 +82,8 @@ impl MixerComponents {
         let tokens = self.tokens(&config, &registry, (&clock, &entropy), fatal)?;
         let authenticator = Arc::new(Authenticator::new(config.api.auth, tokens));
         self.authenticator = Some(Arc::clone(&authenticator));
-        let (gate, acl) = settings::gate(&config, &registry, &entropy)?;
-        let server = BusServer::start(settings::bus(&config, gate), fatal).await?;
+        let (bus, acl) = settings::bus(&config, &registry, &entropy)?;
+        let server = BusServer::start(bus, fatal).await?;
         let bus = server.bus().clone();
         self.bus = Some(server);
 

@@ -3,10 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use chassis::config::SecretString;
 use model::subject::{GEARS_ALL, MESSAGES_ALL};
 use model::{ByteSize, Entropy};
-use nkeys::{KeyPair, KeyPairType};
 use tokio::sync::watch;
 
 use crate::bucket::{self, BucketError};
@@ -58,29 +56,47 @@ pub(crate) fn engine_and_bucket(config: &MixerConfig) -> Result<engine::Settings
     })
 }
 
-pub(super) fn bus(config: &MixerConfig, gate: Option<BusAuthorization>) -> BusSettings {
+/// The bus, and what keeps the list of its users where it is ours.
+pub(super) fn bus(
+    config: &MixerConfig,
+    registry: &Arc<ClusterRegistry>,
+    entropy: &Entropy,
+) -> Result<(BusSettings, BusAcl), StartError> {
     let snake = &config.snake;
-    let server = match snake.server {
-        ServerMode::External => ServerDeployment::External {
-            url: SecretString::new(&snake.url),
-        },
-        ServerMode::Managed => ServerDeployment::Managed(ManagedServer {
-            name: config.base.name.to_string(),
-            host: snake.host.to_string(),
-            port: snake.port,
-            advertised: advertised(&snake.url, snake.port),
-            store_dir: snake.store_dir.clone(),
-            durable: snake.durable,
-            max_payload: config.mixer.max_payload,
-            binary: snake.server_binary.clone(),
-            sha256: snake.server_sha256.clone(),
-        }),
+    if snake.server == ServerMode::External {
+        let (url, token) = (snake.url.clone(), snake.token.clone());
+        return Ok((
+            bus_at(config, ServerDeployment::External { url, token }),
+            BusAcl::default(),
+        ));
+    }
+    let (list, access) = watch::channel(AclSnapshot::default());
+    let (applied, follows) = watch::channel(0);
+    let acl = BusAcl::keep(Arc::clone(registry), list, follows)?;
+    let token = snake.token.as_ref().map(|token| token.expose().to_owned());
+    let users = BusAuthorization::new(entropy, token, access, applied)
+        .map_err(|error| StartError::AgentRpc(format!("no key for the bus can be made: {error}")))?;
+    let server = ManagedServer {
+        name: config.base.name.to_string(),
+        host: snake.host.to_string(),
+        port: snake.port,
+        advertised: advertised(&snake.url, snake.port),
+        store_dir: snake.store_dir.clone(),
+        durable: snake.durable,
+        max_payload: config.mixer.max_payload,
+        binary: snake.server_binary.clone(),
+        sha256: snake.server_sha256.clone(),
+        users,
+        operator_key: config.store.dir.join("keys/bus-operator.nk"),
     };
+    Ok((bus_at(config, ServerDeployment::Managed(Box::new(server))), acl))
+}
+
+fn bus_at(config: &MixerConfig, server: ServerDeployment) -> BusSettings {
+    let snake = &config.snake;
     BusSettings {
         server,
         domain: snake.domain.to_string(),
-        token: snake.token.clone(),
-        gate,
         connect_timeout: CONNECT,
         streams: StreamSettings {
             name: snake.stream_name.to_string(),
@@ -90,36 +106,6 @@ pub(super) fn bus(config: &MixerConfig, gate: Option<BusAuthorization>) -> BusSe
             max_payload: config.mixer.max_payload,
         },
     }
-}
-
-/// The list of the bus's users, where each Rack is one, and what keeps it.
-pub(super) fn gate(
-    config: &MixerConfig,
-    registry: &Arc<ClusterRegistry>,
-    entropy: &Entropy,
-) -> Result<(Option<BusAuthorization>, BusAcl), StartError> {
-    if !config.snake.has_rack_credentials() {
-        return Ok((None, BusAcl::default()));
-    }
-    let (list, access) = watch::channel(AclSnapshot::default());
-    let (applied, follows) = watch::channel(0);
-    let acl = BusAcl::keep(Arc::clone(registry), list, follows)?;
-    let key = KeyPair::new_from_raw(KeyPairType::User, entropy.bytes()).map_err(|error| bad_key(&error))?;
-    let token = config.snake.token.as_ref().map(|token| token.expose().to_owned());
-    let gate = BusAuthorization {
-        seed: key.seed().map_err(|error| bad_key(&error))?,
-        key: key.public_key(),
-        asks: token.is_some(),
-        password: token.unwrap_or_else(|| crate::hex::encode(&entropy.bytes::<16>())),
-        access,
-        applied,
-    };
-    Ok((Some(gate), acl))
-}
-
-/// Never in practice: 32 bytes are a key.
-fn bad_key(error: &nkeys::error::Error) -> StartError {
-    StartError::AgentRpc(format!("no key for the bus can be made: {error}"))
 }
 
 /// What Racks are told, unless it follows from host and port: the default URL says nothing about another port.

@@ -2,7 +2,8 @@
 //!
 //! | account | how its user proves itself | publishes | hears |
 //! |---|---|---|---|
-//! | the Mixer's, with the streams | an nkey of this run | everything | everything |
+//! | the Mixer's, with the streams | an nkey of this run: the Mixer's own, or the operator's of `bus-operator.nk` | everything | everything |
+//! | the system's | an nkey of this run: the Mixer's | questions and orders to the server | their answers |
 //! | a Rack's | its own nkey | its messages, telemetry, handshakes and heartbeats; pulls and acknowledgements of its consumers; answers to commands | its inbox, its commands |
 //! | that of a Rack that waits | its own nkey | handshakes, answers to commands | its inbox, its commands |
 //! | anyone else's | `snake.token`, where there is one | handshakes | answers to handshakes |
@@ -22,22 +23,29 @@
 //!   subscription that an import matches, and a Rack that subscribes in that moment ends the server (nats-server 2.15.1).
 //! - Nobody but the Mixer may ask the server to make, change or delete streams and consumers: no other account imports that.
 //! - The user's permissions say the same once more, and what it may hear.
+//! - A Rack publishes subjects of the form that the Mixer reads and no others. An account has no more connections and subscriptions than
+//!   its [`AccountLimits`].
 //!
 //! # Not here
 //!
-//! Who is on the list ([`crate::scenario::BusAcl`]); writing it (`conf`) and having the server read it (`reload`); where the streams of an account lie
-//! (`home`).
+//! Who is on the list ([`crate::scenario::BusAcl`]); writing it (`nats_conf`) and having the server read it (`reload`); the operator's file
+//! (`operator_key`).
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use model::{EntityId, Token, subject};
+use model::{EntityId, Entropy, Table, Token, subject};
+use nkeys::{KeyPair, KeyPairType};
 use serde_json::{Value, json};
 use tokio::sync::watch;
+
+use super::account_limits::{AccountLimits, RACK_LIMITS, STRANGER_LIMITS};
 
 /// What the domain's API calls begin with once the server has mapped them.
 const API: &str = "$JS.API";
 /// The name of the user that anyone may be, and of its account.
 pub(crate) const ANYONE: &str = model::subject::ENROLL_USER;
+/// The account in which the server answers about itself.
+const SYSTEM: &str = "system";
 /// The account with the streams.
 pub(super) const MIXER: &str = "mixer";
 /// How long the server waits for an answer, or the next of many, before it forgets who asked. Longer than the wait of any pull.
@@ -76,21 +84,42 @@ impl AclSnapshot {
     }
 }
 
-/// What the server's owner is given to keep the list.
+/// A user whose key this run of the Mixer made.
+#[derive(Clone)]
+pub(crate) struct BusUser {
+    /// What it proves itself with.
+    pub(crate) seed: String,
+    /// Its public key.
+    pub(crate) key: String,
+}
+
+impl BusUser {
+    fn new(entropy: &Entropy) -> Result<Self, nkeys::error::Error> {
+        let pair = KeyPair::new_from_raw(KeyPairType::User, entropy.bytes())?;
+        Ok(Self {
+            seed: pair.seed()?,
+            key: pair.public_key(),
+        })
+    }
+}
+
+/// The users of the managed server, and the channel on which their list changes.
 #[derive(Clone)]
 pub(crate) struct BusAuthorization {
-    /// The seed of the Mixer's own key.
-    pub(crate) seed: String,
-    /// The Mixer's public key.
-    pub(crate) key: String,
+    /// The Mixer.
+    pub(crate) mixer: BusUser,
+    /// The Mixer, where it asks the server about itself.
+    pub(super) system: BusUser,
+    /// Scripts and people on the same machine, with the Mixer's rights.
+    pub(crate) operator: BusUser,
     /// The password of the user that anyone may be; without [`BusAuthorization::asks`] nobody needs it.
-    pub(crate) password: String,
+    password: String,
     /// Whether strangers must show the token.
-    pub(crate) asks: bool,
+    asks: bool,
     /// The list as it should be.
-    pub(crate) access: watch::Receiver<AclSnapshot>,
+    pub(super) access: watch::Receiver<AclSnapshot>,
     /// The version of the list that the server follows.
-    pub(crate) applied: watch::Sender<u64>,
+    pub(super) applied: watch::Sender<u64>,
 }
 
 /// The names of streams that permissions mention.
@@ -109,13 +138,35 @@ impl std::fmt::Debug for BusAuthorization {
 }
 
 impl BusAuthorization {
+    /// New keys, and a list that others make; strangers need the token, if there is one.
+    pub(crate) fn new(
+        entropy: &Entropy,
+        token: Option<String>,
+        access: watch::Receiver<AclSnapshot>,
+        applied: watch::Sender<u64>,
+    ) -> Result<Self, nkeys::error::Error> {
+        Ok(Self {
+            mixer: BusUser::new(entropy)?,
+            system: BusUser::new(entropy)?,
+            operator: BusUser::new(entropy)?,
+            asks: token.is_some(),
+            password: token.unwrap_or_else(|| crate::hex::encode(&entropy.bytes::<16>())),
+            access,
+            applied,
+        })
+    }
+
     /// The part of the configuration that says who may do what.
     pub(super) fn render(&self, streams: &StreamNames) -> String {
         // Whoever changes the list does not wait for this.
         let entries = self.access.borrow().entries.clone();
-        let mut accounts = vec![(MIXER.to_owned(), mixers(&self.key, streams, &entries))];
+        let mut accounts = vec![(
+            MIXER.to_owned(),
+            mixers([&self.mixer, &self.operator], streams, &entries),
+        )];
         accounts.extend(entries.iter().map(|entry| (entry.key.clone(), rack(entry, streams))));
         accounts.push((ANYONE.to_owned(), anyone(&self.password)));
+        accounts.push((SYSTEM.to_owned(), json!({ "users": [{ "nkey": self.system.key }] })));
         let accounts: Vec<String> = accounts
             .iter()
             .map(|(name, account)| format!("  {}: {account}", Value::from(name.as_str())))
@@ -125,7 +176,10 @@ impl BusAuthorization {
         } else {
             format!("no_auth_user: {}\n", Value::from(ANYONE))
         };
-        format!("accounts {{\n{}\n}}\n{open}", accounts.join(",\n"))
+        format!(
+            "accounts {{\n{}\n}}\nsystem_account: {SYSTEM}\n{open}",
+            accounts.join(",\n")
+        )
     }
 }
 
@@ -134,7 +188,7 @@ fn permissions(publish: &[String], subscribe: &[String]) -> Value {
 }
 
 /// The Mixer's account: what others may import of it, and what it imports of Racks, to which it sends commands.
-fn mixers(key: &str, streams: &StreamNames, entries: &[AclEntry]) -> Value {
+fn mixers(users: [&BusUser; 2], streams: &StreamNames, entries: &[AclEntry]) -> Value {
     let business = &streams.business;
     let once = [
         subject::HELLO,
@@ -178,16 +232,17 @@ fn mixers(key: &str, streams: &StreamNames, entries: &[AclEntry]) -> Value {
         json!({ "service": { "account": entry.key, "subject": subject } })
     };
     let imports: Vec<Value> = entries.iter().map(commands).collect();
-    json!({ "jetstream": "enabled", "users": [{ "nkey": key }], "exports": exports, "imports": imports })
+    let users = users.map(|user| json!({ "nkey": user.key }));
+    json!({ "jetstream": "enabled", "users": users, "exports": exports, "imports": imports })
 }
 
 /// An account that imports these subjects of the Mixer's, for one user.
-fn account(user: Value, publish: &[String]) -> Value {
+fn account(user: Value, publish: &[String], limits: &AccountLimits) -> Value {
     let imports: Vec<Value> = publish
         .iter()
         .map(|subject| json!({ "service": { "account": MIXER, "subject": subject } }))
         .collect();
-    json!({ "users": [user], "imports": imports })
+    json!({ "users": [user], "imports": imports, "limits": limits.render() })
 }
 
 /// What everybody may do.
@@ -195,7 +250,7 @@ fn anyone(password: &str) -> Value {
     let publish = [subject::HELLO, subject::ENROLL].map(str::to_owned);
     let permissions = permissions(&publish, &[format!("{}.>", subject::inbox(ANYONE))]);
     let user = json!({ "user": ANYONE, "password": password, "permissions": permissions });
-    account(user, &publish)
+    account(user, &publish, &STRANGER_LIMITS)
 }
 
 fn rack(entry: &AclEntry, streams: &StreamNames) -> Value {
@@ -210,7 +265,7 @@ fn rack(entry: &AclEntry, streams: &StreamNames) -> Value {
     let commands = subject::rack_all(&entry.entity_id);
     let subscribe = [format!("{}.>", subject::inbox(&entry.key)), commands.clone()];
     let user = json!({ "nkey": entry.key, "permissions": permissions(&publish, &subscribe) });
-    let mut account = account(user, &publish);
+    let mut account = account(user, &publish, &RACK_LIMITS);
     account["exports"] = json!([{ "service": commands, "accounts": [MIXER] }]);
     if entry.adopted {
         // An account that imports calls of the API is not given the mapping that others have.
@@ -222,15 +277,21 @@ fn rack(entry: &AclEntry, streams: &StreamNames) -> Value {
 /// What an adopted Rack publishes, as itself only.
 fn own(entry: &AclEntry, streams: &StreamNames) -> Vec<String> {
     let (name, business) = (&entry.name, &streams.business);
+    // Any port: its outbox may have messages of scenarios that nobody remembers (ADR 33).
+    let messages = format!("flux.msg.{name}.*.*");
     let mut all = vec![
         subject::HEARTBEAT.to_owned(),
         format!("{API}.INFO"),
-        format!("flux.msg.{name}.>"),
-        format!("flux.gear.{name}.>"),
-        format!("flux.telemetry.*.{name}"),
+        messages.clone(),
+        format!("flux.gear.{name}.*"),
         format!("{API}.STREAM.INFO.{business}"),
-        format!("{API}.DIRECT.GET.{business}.flux.msg.{name}.>"),
+        format!("{API}.DIRECT.GET.{business}.{messages}"),
     ];
+    all.extend(
+        Table::ALL
+            .into_iter()
+            .filter_map(|table| subject::telemetry(table, name)),
+    );
     for consumer in &entry.consumers {
         all.push(format!("{API}.CONSUMER.INFO.{business}.{consumer}"));
         all.push(format!("{API}.CONSUMER.RESET.{business}.{consumer}"));
@@ -299,7 +360,11 @@ mod tests {
         // Only the Mixer's account may send it commands.
         let commands = json!({ "service": subject::rack_all(&entry.entity_id), "accounts": [MIXER] });
         assert_eq!(adopted["exports"], json!([commands]));
-        let mixers = mixers("UMIXER", &streams, &[entry]);
+        let [ours, operators] = ["UMIXER", "UOPERATOR"].map(|key| BusUser {
+            seed: String::new(),
+            key: key.to_owned(),
+        });
+        let mixers = mixers([&ours, &operators], &streams, &[entry]);
         assert_eq!(mixers["imports"][0]["service"]["account"], "UKEY");
         for account in [&adopted, &waiting, &mixers] {
             assert!(

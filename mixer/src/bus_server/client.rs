@@ -16,6 +16,7 @@ use serde::Serialize;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout_at};
 
+use super::accounts::BusUser;
 use super::{BusError, BusStatus, ProcessStatus, ProcessWatch};
 use crate::cluster::Cluster;
 
@@ -257,6 +258,15 @@ impl MixerBus {
         has_reloaded && timeout_at(deadline, ended).await.is_ok_and(|ended| ended.is_ok())
     }
 
+    /// One more connection of the same user, for what a test says beside the Mixer.
+    #[cfg(test)]
+    #[allow(clippy::unwrap_used, reason = "tests")]
+    pub(crate) async fn another_connection(&self) -> Client {
+        let seed = self.connection.options().nkey.as_ref().unwrap();
+        let options = ConnectOptions::with_nkey(seed.expose().to_owned());
+        options.connect(&*self.profile.url).await.unwrap()
+    }
+
     /// Sends what is buffered and closes.
     pub(super) async fn close(&self) {
         self.connection.close(Duration::from_secs(2)).await;
@@ -264,17 +274,12 @@ impl MixerBus {
 }
 
 /// Whether a server just started answers under its domain.
-pub(super) async fn probe(host: &str, port: u16, domain: &str, credentials: MixerCredentials) -> Result<(), String> {
-    let mut options = ConnectOptions::new()
+pub(super) async fn probe(address: &str, domain: &str, user: &BusUser) -> Result<(), String> {
+    let options = ConnectOptions::with_nkey(user.seed.clone())
         .name("platform-mixer-probe")
         .connection_timeout(PROBE);
-    options = match credentials {
-        MixerCredentials::None => options,
-        MixerCredentials::Token(token) => options.token(token.expose().to_owned()),
-        MixerCredentials::Key(seed) => options.nkey(seed),
-    };
     let probing = async {
-        let client = options.connect(format!("nats://{}", authority(host, port))).await;
+        let client = options.connect(address).await;
         let client = client.map_err(|error| error.to_string())?;
         let account = jetstream::with_domain(client, domain).query_account().await;
         account.map(|_| ()).map_err(|error| error.to_string())

@@ -71,18 +71,6 @@ pub enum BusError {
         /// The store.
         path: PathBuf,
     },
-    /// Two accounts have streams in one store.
-    #[error(
-        "the bus store has streams in two folders: {} would be used now, {} was used where Racks had no users of their own or the other way \
-         round. Nothing was changed: keep the one with the messages that are wanted, and move the other out of the store",
-        now.display(), before.display()
-    )]
-    TwoHomes {
-        /// Those of the account that would be used.
-        now: PathBuf,
-        /// Those of the other.
-        before: PathBuf,
-    },
     /// Somebody listens there already.
     #[error(
         "port {port} on {host} is taken (`ss -ltnp 'sport = :{port}'` shows by whom): stop that program, or set snake.port \
@@ -165,7 +153,6 @@ impl BusError {
             | Self::ServerTooOld { .. }
             | Self::WrongHash { .. }
             | Self::PortInUse { .. }
-            | Self::TwoHomes { .. }
             | Self::Subject { .. } => ExitReason::Config,
             Self::Locked { .. } | Self::Died { .. } | Self::NotReady { .. } | Self::Stream { .. } => {
                 ExitReason::Unavailable

@@ -4,7 +4,7 @@
 //! BusServer::start ── Managed ── find and verify the binary ─ lock the store ─ write nats.conf ─ spawn ─ ready ─┐
 //!                  └─ External ─────────────────────────────────────────────────────────────────────────────────┤
 //!                                               connect ─ check the JetStream domain ─ ensure the streams ◀─────┘
-//! supervisor task:  exit → back-off → spawn again        every 5 s: /healthz, wedged and disk free → restart
+//! supervisor task:  exit → back-off → spawn again        every 5 s: is it well? wedged and disk free → restart
 //! stream task:      every reconnect → ensure the streams again
 //! ```
 //!
@@ -13,12 +13,13 @@
 //! - One store, one server: the lock on the store is inherited by the child, so that not even an orphan shares a store.
 //! - The child does not outlive the Mixer: `PR_SET_PDEATHSIG`, on a thread that lives as long as the Mixer ([`chassis::child_spawner`]).
 //! - Every stream has an explicit byte limit and file storage (`streams`).
-//! - Where others can reach it, each Rack is a user with its own key and subjects, in an account of its own (`access`).
+//! - Each Rack is a user with its own key and subjects, in an account of its own (`accounts`).
 //!
 //! # Not here
 //!
 //! Consumers (`ingest`, `scenario`), what leaves the streams before its age and what is said over the bus (`scenario`, `agent_rpc`).
 
+mod account_limits;
 mod accounts;
 mod binary;
 mod client;
@@ -26,12 +27,13 @@ mod damaged_consumers;
 mod error;
 mod health;
 mod nats_conf;
+mod operator_key;
 mod reload;
-mod store_dir;
 mod store_lock;
 mod stream_files;
 mod streams;
 mod supervisor;
+mod system_connection;
 #[cfg(test)]
 mod tests;
 
@@ -61,10 +63,6 @@ pub struct BusSettings {
     pub server: ServerDeployment,
     /// The JetStream domain.
     pub domain: String,
-    /// The token that clients present.
-    pub token: Option<SecretString>,
-    /// Who may do what, where each Rack has a user of its own.
-    pub(crate) gate: Option<BusAuthorization>,
     /// How long to try to reach an external server.
     pub connect_timeout: Duration,
     /// The streams.
@@ -75,11 +73,13 @@ pub struct BusSettings {
 #[derive(Debug, Clone)]
 pub enum ServerDeployment {
     /// The Mixer.
-    Managed(ManagedServer),
+    Managed(Box<ManagedServer>),
     /// Somebody else.
     External {
         /// Where it is; may carry credentials.
-        url: SecretString,
+        url: String,
+        /// The token that it asks for.
+        token: Option<SecretString>,
     },
 }
 
@@ -104,6 +104,10 @@ pub struct ManagedServer {
     pub binary: Option<PathBuf>,
     /// The executable's SHA-256, hex; none to trust any.
     pub sha256: Option<String>,
+    /// Who may do what.
+    pub(crate) users: BusAuthorization,
+    /// The file with the operator's seed.
+    pub(crate) operator_key: PathBuf,
 }
 
 /// The streams and their limits.
@@ -167,16 +171,13 @@ impl BusServer {
         let unsynced = unsynced(&settings);
         let (supervisor, address, facts) = match &settings.server {
             ServerDeployment::Managed(managed) => {
-                let supervisor = ServerSupervisor::start(managed.clone(), &settings, fatal).await?;
+                let supervisor = ServerSupervisor::start(managed.as_ref().clone(), &settings, fatal).await?;
                 let facts =
                     client::ServerProfile::managed(supervisor.advertised(), managed.durable, supervisor.watch());
                 let address = supervisor.address().to_owned();
                 (Some(supervisor), address, facts)
             }
-            ServerDeployment::External { url } => {
-                let url = url.expose();
-                (None, url.to_owned(), client::ServerProfile::external(url))
-            }
+            ServerDeployment::External { url, .. } => (None, url.clone(), client::ServerProfile::external(url)),
         };
         match Self::connect(&address, settings, facts, plan, fatal).await {
             Ok((bus, tasks)) => Ok(Self {
@@ -201,24 +202,17 @@ impl BusServer {
         plan: Vec<async_nats::jetstream::stream::Config>,
         fatal: &FailureReporter,
     ) -> Result<(MixerBus, Vec<SupervisedTask>), BusError> {
-        let asks_by = match settings.gate {
-            Some(_) => client::ReplyRouting::OnTheRacksSubject,
-            None => client::ReplyRouting::InAnInbox,
+        let access = match settings.server {
+            ServerDeployment::Managed(managed) => (
+                client::MixerCredentials::Key(managed.users.mixer.seed),
+                client::ReplyRouting::OnTheRacksSubject,
+            ),
+            ServerDeployment::External { token, .. } => (
+                token.map_or(client::MixerCredentials::None, client::MixerCredentials::Token),
+                client::ReplyRouting::InAnInbox,
+            ),
         };
-        let credentials = match settings.gate {
-            Some(gate) => client::MixerCredentials::Key(gate.seed),
-            None => settings
-                .token
-                .map_or(client::MixerCredentials::None, client::MixerCredentials::Token),
-        };
-        let bus = MixerBus::connect(
-            address,
-            &settings.domain,
-            (credentials, asks_by),
-            settings.connect_timeout,
-            profile,
-        )
-        .await?;
+        let bus = MixerBus::connect(address, &settings.domain, access, settings.connect_timeout, profile).await?;
         streams::ensure(bus.jetstream(), &plan).await?;
         let watched = bus.clone();
         let streams = SupervisedTask::spawn("bus streams", fatal, |stop| streams::keep(watched, plan, stop));
@@ -257,7 +251,7 @@ fn unsynced(settings: &BusSettings) -> Option<PathBuf> {
     let ServerDeployment::Managed(managed) = &settings.server else {
         return None;
     };
-    let account = store_dir::account(&managed.store_dir, settings.gate.is_some());
+    let account = nats_conf::BusStorePaths::account(&managed.store_dir);
     (!managed.durable).then(|| account.join("streams").join(&settings.streams.name))
 }
 

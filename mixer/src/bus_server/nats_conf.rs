@@ -4,12 +4,10 @@
 
 use std::path::{Path, PathBuf};
 
-use chassis::config::SecretString;
 use model::ByteSize;
 use serde::Deserialize;
 
-use super::accounts::{BusAuthorization, StreamNames};
-use super::client::MixerCredentials;
+use super::accounts::{self, StreamNames};
 use super::{BusError, HEADROOM, ManagedServer};
 
 /// Memory for streams in memory and for the server's own bookkeeping of file streams.
@@ -25,7 +23,7 @@ pub(super) struct BusStorePaths {
 }
 
 impl BusStorePaths {
-    /// Makes the folder; the modes of the server's own files below it are the server's.
+    /// Makes the folder.
     pub(super) fn make(store: &Path) -> Result<Self, BusError> {
         let io = |source| BusError::Io {
             action: "create",
@@ -41,30 +39,22 @@ impl BusStorePaths {
         })
     }
 
+    /// The folder of the account with the streams.
+    pub(super) fn account(store: &Path) -> PathBuf {
+        store.join("jetstream").join(accounts::MIXER)
+    }
+
     fn ports(&self, pid: u32) -> PathBuf {
         self.store.join(format!("nats-server_{pid}.ports"))
     }
 }
 
-/// What is the same for a managed and an external server, as far as the configuration needs it.
+/// The streams of the server, and their domain.
 #[derive(Clone)]
-pub(super) struct SecuritySettings {
+pub(super) struct StreamStoreSettings {
     pub(super) domain: String,
-    pub(super) token: Option<SecretString>,
-    pub(super) gate: Option<BusAuthorization>,
     pub(super) streams: StreamNames,
     pub(super) max_store: ByteSize,
-}
-
-impl SecuritySettings {
-    /// What the Mixer itself shows to the server.
-    pub(super) fn credentials(&self) -> MixerCredentials {
-        match (&self.gate, &self.token) {
-            (Some(gate), _) => MixerCredentials::Key(gate.seed.clone()),
-            (None, Some(token)) => MixerCredentials::Token(token.clone()),
-            (None, None) => MixerCredentials::None,
-        }
-    }
 }
 
 /// What the configuration is made of.
@@ -74,23 +64,23 @@ pub(super) struct ServerConfig {
     pub(super) managed: ManagedServer,
     /// Zero until the first server has chosen one; a restart keeps it, so that clients find it.
     pub(super) port: u16,
-    pub(super) secured: SecuritySettings,
+    pub(super) store_settings: StreamStoreSettings,
 }
 
 impl ServerConfig {
     /// Writes the configuration, whole or not at all, readable by us only.
     pub(super) fn write(&self) -> Result<(), BusError> {
-        let text = render(&self.paths, &self.managed, self.port, &self.secured);
-        Ok(durable_fs::write_atomically(&self.paths.conf, text.as_bytes(), 0o600)?)
+        let text = render(&self.paths, &self.managed, self.port, &self.store_settings);
+        Ok(durable_fs::write_atomically(
+            &self.paths.conf,
+            text.as_bytes(),
+            Some(0o600),
+        )?)
     }
 }
 
-fn render(paths: &BusStorePaths, managed: &ManagedServer, port: u16, secured: &SecuritySettings) -> String {
-    let authorization = match (&secured.gate, &secured.token) {
-        (Some(gate), _) => gate.render(&secured.streams),
-        (None, Some(token)) => format!("authorization {{ token: {} }}\n", quote(token.expose())),
-        (None, None) => String::new(),
-    };
+fn render(paths: &BusStorePaths, managed: &ManagedServer, port: u16, store_settings: &StreamStoreSettings) -> String {
+    let authorization = managed.users.render(&store_settings.streams);
     let port = if port == 0 { "-1".to_owned() } else { port.to_string() };
     let store = quote(&paths.store.to_string_lossy());
     let sync = if managed.durable { "always" } else { "1s" };
@@ -99,7 +89,6 @@ fn render(paths: &BusStorePaths, managed: &ManagedServer, port: u16, secured: &S
          server_name: {name}\n\
          host: {host}\n\
          port: {port}\n\
-         http: \"127.0.0.1:-1\"\n\
          ports_file_dir: {store}\n\
          logtime: false\n\
          max_payload: {max_payload}\n\
@@ -116,8 +105,8 @@ fn render(paths: &BusStorePaths, managed: &ManagedServer, port: u16, secured: &S
         name = quote(&managed.name),
         host = quote(&managed.host),
         max_payload = managed.max_payload.get().saturating_add(HEADROOM),
-        domain = quote(&secured.domain),
-        max_file = secured.max_store.get(),
+        domain = quote(&store_settings.domain),
+        max_file = store_settings.max_store.get(),
         sync = quote(sync),
     )
 }
@@ -126,19 +115,9 @@ fn quote(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
 
-/// Where a server listens.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct ServerPorts {
-    /// For clients.
-    pub(super) client: u16,
-    /// The monitor's, on the loopback.
-    pub(super) monitor: u16,
-}
-
 #[derive(Deserialize)]
 struct PortsFile {
     nats: Vec<String>,
-    monitoring: Vec<String>,
 }
 
 /// Removes the ports files that killed servers left behind.
@@ -152,15 +131,11 @@ pub(super) fn clear_ports(paths: &BusStorePaths) -> std::io::Result<()> {
     Ok(())
 }
 
-/// The ports of a running server; none until it has written them.
-pub(super) fn read_ports(paths: &BusStorePaths, pid: u32) -> Option<ServerPorts> {
+/// The port of a running server for its clients; none until it has written it.
+pub(super) fn read_port(paths: &BusStorePaths, pid: u32) -> Option<u16> {
     let text = std::fs::read_to_string(paths.ports(pid)).ok()?;
     let file: PortsFile = serde_json::from_str(&text).ok()?;
-    let port = |urls: &[String]| urls.first()?.rsplit(':').next()?.parse().ok();
-    Some(ServerPorts {
-        client: port(&file.nats)?,
-        monitor: port(&file.monitoring)?,
-    })
+    file.nats.first()?.rsplit(':').next()?.parse().ok()
 }
 
 #[cfg(test)]
@@ -180,23 +155,23 @@ mod tests {
             max_payload: ByteSize::mib(2),
             binary: None,
             sha256: None,
+            users: crate::testing::bus_users(Some("\"}")),
+            operator_key: PathBuf::new(),
         };
         let paths = BusStorePaths {
             store: PathBuf::from("/x\"y"),
             conf: PathBuf::new(),
         };
-        let secured = SecuritySettings {
+        let store_settings = StreamStoreSettings {
             domain: "flux\" }".to_owned(),
-            token: Some(SecretString::new("\"}")),
-            gate: None,
             streams: StreamNames {
                 domain: "flux".to_owned(),
                 business: "flux-msg".to_owned(),
             },
             max_store: ByteSize::mib(1),
         };
-        let text = render(&paths, &managed, 0, &secured);
-        assert!(text.contains(r#"token: "\"}""#), "{text}");
+        let text = render(&paths, &managed, 0, &store_settings);
+        assert!(text.contains(r#""password":"\"}""#), "{text}");
         assert!(text.contains(r#"server_name: "a\"\n}""#), "{text}");
         assert!(text.contains(r#"store_dir: "/x\"y""#), "{text}");
         assert!(text.contains(r#"domain: "flux\" }""#), "{text}");

@@ -1,32 +1,30 @@
 //! Configuration reload: has the running server read the list of its users again when it has changed.
 //!
 //! ```text
-//! change ─▶ gather more: until quiet, 500 ms at most ─▶ rest as long as the last reading took ─▶ nats.conf ─ SIGHUP ─▶ it has read that
+//! change ─▶ gather more: until quiet, 500 ms at most ─▶ rest as long as the last reading took ─▶ nats.conf ─ RELOAD ─▶ it has read that
 //! ```
 //!
 //! # Invariants
 //!
-//! - The server follows a version of the list once it says that it has read its configuration after that version was written. A reading
-//!   that was not heard of to its end may still run, and does not count for the next one.
+//! - The server follows a version of the list once it answers that it has read its configuration after that version was written.
 //! - Reading takes half of the server's time at most, whoever changes the list how often; only a Rack that has left it is not waited with.
 //! - What is dropped here with its server is forgotten: the next one starts with the list as it is then.
 //!
 //! # Not here
 //!
-//! Who is on the list ([`crate::scenario::BusAcl`]), what it looks like (`access`), the process (`supervisor`).
+//! Who is on the list ([`crate::scenario::BusAcl`]), what it looks like (`accounts`), the process (`supervisor`).
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::time::Duration;
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
+use super::ProcessStatus;
 use super::accounts::BusAuthorization;
 use super::nats_conf::ServerConfig;
-use super::{ProcessStatus, health};
+use super::system_connection::SystemConnection;
 
 /// How long the server may take to read its configuration: half a second for 500 Racks that are at work, up to nine for 2,000.
 const RELOAD: Duration = Duration::from_secs(60);
@@ -46,30 +44,27 @@ pub(super) struct ListVersion {
 
 /// The list of users, and how far the running server follows it.
 pub(super) struct UserList {
-    gate: BusAuthorization,
+    users: BusAuthorization,
     news: watch::Sender<ProcessStatus>,
     /// The keys of the Racks that the server knows.
     known: BTreeSet<String>,
-    /// When the server had read its configuration last, before a reading that was not heard of to its end.
-    unconfirmed: Option<String>,
     /// When the last reading ended, and what it took.
     last: Option<(Instant, Duration)>,
 }
 
 impl UserList {
-    pub(super) fn new(gate: BusAuthorization, news: watch::Sender<ProcessStatus>) -> Self {
+    pub(super) fn new(users: BusAuthorization, news: watch::Sender<ProcessStatus>) -> Self {
         Self {
-            gate,
+            users,
             news,
             known: BTreeSet::new(),
-            unconfirmed: None,
             last: None,
         }
     }
 
     /// The list as it should be. Later changes are news for [`Self::keep`].
     pub(super) fn current(&mut self) -> ListVersion {
-        let access = self.gate.access.borrow_and_update();
+        let access = self.users.access.borrow_and_update();
         ListVersion {
             version: access.version,
             keys: access.keys(),
@@ -78,17 +73,17 @@ impl UserList {
 
     /// A server that was started with this version is ready.
     pub(super) fn started_with(&mut self, list: ListVersion) {
-        (self.unconfirmed, self.last) = (None, None);
+        self.last = None;
         self.follows(list);
     }
 
     fn follows(&mut self, list: ListVersion) {
         self.known = list.keys;
-        self.gate.applied.send_replace(list.version);
+        self.users.applied.send_replace(list.version);
     }
 
     /// Has a server read the list whenever that has changed, until it is dropped.
-    pub(super) async fn keep(&mut self, config: &ServerConfig, (pid, monitor): (u32, u16)) -> Infallible {
+    pub(super) async fn keep(&mut self, config: &ServerConfig, system: &SystemConnection) -> Infallible {
         let mut is_stale = false;
         loop {
             if is_stale {
@@ -97,12 +92,12 @@ impl UserList {
                 self.changed().await;
             }
             self.gather().await;
-            is_stale = !self.reload(config, (pid, monitor)).await;
+            is_stale = !self.reload(config, system).await;
         }
     }
 
     async fn changed(&mut self) {
-        if self.gate.access.changed().await.is_err() {
+        if self.users.access.changed().await.is_err() {
             // Nobody changes it any more.
             std::future::pending().await
         }
@@ -114,7 +109,7 @@ impl UserList {
         timeout(GATHERED, quiet).await.ok();
         let Some((ended, took)) = self.last else { return };
         let rested = ended + took;
-        while Instant::now() < rested && self.known.is_subset(&self.gate.access.borrow().keys()) {
+        while Instant::now() < rested && self.known.is_subset(&self.users.access.borrow().keys()) {
             tokio::select! {
                 () = sleep_until(rested) => {}
                 () = self.changed() => {}
@@ -123,7 +118,7 @@ impl UserList {
     }
 
     /// Has the server read the list again. True if it follows it.
-    async fn reload(&mut self, config: &ServerConfig, (pid, monitor): (u32, u16)) -> bool {
+    async fn reload(&mut self, config: &ServerConfig, system: &SystemConnection) -> bool {
         let list = self.current();
         let config = config.clone();
         let written = tokio::task::spawn_blocking(move || config.write()).await;
@@ -137,32 +132,21 @@ impl UserList {
         self.known.retain(|key| list.keys.contains(key));
         let began = Instant::now();
         self.news.send_modify(ProcessStatus::begin_reload);
-        let mut is_read = true;
+        let mut read = Ok(());
         for _ in 0..readings {
-            is_read = is_read && self.read(pid, monitor).await;
+            if read.is_ok() {
+                read = system.reload(RELOAD).await;
+            }
         }
         self.news.send_modify(ProcessStatus::end_reload);
         self.last = Some((Instant::now(), began.elapsed()));
-        if is_read {
-            self.follows(list);
-        } else {
-            tracing::error!("the bus server did not reload its users, see its log lines; retrying");
-        }
-        is_read
-    }
-
-    async fn read(&mut self, pid: u32, monitor: u16) -> bool {
-        let under_way = self.unconfirmed.take();
-        let ask = || {
-            // One that has ended is noticed by who waits for it.
-            i32::try_from(pid)
-                .map(|pid| kill(Pid::from_raw(pid), Signal::SIGHUP))
-                .ok();
-        };
-        match health::reread(monitor, RELOAD, under_way.as_deref(), ask).await {
-            Ok(()) => true,
-            Err(last) => {
-                self.unconfirmed = last;
+        match read {
+            Ok(()) => {
+                self.follows(list);
+                true
+            }
+            Err(error) => {
+                tracing::error!(%error, "the bus server did not reload its users; retrying");
                 false
             }
         }

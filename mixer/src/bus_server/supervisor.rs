@@ -10,7 +10,7 @@
 //! Ready means: JetStream answers under our domain, which is more than an open port.
 
 use std::collections::VecDeque;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -27,12 +27,14 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::accounts::StreamNames;
+use super::binary::ServerProgram;
 use super::client::{authority, probe};
-use super::health::{self, ServerHealth, StoreDiskSpace};
-use super::nats_conf::{self, BusStorePaths, SecuritySettings, ServerConfig, ServerPorts};
+use super::health::{ServerHealth, StoreDiskSpace};
+use super::nats_conf::{self, BusStorePaths, ServerConfig, StreamStoreSettings};
 use super::reload::UserList;
 use super::store_lock::StoreLock;
-use super::{BusError, BusSettings, ManagedServer, ProcessStatus, ProcessWatch, binary, damaged_consumers, store_dir};
+use super::system_connection::SystemConnection;
+use super::{BusError, BusSettings, ManagedServer, ProcessStatus, ProcessWatch, damaged_consumers, operator_key};
 use crate::tasks::{FailureReporter, SupervisedTask};
 
 /// A store with much in it takes long to be read back.
@@ -63,41 +65,39 @@ impl ServerSupervisor {
     ) -> Result<Self, BusError> {
         let max_store = settings.streams.max_store;
         let (configured, sha256) = (managed.binary.clone(), managed.sha256.clone());
-        let binary = tokio::task::spawn_blocking(move || binary::find(configured.as_deref(), sha256.as_deref()))
-            .await
-            .map_err(|error| BusError::Thread(std::io::Error::other(error)))??;
+        let find = move || ServerProgram::find(configured.as_deref(), sha256.as_deref());
+        let program = blocking(find).await?;
         let paths = BusStorePaths::make(&managed.store_dir)?;
         let lock = StoreLock::take(&paths.store).await?;
-        store_dir::move_streams(&paths.store, settings.gate.is_some())?;
+        operator_key::write(&managed.operator_key, &managed.users.operator)?;
         if let Some(room) = StoreDiskSpace::at(&paths.store).filter(|room| room.free < max_store.get()) {
             let (free, limit) = (ByteSize::bytes(room.free), max_store);
             tracing::warn!(%free, %limit, "the bus store may grow to more than is free: lower snake.max_store_mb");
         }
         let (news, process) = watch::channel(ProcessStatus::default());
+        let users = UserList::new(managed.users.clone(), news.clone());
         let mut plant = ServerLauncher {
             config: ServerConfig {
                 port: managed.port,
-                managed,
-                secured: SecuritySettings {
+                store_settings: StreamStoreSettings {
                     domain: settings.domain.clone(),
-                    token: settings.token.clone(),
-                    gate: settings.gate.clone(),
                     streams: StreamNames {
                         domain: settings.domain.clone(),
                         business: settings.streams.name.clone(),
                     },
                     max_store,
                 },
+                managed,
                 paths,
             },
-            binary,
+            program,
             lock,
             spawner: ChildSpawner::start("bus-keeper", Signal::SIGTERM).map_err(BusError::Thread)?,
-            users: settings.gate.clone().map(|gate| UserList::new(gate, news.clone())),
+            users,
             news,
         };
         let running = plant.launch().await?;
-        let address = format!("nats://{}", authority(plant.dial_host(), running.ports.client));
+        let address = plant.address(plant.config.port);
         let advertised = plant
             .config
             .managed
@@ -137,11 +137,10 @@ impl ServerSupervisor {
 /// Everything needed to start the server once more.
 struct ServerLauncher {
     config: ServerConfig,
-    binary: PathBuf,
+    program: ServerProgram,
     lock: StoreLock,
     spawner: ChildSpawner,
-    /// Where each Rack has a user of its own.
-    users: Option<UserList>,
+    users: UserList,
     news: watch::Sender<ProcessStatus>,
 }
 
@@ -149,7 +148,7 @@ struct ServerLauncher {
 struct ServerProcess {
     child: Child,
     pid: u32,
-    ports: ServerPorts,
+    system: SystemConnection,
     log: JoinHandle<()>,
     since: Instant,
 }
@@ -170,23 +169,29 @@ impl ServerLauncher {
         }
     }
 
-    async fn probe(&self, port: u16) -> Result<(), String> {
-        let secured = &self.config.secured;
-        probe(self.dial_host(), port, &secured.domain, secured.credentials()).await
+    fn address(&self, port: u16) -> String {
+        format!("nats://{}", authority(self.dial_host(), port))
+    }
+
+    async fn probe(&self, port: u16) -> Result<SystemConnection, String> {
+        let (address, users) = (self.address(port), &self.config.managed.users);
+        probe(&address, &self.config.store_settings.domain, &users.mixer).await?;
+        SystemConnection::open(&address, &users.system).await
     }
 
     async fn launch(&mut self) -> Result<ServerProcess, BusError> {
-        let list = self.users.as_mut().map(UserList::current);
+        let list = self.users.current();
         let paths = &self.config.paths;
         let io = |action| {
             let path = paths.store.clone();
             move |source| BusError::Io { action, path, source }
         };
-        damaged_consumers::remove(&store_dir::account(&paths.store, self.users.is_some()))?;
+        damaged_consumers::remove(&BusStorePaths::account(&paths.store))?;
         self.config.write()?;
         nats_conf::clear_ports(paths).map_err(io("clean"))?;
         let lock = self.lock.share().map_err(io("share the lock of"))?;
-        let mut command = Command::new(&self.binary);
+        let program = self.program.clone();
+        let mut command = Command::from(blocking(move || program.command()).await?);
         command
             .arg("-c")
             .arg(&paths.conf)
@@ -199,18 +204,16 @@ impl ServerLauncher {
             .process_group(0)
             .kill_on_drop(true);
         let mut child = self.spawner.spawn(command).await.map_err(|error| BusError::Unusable {
-            path: self.binary.clone(),
+            path: self.program.path().to_owned(),
             reason: error.to_string(),
         })?;
         let tail = StderrTail::default();
         let log = tokio::spawn(forward(child.stderr.take(), tail.clone()));
         let pid = child.id().unwrap_or_default();
         match self.wait_ready(&mut child, pid).await {
-            Ok(ports) => {
-                self.config.port = ports.client;
-                if let (Some(users), Some(list)) = (&mut self.users, list) {
-                    users.started_with(list);
-                }
+            Ok((port, system)) => {
+                self.config.port = port;
+                self.users.started_with(list);
                 let free_bytes = StoreDiskSpace::at(&self.config.paths.store).map(|room| room.free);
                 self.news.send_modify(|process| {
                     process.pid = Some(pid);
@@ -220,7 +223,7 @@ impl ServerLauncher {
                 Ok(ServerProcess {
                     child,
                     pid,
-                    ports,
+                    system,
                     log,
                     since: Instant::now(),
                 })
@@ -233,7 +236,7 @@ impl ServerLauncher {
         }
     }
 
-    async fn wait_ready(&self, child: &mut Child, pid: u32) -> Result<ServerPorts, ReadinessFailure> {
+    async fn wait_ready(&self, child: &mut Child, pid: u32) -> Result<(u16, SystemConnection), ReadinessFailure> {
         let deadline = Instant::now() + READY;
         let mut last = "it has not reported its address".to_owned();
         loop {
@@ -242,9 +245,9 @@ impl ServerLauncher {
                 Ok(Some(status)) => return Err(ReadinessFailure::Died(status.to_string())),
                 Err(error) => return Err(ReadinessFailure::Died(error.to_string())),
             }
-            if let Some(ports) = nats_conf::read_ports(&self.config.paths, pid) {
-                match self.probe(ports.client).await {
-                    Ok(()) => return Ok(ports),
+            if let Some(port) = nats_conf::read_port(&self.config.paths, pid) {
+                match self.probe(port).await {
+                    Ok(system) => return Ok((port, system)),
                     Err(reason) => last = reason,
                 }
             }
@@ -338,30 +341,32 @@ impl ServerLauncher {
 
     /// Until the server has ended, is to end, or is wedged.
     async fn watch_over(&mut self, running: &mut ServerProcess, stop: &CancellationToken) -> SupervisionOutcome {
-        let server = (running.pid, running.ports.monitor);
-        let users = async {
-            match &mut self.users {
-                Some(users) => users.keep(&self.config, server).await,
-                None => std::future::pending().await,
-            }
-        };
+        let ServerProcess { child, system, .. } = running;
         tokio::select! {
             () = stop.cancelled() => SupervisionOutcome::Asked,
-            status = running.child.wait() => SupervisionOutcome::Exited(status),
-            reason = watch_health(&self.news, &self.config.paths.store, running.ports.monitor) => SupervisionOutcome::Sick(reason),
-            never = users => match never {},
+            status = child.wait() => SupervisionOutcome::Exited(status),
+            reason = watch_health(&self.news, &self.config.paths.store, system) => SupervisionOutcome::Sick(reason),
+            never = self.users.keep(&self.config, system) => match never {},
         }
     }
 }
 
+/// Does what reads files on a thread where that holds nobody up.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, BusError> + Send + 'static,
+) -> Result<T, BusError> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.map_err(|error| BusError::Thread(std::io::Error::other(error)))?
+}
+
 /// Looks at the health of a server until that says why to restart it.
-async fn watch_health(news: &watch::Sender<ProcessStatus>, store: &Path, monitor: u16) -> String {
+async fn watch_health(news: &watch::Sender<ProcessStatus>, store: &Path, system: &SystemConnection) -> String {
     let mut ticks = interval(CHECK_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut doctor = RestartPolicy::default();
     loop {
         ticks.tick().await;
-        let health = health::check(monitor).await;
+        let health = system.health().await;
         let room = StoreDiskSpace::at(store);
         news.send_modify(|process| {
             process.healthy = health == ServerHealth::Well;

@@ -22,14 +22,16 @@ use nkeys::KeyPair;
 use tokio::sync::watch;
 
 use super::client::{CommandError, MixerBus, MixerCredentials, ReplyRouting, ServerProfile};
+use super::health::ServerHealth;
+use super::system_connection::SystemConnection;
 use super::{
     AclEntry, AclSnapshot, BusAuthorization, BusError, BusServer, BusSettings, ManagedServer, ProcessStatus,
-    ServerDeployment, health,
+    ServerDeployment,
 };
 use crate::cluster::Cluster;
 use crate::registry::ClusterRegistry;
 use crate::tasks::{FailureReporter, failure_channel};
-use crate::testing::{bus_settings, eventually, managed, nats_server};
+use crate::testing::{bus_settings, bus_users, eventually, managed, nats_server, operator};
 
 fn fatal() -> FailureReporter {
     failure_channel().0
@@ -82,11 +84,17 @@ async fn a_managed_server_has_every_stream_with_its_limits_and_ends_with_its_own
     assert!(status.connected && status.managed && status.healthy);
     assert_eq!((status.power_safe, status.restarts), (Some(false), 0));
     assert!(status.durability.contains("not power-safe"));
-    let mode = std::fs::metadata(folder.path().join("js/nats.conf"))
-        .unwrap()
-        .permissions()
-        .mode();
-    assert_eq!(mode & 0o777, 0o600);
+    for (path, wanted) in [
+        ("js/nats.conf", 0o600),
+        ("keys/bus-operator.nk", 0o600),
+        ("keys", 0o700),
+    ] {
+        let mode = std::fs::metadata(folder.path().join(path))
+            .unwrap()
+            .permissions()
+            .mode();
+        assert_eq!(mode & 0o777, wanted, "{path}");
+    }
     let pid = pid_of(&server);
     server.close().await;
     assert!(!is_running(pid));
@@ -232,11 +240,26 @@ async fn a_missing_an_old_and_a_replaced_binary_are_refused_with_the_fix() {
 #[tokio::test]
 async fn an_external_server_is_used_and_another_domain_is_called_a_mismatch() {
     let folder = tempfile::tempdir().unwrap();
-    let owner = start(bus_settings(managed(folder.path()))).await;
-    let url = owner.bus().url().to_owned();
+    let conf = format!(
+        "port: -1\nhost: \"127.0.0.1\"\nports_file_dir: {0:?}\nauthorization {{ token: \"of another\" }}\njetstream {{ store_dir: {0:?}, domain: flux }}\n",
+        folder.path()
+    );
+    std::fs::write(folder.path().join("nats.conf"), conf).unwrap();
+    let mut owner = Command::new(nats_server())
+        .arg("-c")
+        .arg(folder.path().join("nats.conf"))
+        .spawn()
+        .unwrap();
+    let ports = folder.path().join(format!("nats-server_{}.ports", owner.id()));
+    let ports = eventually("the server's port", || async {
+        serde_json::from_slice::<serde_json::Value>(&std::fs::read(&ports).ok()?).ok()
+    })
+    .await;
+    let url = ports["nats"][0].as_str().unwrap().to_owned();
     let external = |domain: &str| BusSettings {
         server: ServerDeployment::External {
-            url: SecretString::new(&url),
+            url: url.clone(),
+            token: Some(SecretString::new("of another")),
         },
         domain: domain.to_owned(),
         ..bus_settings(managed(folder.path()))
@@ -252,21 +275,57 @@ async fn an_external_server_is_used_and_another_domain_is_called_a_mismatch() {
         assert!(text.contains(part), "{part}: {text}");
     }
     assert_eq!(error.exit(), ExitReason::Config);
-    let pid = pid_of(&owner);
-    assert!(is_running(pid), "a guest does not stop another's server");
-    owner.close().await;
+    assert!(
+        owner.try_wait().unwrap().is_none(),
+        "a guest does not stop another's server"
+    );
+    owner.kill().unwrap();
+    owner.wait().unwrap();
 }
 
 #[tokio::test]
-async fn a_server_with_a_token_refuses_those_without() {
+async fn a_server_with_a_token_refuses_strangers_without_it() {
     let folder = tempfile::tempdir().unwrap();
-    let mut settings = bus_settings(managed(folder.path()));
-    settings.token = Some(SecretString::new("s3\"cret"));
-    assert!(!format!("{settings:?}").contains("cret"));
-    let server = start(settings).await;
+    let server = start(bus_settings(ManagedServer {
+        users: bus_users(Some("s3\"cret")),
+        ..managed(folder.path())
+    }))
+    .await;
     assert!(async_nats::connect(server.bus().url()).await.is_err());
-    let options = async_nats::ConnectOptions::new().token("s3\"cret".to_owned());
+    let options = ConnectOptions::with_user_and_password(subject::ENROLL_USER.to_owned(), "s3\"cret".to_owned());
     assert!(options.connect(server.bus().url()).await.is_ok());
+    server.close().await;
+}
+
+#[tokio::test]
+async fn the_operators_key_has_the_mixers_rights_and_is_another_one_after_each_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let seed = || std::fs::read_to_string(folder.path().join("keys/bus-operator.nk")).unwrap();
+    let server = start(bus_settings(managed(folder.path()))).await;
+    let client = operator(folder.path(), server.bus().url()).await;
+    let js = async_nats::jetstream::with_domain(client.clone(), "flux");
+    js.publish("flux.telemetry.logs.script", "x".into())
+        .await
+        .unwrap()
+        .await
+        .unwrap();
+    let mut events = client.subscribe("platform.event.>").await.unwrap();
+    // An answer means that the server has read the subscription.
+    js.get_stream("flux-msg").await.unwrap().purge().await.unwrap();
+    server
+        .bus()
+        .client()
+        .publish("platform.event.x", "".into())
+        .await
+        .unwrap();
+    assert!(events.next().await.is_some());
+    let before = seed();
+    server.close().await;
+    let server = start(bus_settings(managed(folder.path()))).await;
+    assert_ne!(seed(), before);
+    let stale = ConnectOptions::with_nkey(before.trim().to_owned());
+    let refused = stale.connect(server.bus().url()).await.unwrap_err();
+    assert_eq!(refused.kind(), async_nats::ConnectErrorKind::AuthorizationViolation);
     server.close().await;
 }
 
@@ -314,65 +373,45 @@ async fn a_killed_mixer_takes_its_server_with_it_and_the_next_one_gets_the_store
         .map(Pid::from_raw)
         .expect("the owner started a server");
     assert!(is_running(pid));
+    let environment = std::fs::read_to_string(format!("/proc/{pid}/environ")).unwrap();
+    let names = environment
+        .split('\0')
+        .filter_map(|variable| variable.split('=').next());
+    let names: Vec<&str> = names.filter(|name| !name.is_empty()).collect();
+    assert!(
+        names.iter().all(|name| ["PATH", "GOMEMLIMIT"].contains(name)),
+        "{names:?}"
+    );
     owner.kill().unwrap();
     owner.wait().unwrap();
     start(bus_settings(managed(folder.path()))).await.close().await;
     assert!(!is_running(pid));
 }
 
-/// A way to a monitor on which the first `lost` connections end without an answer.
-async fn bad_way(monitor: u16, lost: usize) -> u16 {
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let port = listener.local_addr().unwrap().port();
-    tokio::spawn(async move {
-        for number in 0.. {
-            let (mut from, _) = listener.accept().await.unwrap();
-            if number >= lost {
-                let mut to = tokio::net::TcpStream::connect(("127.0.0.1", monitor)).await.unwrap();
-                let _ = tokio::io::copy_bidirectional(&mut from, &mut to).await;
-            }
-        }
-    });
-    port
-}
-
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_follows_its_list_when_it_says_so_and_not_because_an_answer_of_its_monitor_was_lost() {
+async fn a_server_says_whether_it_has_read_its_configuration_and_has_no_monitor() {
     let folder = tempfile::tempdir().unwrap();
-    let server = start(bus_settings(managed(folder.path()))).await;
-    let pid = pid_of(&server);
+    let managed = managed(folder.path());
+    let ours = managed.users.system.clone();
+    let server = start(bus_settings(managed)).await;
+    let (pid, patiently) = (pid_of(&server), Duration::from_secs(20));
+    let system = SystemConnection::open(server.bus().url(), &ours).await.unwrap();
+    assert_eq!(system.health().await, ServerHealth::Well);
+    assert_eq!(system.reload(patiently).await, Ok(()));
+    // One that hangs does not answer, and does it later.
+    kill(pid, Signal::SIGSTOP).unwrap();
+    let silent = system.reload(Duration::from_millis(300)).await;
+    kill(pid, Signal::SIGCONT).unwrap();
+    assert!(silent.is_err(), "nothing is said of what it did");
+    assert_eq!(system.reload(patiently).await, Ok(()));
+    std::fs::write(folder.path().join("js/nats.conf"), "accounts {").unwrap();
+    let refused = system.reload(patiently).await.unwrap_err();
+    assert!(refused.contains("Parse error"), "{refused}");
+
     let ports = folder.path().join(format!("js/nats-server_{pid}.ports"));
     let ports: serde_json::Value = serde_json::from_slice(&std::fs::read(ports).unwrap()).unwrap();
-    let monitor = ports["monitoring"][0].as_str().unwrap().rsplit(':').next().unwrap();
-    let monitor = monitor.parse().unwrap();
-    let within = Duration::from_secs(2);
-    let hup = || kill(pid, Signal::SIGHUP).unwrap();
-    assert!(
-        health::reread(bad_way(monitor, 1).await, within, None, || {})
-            .await
-            .is_err(),
-        "unasked"
-    );
-    let patiently = Duration::from_secs(20);
-    assert_eq!(
-        health::reread(bad_way(monitor, 3).await, patiently, None, hup).await,
-        Ok(())
-    );
-    let mut asked = false;
-    let silent = health::reread(bad_way(monitor, usize::MAX).await, within, None, || asked = true).await;
-    assert!(
-        asked && silent == Err(None),
-        "it is asked, and nothing is said of what it did"
-    );
-    // One that is under way when this one is asked for does not count.
-    let last = health::reread(monitor, within, None, || {}).await.unwrap_err();
-    let one = health::reread(monitor, within, last.as_deref(), hup).await;
-    assert!(one.is_err_and(|read| read.is_some() && read != last));
-    let two = async {
-        let asked = health::reread(monitor, patiently, last.as_deref(), hup);
-        asked.await
-    };
-    assert_eq!(two.await, Ok(()), "that one has ended meanwhile");
+    let listens: Vec<&String> = ports.as_object().unwrap().keys().collect();
+    assert_eq!(listens, ["nats"], "for clients only");
     server.close().await;
 }
 
@@ -388,25 +427,19 @@ async fn a_command_reaches_a_rack_while_the_server_reads_its_users_again() {
         consumers: Vec::new(),
     };
     let entries: Vec<AclEntry> = keys.iter().enumerate().map(entry).collect();
-    let (id, mixers) = (entries[0].entity_id, KeyPair::new_user());
+    let id = entries[0].entity_id;
     let (list, access) = watch::channel(AclSnapshot {
         version: 1,
         entries,
         owners: BTreeMap::new(),
     });
     let (applied, mut follows) = watch::channel(0);
-    let gate = BusAuthorization {
-        seed: mixers.seed().unwrap(),
-        key: mixers.public_key(),
-        password: "of the test".to_owned(),
-        asks: true,
-        access,
-        applied,
-    };
-    let server = start(BusSettings {
-        gate: Some(gate),
-        ..bus_settings(managed(folder.path()))
-    })
+    let token = Some("of the test".to_owned());
+    let users = BusAuthorization::new(&chassis::os_entropy(), token, access, applied).unwrap();
+    let server = start(bus_settings(ManagedServer {
+        users,
+        ..managed(folder.path())
+    }))
     .await;
     let options = ConnectOptions::new().nkey(keys[0].seed().unwrap());
     let options = options.custom_inbox_prefix(subject::inbox(&keys[0].public_key()));
@@ -457,14 +490,16 @@ async fn a_command_reaches_a_rack_while_the_server_reads_its_users_again() {
 #[tokio::test]
 async fn a_rack_that_nobody_heard_of_before_the_end_of_a_long_reload_is_not_connected() {
     let folder = tempfile::tempdir().unwrap();
-    let settings = bus_settings(managed(folder.path()));
+    let managed = managed(folder.path());
+    let ours = MixerCredentials::Key(managed.users.mixer.seed.clone());
+    let settings = bus_settings(managed);
     let domain = settings.domain.clone();
     let server = start(settings).await;
     let (process, watch) = watch::channel(ProcessStatus::default());
     process.send_modify(ProcessStatus::begin_reload);
     let url = server.bus().url().to_owned();
     let profile = ServerProfile::managed(&url, true, watch);
-    let access = (MixerCredentials::None, ReplyRouting::InAnInbox);
+    let access = (ours, ReplyRouting::InAnInbox);
     let bus = MixerBus::connect(&url, &domain, access, Duration::from_secs(20), profile);
     let bus = bus.await.unwrap();
     let registry = ClusterRegistry::open(&folder.path().join("registry.redb")).unwrap();
@@ -521,7 +556,7 @@ async fn a_consumer_whose_files_a_power_cut_destroyed_is_made_anew_without_its_s
             message.unwrap().double_ack().await.unwrap();
         }
         server.close().await;
-        let obs = folder.path().join("js/jetstream/$G/streams/flux-msg/obs");
+        let obs = folder.path().join("js/jetstream/mixer/streams/flux-msg/obs");
         assert!(std::fs::read(obs.join("wire-a").join(file)).unwrap().len() > 2);
         std::fs::write(obs.join("wire-a").join(file), content).unwrap();
 

@@ -22,29 +22,6 @@ pub enum ServerMode {
     External,
 }
 
-/// Whether each Rack is a user of the managed server, with its own key and subjects.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RackCredentials {
-    /// Where other machines can reach the server.
-    Auto,
-    /// It is.
-    On,
-    /// It is not.
-    Off,
-}
-
-impl BusServerConfig {
-    /// Whether each Rack is a user of the managed server.
-    #[must_use]
-    pub fn has_rack_credentials(&self) -> bool {
-        match self.rack_credentials {
-            RackCredentials::On => true,
-            RackCredentials::Off => false,
-            RackCredentials::Auto => self.server == ServerMode::Managed && !self.host.is_loopback(),
-        }
-    }
-}
-
 config_section! {
     /// Who this Mixer is.
     pub struct MixerBaseConfig in "base" {
@@ -190,16 +167,13 @@ config_section! {
         durable: bool = false;
         /// Maximum size in MiB of all persistent streams together.
         max_store("max_store_mb"): ByteSize as MebibyteCount = 10240, within(64, 1 << 30);
-        /// The nats-server program to run, 2.15 or later.
-        server_binary: Option<PathBuf>, unset("looked up beside the executable, in .tools/bin and on the PATH");
+        /// The nats-server program to run, 2.15 or later: an absolute path that only root and the Mixer's user may write.
+        server_binary: Option<PathBuf>, unset("looked up beside the executable, in .tools/bin of a folder above it, and on the PATH");
         /// SHA-256 in hexadecimal that the nats-server program must have.
         server_sha256: Option<String>, unset("any program is run");
-        /// Allows an address other than loopback without authentication.
+        /// Allows an address other than loopback where anybody may ask for admission without a token.
         allow_insecure: bool = false;
-        /// Whether each Rack has its own credentials for the managed server and may publish only as itself; auto: where snake.host is
-        /// not loopback. Clients that are not admitted Racks may then only enrol.
-        rack_credentials: RackCredentials { Auto = "auto", On = "on", Off = "off" } = "auto";
-        /// Token that Racks and the Mixer present to the bus.
+        /// Token that new Racks present to the managed server when they ask for admission, or that an external server asks for.
         token: Option<SecretString>, unset("the bus asks for no token"), secret();
     }
 }

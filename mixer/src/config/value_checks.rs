@@ -4,7 +4,7 @@
 use chassis::config::{ConfigErrors, ConfigProblem, Settings};
 use http::uri::Authority;
 
-use super::{ApiConfig, BusServerConfig, MixerConfig, RackCredentials, ServerMode};
+use super::{ApiConfig, BusServerConfig, MixerConfig, ServerMode};
 use crate::authentication::AuthMode;
 use crate::bus_server::check_stream_subjects;
 
@@ -103,18 +103,6 @@ pub(super) fn exposed(settings: &Settings, config: &MixerConfig) -> Vec<ConfigPr
         }
     }
     problems
-}
-
-/// Users of a server that is somebody else's.
-pub(super) fn credentials_of_another(settings: &Settings, snake: &BusServerConfig) -> Option<ConfigProblem> {
-    let another = snake.server == ServerMode::External && snake.rack_credentials == RackCredentials::On;
-    another.then(|| ConfigProblem::Conflict {
-        place: settings.place("snake.rack_credentials"),
-        key: "snake.rack_credentials",
-        sentence:
-            "the users of an external server are kept by whoever runs it: set it to auto, or snake.server to managed"
-                .to_owned(),
-    })
 }
 
 /// A certificate without its key, or the other way round.

@@ -27,7 +27,7 @@ const AGAIN: Duration = Duration::from_secs(1);
 /// How long the server may take to follow. A Rack asks again after longer.
 const WITHIN: Duration = Duration::from_secs(4);
 
-/// Keeps the list; does nothing where the bus authenticates nobody.
+/// Keeps the list; does nothing where the users of the bus are another's.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct BusAcl(Option<Arc<AclPublisher>>);
 
@@ -75,17 +75,14 @@ impl BusAcl {
         self.0.as_ref()?.list.borrow().owners.get(name).copied()
     }
 
-    /// Whether an answer of the Mixer may go there. The server does not look at the subject for which a request wants its
-    /// answer, so it could be anything.
-    pub(crate) fn may_be_answered(&self, to: &str) -> bool {
-        if self.is_enforced() {
-            // The server's own word for who asked, in another account.
-            return to.starts_with(subject::CROSSED);
-        }
-        subject::inbox_user(to).is_some()
+    /// Whether an answer of the Mixer may go there: to the server's own word for who asked in another account, which no client can
+    /// say, or to an inbox of its own account, where only those are that may do what the Mixer may. The server does not look at the
+    /// subject for which a request wants its answer, so it could be anything.
+    pub(crate) fn may_be_answered(to: &str) -> bool {
+        to.starts_with(subject::CROSSED) || subject::inbox_user(to).is_some()
     }
 
-    /// Whether the bus asks who Racks are.
+    /// Whether the list of the bus's users is ours.
     pub(crate) const fn is_enforced(&self) -> bool {
         self.0.is_some()
     }

@@ -188,7 +188,7 @@ fn a_trace_is_a_tree_for_people_and_its_spans_for_programs() -> Result<(), Failu
 fn dead_letters_are_listed_with_their_reason() -> Result<(), Failure> {
     let desk = Desk::open()?;
     publish(
-        &desk.mixer.bus_url,
+        &desk.mixer,
         "flux.telemetry.logs.press",
         "application/json",
         "{ not json".to_owned(),

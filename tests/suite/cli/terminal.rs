@@ -38,7 +38,7 @@ fn stored_control_characters_are_never_written_as_they_are_in_any_format() -> Re
                   "status": "ok", "attributes": attributes }]),
     )?;
     publish(
-        &desk.mixer.bus_url,
+        &desk.mixer,
         "flux.telemetry.logs.press",
         "text/\u{9b}31m",
         "?".to_owned(),

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use harness::{Api, Failure, Random, TestBus, TestMixer, TestRack, eventually};
+use harness::{Api, Failure, Random, TestMixer, TestRack, eventually};
 use model::Timestamp;
 use serde_json::{Value, json};
 
@@ -14,7 +14,7 @@ fn fill(mixer: &TestMixer, batches: u64) -> Result<(), Failure> {
 }
 
 fn fill_with(mixer: &TestMixer, batches: u64, mut text: impl FnMut() -> String) -> Result<(), Failure> {
-    let bus = TestBus::connect(&mixer.bus_url, None, "flux")?;
+    let bus = mixer.bus()?;
     let now = Timestamp::from(std::time::SystemTime::now()).to_string();
     for batch in 0..batches {
         let mut line = |row| json!({ "ts": now, "level": "info", "message": format!("{batch} {row} {}", text()) });
@@ -175,7 +175,7 @@ fn a_mixer_that_shall_not_collect_or_report_does_neither_and_pushes_late() -> Re
         (metrics.status, &metrics.json["code"]),
         (404, &json!("telemetry_disabled"))
     );
-    let bus = TestBus::connect(&mixer.bus_url, None, "flux")?;
+    let bus = mixer.bus()?;
     assert!(bus.stream("flux-telemetry").is_ok());
     assert!(
         bus.consumer("flux-telemetry", "ingest").is_err(),

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use harness::process::Process;
-use harness::{Api, Failure, TestBus, TestMixer, TestRack, binary, eventually, process, tool};
+use harness::{Failure, TestBus, TestMixer, TestRack, binary, eventually, process, tool};
 use serde_json::{Value, json};
 
 use super::{SOON, names_in, quoted, text_of};
@@ -14,14 +14,6 @@ fn ports(store: &Path) -> Option<Value> {
     let names = names_in(store);
     let file = names.iter().find(|name| name.ends_with(".ports"))?;
     serde_json::from_str(&text_of(&store.join(file))).ok()
-}
-
-/// What the bus server says of itself.
-fn varz(store: &Path) -> Result<Value, Failure> {
-    let ports = eventually("the ports file", SOON, || ports(store))?;
-    let monitor = ports["monitoring"][0].as_str().ok_or("no monitor")?;
-    let port = monitor.rsplit(':').next().ok_or("no port")?;
-    Ok(Api::new(&format!("http://127.0.0.1:{port}")).get("/varz")?.json)
 }
 
 #[test]
@@ -51,19 +43,16 @@ fn the_bus_and_its_streams_are_what_the_keys_say() -> Result<(), Failure> {
     let store = mixer.path().join("busdata");
     assert!(store.is_dir() && !mixer.path().join("data/js").exists());
 
-    let varz = varz(&store)?;
-    assert_eq!(varz["server_name"], "mixer-77", "base.name");
-    assert_eq!(
-        varz["jetstream"]["config"]["sync_always"], true,
-        "snake.durable: {varz}"
-    );
-    assert_eq!(
-        varz["jetstream"]["config"]["max_storage"],
-        512 << 20,
-        "snake.max_store_mb"
-    );
+    let conf = text_of(&store.join("nats.conf"));
+    for line in [
+        "server_name: \"mixer-77\"",
+        "sync_interval: \"always\"",
+        "max_file: 536870912",
+    ] {
+        assert!(conf.contains(line), "{line}: {conf}");
+    }
 
-    let bus = TestBus::connect(&mixer.bus_url, None, "plant")?;
+    let bus = mixer.bus_of("plant")?;
     let business = bus.stream("orders")?;
     assert_eq!(business.subjects, ["flux.msg.>", "flux.gear.>", "shop.>"]);
     let (telemetry, events) = (bus.stream("flux-telemetry")?, bus.stream("flux-events")?);
@@ -92,7 +81,7 @@ fn the_bus_and_its_streams_are_what_the_keys_say() -> Result<(), Failure> {
 #[test]
 fn business_messages_older_than_they_may_be_leave_the_bus_by_the_mixers_clock() -> Result<(), Failure> {
     let mixer = TestMixer::with(&[("snake.business_stream_max_age", "\"2s\"")], &[])?;
-    let bus = TestBus::connect(&mixer.bus_url, None, "flux")?;
+    let bus = mixer.bus()?;
     assert_eq!(
         bus.stream("flux-msg")?.max_age,
         Duration::ZERO,
@@ -109,11 +98,11 @@ fn business_messages_older_than_they_may_be_leave_the_bus_by_the_mixers_clock() 
 }
 
 #[test]
-fn a_bus_with_a_token_lets_in_only_who_has_it() -> Result<(), Failure> {
+fn only_who_has_the_token_may_ask_a_bus_for_admission() -> Result<(), Failure> {
     let token = "only-for-this-test";
     let mixer = TestMixer::with(&[], &[("PLATFORM_SNAKE_TOKEN", token)])?;
-    assert!(TestBus::connect(&mixer.bus_url, None, "flux").is_err());
-    TestBus::connect(&mixer.bus_url, Some(token), "flux")?.stream("flux-msg")?;
+    assert!(TestBus::connect(&mixer.bus_url, "flux").is_err());
+    mixer.bus()?.stream("flux-msg")?;
     let mut rack = TestRack::with("rack-a", &mixer.bus_url, &[], &[("PLATFORM_SNAKE_TOKEN", token)])?;
     rack.start()
 }
@@ -147,7 +136,7 @@ fn an_external_server_is_used_where_the_url_says() -> Result<(), Failure> {
     let mut mixer = TestMixer::with(&[keys[0], keys[1], ("snake.max_store_mb", "200")], &[])?;
     assert_eq!(mixer.bus_url, url);
     assert!(mixer.bus_pid().is_err(), "it runs no server of its own");
-    TestBus::connect(&url, None, "flux")?.stream("flux-telemetry")?;
+    TestBus::connect(&url, "flux")?.stream("flux-telemetry")?;
     Ok(())
 }
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use harness::{Failure, TestBus, TestMixer, duckdb, eventually};
+use harness::{Failure, TestMixer, duckdb, eventually};
 use model::Timestamp;
 use serde_json::{Value, json};
 
@@ -37,7 +37,7 @@ fn an_outside_reader_of_lines_finds_what_the_api_says() -> Result<(), Failure> {
             ],
             &[],
         )?;
-        let bus = TestBus::connect(&mixer.bus_url, None, "flux")?;
+        let bus = mixer.bus()?;
         let telemetry = mixer.telemetry();
         let mut last = 0;
         for batch in 0..BATCHES {
@@ -83,7 +83,7 @@ fn an_outside_reader_of_lines_finds_what_the_api_says() -> Result<(), Failure> {
 #[test]
 fn a_business_message_is_archived_once_in_its_own_tree() -> Result<(), Failure> {
     let mixer = TestMixer::with(&[("observability.embedded.flush_interval", "\"50ms\"")], &[])?;
-    let bus = TestBus::connect(&mixer.bus_url, None, "flux")?;
+    let bus = mixer.bus()?;
     let now = Timestamp::from(std::time::SystemTime::now());
     for n in 0..3u8 {
         let message = model::message::Message {

@@ -2,7 +2,7 @@
 
 use futures::TryStreamExt;
 use harness::s3::{BUCKET, KEY, SECRET};
-use harness::{Failure, Random, TestBus, TestMixer, TestS3, binary, eventually, process};
+use harness::{Failure, Random, TestMixer, TestS3, binary, eventually, process};
 use model::Timestamp;
 use object_store::ObjectStore;
 use object_store::path::Path;
@@ -40,7 +40,7 @@ fn sealed_files_go_to_the_bucket_that_the_keys_name_and_another_mixer_reads_them
     let runtime = Runtime::new()?;
     let server = runtime.block_on(TestS3::start())?;
     let writing = mixer(&server, &[("observability.embedded.storage.cache_size_mb", "0")])?;
-    let bus = TestBus::connect(&writing.bus_url, None, "flux")?;
+    let bus = writing.bus()?;
     let mut random = Random::for_test("sealed_files_go_to_the_bucket_that_the_keys_name_and_another_mixer_reads_them");
     let now = Timestamp::from(std::time::SystemTime::now());
     for batch in 0..4 {
@@ -84,7 +84,7 @@ fn sealed_files_go_to_the_bucket_that_the_keys_name_and_another_mixer_reads_them
         "{}",
         tail.text
     );
-    let other = TestBus::connect(&reading.bus_url, None, "flux")?;
+    let other = reading.bus()?;
     assert!(
         other.consumer("flux-telemetry", "ingest").is_err(),
         "a reader takes telemetry in"
@@ -162,7 +162,7 @@ fn a_store_is_copied_into_a_bucket_and_home_by_the_command() -> Result<(), Failu
     let mut mixer = TestMixer::start("")?;
     let now = Timestamp::from(std::time::SystemTime::now());
     let line = json!([{ "ts": now.to_string(), "level": "info", "message": "brought along" }]);
-    TestBus::connect(&mixer.bus_url, None, "flux")?.send("logs", "script", &line)?;
+    mixer.bus()?.send("logs", "script", &line)?;
     let there = |mixer: &TestMixer| {
         let rows = || mixer.api.rows("/api/v1/telemetry/logs?q=brought%20along").ok();
         eventually("the row", SOON, || (rows()?.len() == 1).then_some(()))

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use harness::{Failure, TestBus, TestMixer, duckdb, eventually};
+use harness::{Failure, TestMixer, duckdb, eventually};
 use model::Timestamp;
 use serde_json::{Value, json};
 
@@ -69,7 +69,7 @@ fn the_store_lies_and_looks_as_the_keys_say() -> Result<(), Failure> {
         Some(f64::from(24 << 20))
     );
 
-    let bus = TestBus::connect(&mixer.bus_url, None, "flux")?;
+    let bus = mixer.bus()?;
     // Twelve rows, each published before the next is sent: with the default tick of 5 s that takes 55 s and more.
     let began = Instant::now();
     for number in 0..12 {
@@ -117,7 +117,7 @@ fn data_files_are_sealed_at_their_size_and_may_be_uncompressed() -> Result<(), F
         ],
         &[],
     )?;
-    let bus = TestBus::connect(&mixer.bus_url, None, "flux")?;
+    let bus = mixer.bus()?;
     for batch in 0..4 {
         let lines: Vec<Value> = (0..100)
             .map(|row| line(now(), &format!("{batch} {row} {}", "x".repeat(8_000))))

@@ -1,7 +1,5 @@
 //! The REST API of the queue: filters, pages, bulk, what it refuses.
 
-use harness::TestBus;
-
 use super::*;
 
 #[test]
@@ -113,7 +111,7 @@ fn letters_are_chosen_by_filter_dropped_and_replayed_in_bulk_in_their_order() ->
 #[test]
 fn what_is_no_message_is_listed_says_why_it_cannot_go_back_and_can_be_dropped() -> Result<(), Failure> {
     let mixer = TestMixer::start("")?;
-    let bus = TestBus::connect(&mixer.bus_url, None, "flux")?;
+    let bus = mixer.bus()?;
     bus.publish("flux.telemetry.logs.press", b"?".to_vec())?;
     bus.publish("flux.msg.rack-z.a.out", b"garbage".to_vec())?;
     bus.publish("flux.gear.rack-z.b", b"garbage".to_vec())?;
@@ -170,7 +168,7 @@ fn letters_that_are_more_than_there_is_memory_for_are_listed_and_dropped_all_the
     const LARGE: u32 = 40;
     const ALL: u32 = LARGE + 470;
     let mixer = TestMixer::with(&[("query.memory_limit_mb", "32")], &[])?;
-    let bus = TestBus::connect(&mixer.bus_url, None, "flux")?;
+    let bus = mixer.bus()?;
     // No two are alike, and none is telemetry.
     let letter = |number: u32, bytes: usize| {
         let mut body = format!("? {number} ").into_bytes();

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use harness::{Failure, TestBus, TestMixer, TestRack, eventually};
+use harness::{Failure, TestMixer, TestRack, eventually};
 use serde_json::json;
 
 use super::{Row, SOON, door, platform, word};
@@ -82,7 +82,7 @@ fn messages_are_found_by_whom_they_are_for_and_by_whether_they_left_their_rack()
     mixer.kill9()?;
     assert_eq!(door.send("/", &[], b"one")?.status, 202);
     mixer.restart()?;
-    TestBus::connect(&mixer.bus_url, None, "flux")?.publish("flux.msg.shop.intake.out", order(1, json!({})))?;
+    mixer.bus()?.publish("flux.msg.shop.intake.out", order(1, json!({})))?;
     are_archived(&mixer, 11)?;
     let internal = ["--direction", "internal"];
     let outbound = ["--direction", "outbound"];

@@ -1,9 +1,10 @@
-//! The Rack's disk is full.
+//! A full disk: of a Rack, of the bus.
 
 use harness::disk::Disk;
 
 use super::*;
 use crate::first_light::mixer_with;
+use crate::lanes;
 
 /// Two versions that differ in a gear beside the way of the messages.
 fn version(version: &str) -> String {
@@ -105,4 +106,44 @@ fn a_rack_on_a_full_disk_acknowledges_nothing_that_it_does_not_keep_says_so_and_
     again.acknowledged.append(&mut door.acknowledged);
     again.is_archived(&mixer)?;
     again.is_sunk(&mixer, "sink")
+}
+
+#[test]
+fn a_bus_on_a_full_disk_says_so_and_takes_messages_again_once_there_is_room() -> Result<(), Failure> {
+    let disk = match Disk::tmpfs(96) {
+        Ok(disk) => disk,
+        Err(lacking) => {
+            eprintln!("{lacking}");
+            return Ok(());
+        }
+    };
+    let folder = format!("{:?}", disk.path().join("js").display().to_string());
+    let mixer = TestMixer::with(
+        &[
+            ("snake.store_dir", folder.as_str()),
+            ("snake.max_store_mb", "64"),
+            ("ingest.flush_interval", "\"100ms\""),
+        ],
+        &[],
+    )?;
+    let bus = mixer.bus()?;
+    let publish = || bus.publish("flux.msg.script.gear.out", vec![b'x'; 60_000]);
+    publish()?;
+    disk.fill()?;
+    eventually("a message that is not acknowledged", SOON, || publish().err())?;
+    eventually("the word about the disk", SOON, || {
+        let log = lanes::mixer_log(&mixer);
+        log.contains("the bus cannot write: the disk of its store is full")
+            .then_some(())
+    })
+    .map_err(|error| format!("{error}:\n{}", lanes::mixer_log(&mixer)))?;
+    assert_eq!(mixer.api.metric("platform_bus_healthy"), Some(0.0));
+    disk.make_room()?;
+    eventually("an acknowledged message", SOON, || publish().ok())
+        .map_err(|error| format!("{error}:\n{}", lanes::mixer_log(&mixer)))?;
+    eventually("a healthy bus", SOON, || {
+        (mixer.api.metric("platform_bus_healthy")? >= 1.0).then_some(())
+    })?;
+    assert_eq!(mixer.api.metric("platform_bus_restarts_total"), Some(1.0));
+    Ok(())
 }

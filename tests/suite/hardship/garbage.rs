@@ -1,7 +1,7 @@
 //! Ten thousand messages that are none, among good ones.
 
+use harness::Random;
 use harness::bus::Outgoing;
-use harness::{Random, TestBus};
 use model::message::Message;
 use model::{Attributes, FluxId, MessageId, Timestamp, telemetry_codec};
 
@@ -90,7 +90,7 @@ fn each_of_ten_thousand_garbage_messages_is_a_letter_and_good_ones_arrive_once_a
     b.start()?;
     lanes::write(&file, 0..1)?;
     lines(&mixer, 1)?;
-    let bus = TestBus::connect(&mixer.bus_url, None, "flux")?;
+    let bus = mixer.bus()?;
     let mut random = Random::for_test("each_of_ten_thousand_garbage_messages");
     let (mut on_wire, mut next) = (0, 1);
     for sent in (0..garbage).step_by(usize::try_from(AT_ONCE)?) {

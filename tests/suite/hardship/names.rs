@@ -5,9 +5,9 @@
 
 use std::path::Path;
 
+use harness::binary;
 use harness::bus::Outgoing;
 use harness::process::{Finished, run};
-use harness::{TestBus, binary};
 use model::telemetry_codec;
 
 use super::*;
@@ -175,7 +175,7 @@ fn no_name_on_the_command_line_or_in_a_file_leads_out_of_its_folder() -> Result<
 #[test]
 fn no_name_on_the_bus_becomes_a_folder_and_each_is_a_letter() -> Result<(), Failure> {
     let mixer = TestMixer::start("")?;
-    let bus = TestBus::connect(&mixer.bus_url, None, "flux")?;
+    let bus = mixer.bus()?;
     let rows = json!([{ "ts": "2026-11-21T10:00:00Z", "level": "info", "message": "hello" }]).to_string();
     let mut sent = 0;
     for name in NAMES.iter().filter(|name| !name.contains('\0')) {

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
 
-use harness::{Failure, TestBus, TestMixer, TestRack, eventually};
+use harness::{Failure, TestMixer, TestRack, eventually};
 
 use super::{archived, mixer_log, scenario, sunk, write};
 use crate::first_light::mixer_with;
@@ -95,7 +95,7 @@ fn a_wire_begins_where_it_began_though_its_consumer_was_lost_while_the_mixer_was
     there(&mixer, 100)?;
     // The receiver is away when the wires' consumers go, and more is sent before they are back.
     b.kill9()?;
-    TestBus::connect(&mixer.bus_url, None, "flux")?.delete_consumers("flux-msg", "wire-")?;
+    mixer.bus()?.delete_consumers("flux-msg", "wire-")?;
     write(&file, 100..200)?;
     eventually("more messages in the archive", Duration::from_secs(30), || {
         (archived(&mixer, "tail")? == (200, 200)).then_some(())

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use harness::disk::Disk;
 use harness::stepped_clock::SteppedClock;
-use harness::{Failure, Link, Random, TestBus, TestMixer, TestRack, eventually, process};
+use harness::{Failure, Link, Random, TestMixer, TestRack, eventually, process};
 use serde_json::{Value, json};
 
 /// What is done to a plant of a Mixer and two Racks.
@@ -133,9 +133,7 @@ impl Plant {
                 Ok(())
             }
             Fault::FullStream => {
-                let bus = TestBus::connect(&self.mixer.bus_url, None, "flux");
-                // Racks' bus with credentials lets nobody in.
-                let Ok(bus) = bus else { return Ok(()) };
+                let Ok(bus) = self.mixer.bus() else { return Ok(()) };
                 let Ok(all) = bus.limit_stream("flux-msg", 1) else {
                     return Ok(());
                 };

@@ -1,4 +1,4 @@
-//! A bus that other machines can reach: real Racks, each with a key of its own.
+//! Real Racks on the bus, each with a key of its own.
 
 use std::path::Path;
 
@@ -31,7 +31,6 @@ fn racks_work_as_themselves_on_an_open_bus_over_a_restart_of_the_mixer_until_one
     let file = folder.path().join("flow.yaml");
     std::fs::write(&file, WIRE)?;
     let scenario = format!("{:?}", file.display().to_string());
-    // Nothing but the address says that Racks have keys.
     let mut mixer = TestMixer::with(
         &[
             ("snake.host", "\"0.0.0.0\""),
@@ -52,7 +51,7 @@ fn racks_work_as_themselves_on_an_open_bus_over_a_restart_of_the_mixer_until_one
         Some(sunk(&mixer)).filter(|count| *count > 40)
     })?;
     assert!(
-        TestBus::connect(&mixer.bus_url, None, "flux")?
+        TestBus::connect(&mixer.bus_url, "flux")?
             .publish("flux.telemetry.logs.rack-a", b"x".to_vec())
             .is_err(),
         "a stranger stores nothing"
@@ -94,7 +93,6 @@ fn with_full_outbox(folder: &Path) -> Result<(TestMixer, TestRack, TestRack), Fa
     let scenario = format!("{:?}", file.display().to_string());
     let mut mixer = TestMixer::with(
         &[
-            ("snake.rack_credentials", "\"on\""),
             ("snake.port", &bus),
             ("api.port", &api),
             ("mixer.startup_scenario", &scenario),
@@ -197,38 +195,18 @@ fn the_backlog_of_a_removed_rack_under_another_name_becomes_dead_letters_once() 
 }
 
 #[test]
-fn credentials_can_be_asked_for_on_loopback_and_switched_off_elsewhere() -> Result<(), Failure> {
-    for (keys, asks) in [
-        (&[("snake.rack_credentials", "\"on\"")][..], true),
-        (&[], false),
-        (
-            &[
-                ("snake.host", "\"0.0.0.0\""),
-                ("snake.allow_insecure", "true"),
-                ("snake.rack_credentials", "\"off\""),
-            ],
-            false,
-        ),
-    ] {
-        let mixer = TestMixer::with(keys, &[])?;
-        let stored = TestBus::connect(&mixer.bus_url, None, "flux")?.stream("flux-msg");
-        assert_eq!(stored.is_err(), asks, "{keys:?}");
-    }
-    let folder = tempfile::tempdir()?;
-    let toml = "[snake]\nserver = \"external\"\nurl = \"nats://127.0.0.1:9\"\nrack_credentials = \"on\"\n";
-    std::fs::write(folder.path().join("platform-mixer.toml"), toml)?;
-    let done = run(&binary("platform-mixer")?, &[], folder.path(), &[])?;
-    assert_eq!(done.code, Some(78), "{}", done.err);
-    assert!(done.err.contains("snake.rack_credentials"), "{}", done.err);
+fn on_loopback_too_a_stranger_may_only_ask_for_admission_and_the_operators_key_may_all() -> Result<(), Failure> {
+    let mixer = TestMixer::with(&[], &[])?;
+    let stranger = TestBus::connect(&mixer.bus_url, "flux")?;
+    assert!(stranger.stream("flux-msg").is_err());
+    assert!(stranger.publish("flux.telemetry.logs.rack-a", b"x".to_vec()).is_err());
+    assert_eq!(mixer.bus()?.messages("flux-telemetry")?, 0);
     Ok(())
 }
 
 #[test]
 fn a_pending_rack_makes_no_forbidden_request_and_works_once_approved() -> Result<(), Failure> {
-    let mixer = TestMixer::with(
-        &[("snake.rack_credentials", "\"on\""), ("enrollment.auto_adopt", "false")],
-        &[],
-    )?;
+    let mixer = TestMixer::with(&[("enrollment.auto_adopt", "false")], &[])?;
     let mut rack = TestRack::new("rack-a", &mixer.bus_url, "")?;
     // First as a stranger, then as itself from the start.
     for _ in 0..2 {

@@ -165,11 +165,11 @@ fn a_rack_is_removed_from_every_state_for_ever() -> Result<(), Failure> {
 }
 
 /// The kinds of the events that a bus carries from now on.
-pub(crate) fn events(bus_url: &str) -> Result<mpsc::Receiver<String>, Failure> {
+pub(crate) fn events(mixer: &TestMixer) -> Result<mpsc::Receiver<String>, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let url = bus_url.to_owned();
+    let options = mixer.operator()?;
     let mut events = runtime.block_on(async {
-        let client = async_nats::connect(url).await?;
+        let client = options.connect(&mixer.bus_url).await?;
         let events = client.subscribe("platform.event.>").await?;
         client.flush().await?;
         Ok::<_, Failure>(events)
@@ -192,7 +192,7 @@ pub(crate) fn events(bus_url: &str) -> Result<mpsc::Receiver<String>, Failure> {
 #[test]
 fn every_change_of_a_racks_state_is_an_event() -> Result<(), Failure> {
     let mixer = strict()?;
-    let told = events(&mixer.bus_url)?;
+    let told = events(&mixer)?;
     let heard = |wanted: &str| -> Result<(), Failure> {
         assert_eq!(told.recv_timeout(SOON)?, wanted);
         Ok(())

@@ -147,6 +147,7 @@ pub(super) fn bus(rack: &RackConfig) -> DoctorCheck {
         name: "platform doctor".to_owned(),
         ..::rack::bus_options(rack, &chassis::os_entropy())
     };
+    let is_admitted = ::rack::is_admitted(rack, &chassis::os_entropy());
     let asked = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -154,26 +155,51 @@ pub(super) fn bus(rack: &RackConfig) -> DoctorCheck {
             reason: format!("cannot start the runtime: {error}"),
             exit: ExitReason::Unavailable,
         })
-        .and_then(|runtime| runtime.block_on(ask(options)));
+        .and_then(|runtime| runtime.block_on(ask(options, is_admitted)));
     let url = without_credentials(&snake.url);
     match asked {
-        Ok(()) => DoctorCheck::ok(
+        Ok(BusAnswer::Streams) => DoctorCheck::ok(
             "bus",
             format!(
                 "{url} accepts the connection and has the streams of domain {}",
                 snake.domain
             ),
         ),
+        Ok(BusAnswer::Admission) => DoctorCheck::ok(
+            "bus",
+            format!("{url} lets this Rack ask for admission; it shows its streams to admitted Racks"),
+        ),
         Err(Error::Process { reason, exit }) => DoctorCheck::failed("bus", exit, &reason),
         Err(other) => DoctorCheck::failed("bus", ExitReason::Unavailable, &other.to_string()),
     }
 }
 
-async fn ask(options: BusOptions) -> Result<(), Error> {
-    let bus = BusConnection::connect(options).await?;
-    let asked = bus.preflight().await;
+/// What a bus lets us do.
+enum BusAnswer {
+    Streams,
+    Admission,
+}
+
+/// Connects and asks for the streams, which a bus that knows its users shows to admitted Racks only.
+async fn ask(options: BusOptions, is_admitted: bool) -> Result<BusAnswer, Error> {
+    let stranger = ::rack::enrollment_options(&options);
+    let bus = match BusConnection::connect(options).await {
+        Err(chassis::Error::BusDenied { .. }) if !is_admitted => BusConnection::connect(stranger).await?,
+        connected => connected?,
+    };
+    let is_shown = is_admitted || !bus.knows_users();
+    let asked = if is_shown {
+        bus.preflight().await
+    } else {
+        bus.check_greeting()
+    };
     bus.close(FAREWELL).await;
-    Ok(asked?)
+    asked?;
+    Ok(if is_shown {
+        BusAnswer::Streams
+    } else {
+        BusAnswer::Admission
+    })
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@
 
 use async_nats::jetstream::{consumer, stream};
 
-use super::credentials::{Guest, Member, ON, member};
+use super::credentials::{ADOPTS, Guest, Member, member};
 use super::*;
 
 /// Two wires between the Racks, one each way: each has a consumer.
@@ -180,7 +180,7 @@ async fn requests(a: &Member, consumer: &str) -> Vec<(String, Vec<u8>)> {
 async fn an_admitted_rack_cannot_change_streams_or_consumers_or_impersonate_another() {
     let folder = tempfile::tempdir().unwrap();
     let scenario = write_scenario(folder.path(), WIRES);
-    let flags = [ON[0], ON[1], ("mixer.startup_scenario", scenario.as_str())];
+    let flags = [ADOPTS, ("mixer.startup_scenario", scenario.as_str())];
     let mixer = start(folder.path(), &flags).await;
     let (a, b) = (member(&mixer, 1, "rack-a").await, member(&mixer, 2, "rack-b").await);
     let ground = Ground::of(&mixer).await;
@@ -265,7 +265,7 @@ fn is_of_the_mixer(to: &Member, message: &async_nats::Message) -> bool {
 async fn racks_cannot_acknowledge_for_others_or_impersonate_the_server() {
     let folder = tempfile::tempdir().unwrap();
     let scenario = write_scenario(folder.path(), WIRES);
-    let flags = [ON[0], ON[1], ("mixer.startup_scenario", scenario.as_str())];
+    let flags = [ADOPTS, ("mixer.startup_scenario", scenario.as_str())];
     let mixer = start(folder.path(), &flags).await;
     let (mut a, b) = (member(&mixer, 1, "rack-a").await, member(&mixer, 2, "rack-b").await);
     let ground = Ground::of(&mixer).await;

@@ -18,7 +18,7 @@ const CATCH_UP: Duration = Duration::from_secs(120);
 
 /// Publishes every business message that the bus has once more.
 async fn double(mixer: &Mixer) -> u64 {
-    let client = async_nats::connect(mixer.control().bus_status().url).await.unwrap();
+    let client = mixer.control().bus.another_connection().await;
     let js = async_nats::jetstream::with_domain(client, "flux");
     let stream = js.get_stream("flux-msg").await.unwrap();
     let there = stream.get_info().await.unwrap().state.messages;

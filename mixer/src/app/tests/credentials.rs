@@ -1,4 +1,4 @@
-//! A bus on which each Rack is a user of its own: what Racks, removed ones and strangers can do there.
+//! Each Rack is a user of the bus: what Racks, removed ones and strangers can do there.
 
 use async_nats::jetstream;
 use async_nats::{ConnectOptions, Event as BusEvent};
@@ -7,7 +7,7 @@ use tokio::sync::mpsc;
 
 use super::*;
 
-pub(super) const ON: [(&str, &str); 2] = [("snake.rack_credentials", "on"), ("enrollment.auto_adopt", "true")];
+pub(super) const ADOPTS: (&str, &str) = ("enrollment.auto_adopt", "true");
 
 /// A connection, and what the server said about it.
 pub(super) struct Guest {
@@ -105,7 +105,7 @@ pub(super) async fn member(mixer: &Mixer, seed: u8, name: &str) -> Member {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_rack_publishes_and_subscribes_only_as_itself_and_a_stranger_may_only_enroll() {
     let folder = tempfile::tempdir().unwrap();
-    let mixer = start(folder.path(), &ON).await;
+    let mixer = start(folder.path(), &[ADOPTS]).await;
     let url = mixer.control().bus_status().url;
     let mut stranger = Guest::stranger(&url).await;
     for subject in [
@@ -174,6 +174,13 @@ async fn a_rack_publishes_and_subscribes_only_as_itself_and_a_stranger_may_only_
     assert!(matches!(reply, HeartbeatReply::Ok { .. }), "{reply:?}");
     let b_inbox = format!("{}.>", subject::inbox(&b.key.public_key()));
     for subject in [
+        // Its own name, but no port, gear or table.
+        "flux.msg.rack-a.g",
+        "flux.msg.rack-a.g.out.x",
+        "flux.gear.rack-a",
+        "flux.gear.rack-a.g.x",
+        "flux.telemetry.x.rack-a",
+        "flux.telemetry.messages.rack-a",
         "flux.msg.rack-b.g.out",
         "flux.gear.rack-b.g",
         "flux.telemetry.metrics.rack-b",
@@ -196,7 +203,7 @@ async fn a_rack_publishes_and_subscribes_only_as_itself_and_a_stranger_may_only_
 #[tokio::test(flavor = "multi_thread")]
 async fn a_removed_rack_is_cut_off_at_once_and_no_other_connection_is_touched() {
     let folder = tempfile::tempdir().unwrap();
-    let mixer = start(folder.path(), &ON).await;
+    let mixer = start(folder.path(), &[ADOPTS]).await;
     let url = mixer.control().bus_status().url;
     let (mut a, mut b) = (member(&mixer, 1, "rack-a").await, member(&mixer, 2, "rack-b").await);
     mixer.control().remove("rack-a", &AuditActor::Mixer).await.unwrap();
@@ -235,7 +242,7 @@ async fn a_restart_of_the_mixer_cuts_nobody_off_and_a_waiting_rack_is_known_befo
         .unwrap()
         .port()
         .to_string();
-    let flags = [("snake.rack_credentials", "on"), ("snake.port", port.as_str())];
+    let flags = [("snake.port", port.as_str())];
     let mixer = start(folder.path(), &flags).await;
     let url = mixer.control().bus_status().url;
     let key = KeyPair::new_user();
@@ -296,7 +303,7 @@ async fn a_restart_of_the_mixer_cuts_nobody_off_and_a_waiting_rack_is_known_befo
 #[tokio::test(flavor = "multi_thread")]
 async fn with_a_token_only_its_holder_may_enroll_and_bus_keys_are_unique() {
     let folder = tempfile::tempdir().unwrap();
-    let flags = [ON[0], ON[1], ("snake.token", "only-for-this-test")];
+    let flags = [ADOPTS, ("snake.token", "only-for-this-test")];
     let mixer = start(folder.path(), &flags).await;
     let url = mixer.control().bus_status().url;
     let stranger = async_nats::connect(&url).await.map(|_| ()).unwrap_err();
@@ -324,7 +331,7 @@ async fn with_a_token_only_its_holder_may_enroll_and_bus_keys_are_unique() {
 #[tokio::test(flavor = "multi_thread")]
 async fn no_answer_of_the_mixer_or_the_server_goes_where_only_others_may_publish() {
     let folder = tempfile::tempdir().unwrap();
-    let mixer = start(folder.path(), &ON[..1]).await;
+    let mixer = start(folder.path(), &[]).await;
     let bus = &mixer.control().bus;
     let url = mixer.control().bus_status().url;
     for number in 0..7 {
@@ -399,7 +406,7 @@ async fn no_answer_of_the_mixer_or_the_server_goes_where_only_others_may_publish
 #[tokio::test(flavor = "multi_thread")]
 async fn a_rack_that_subscribes_while_the_bus_reads_its_users_again_does_not_end_it() {
     let folder = tempfile::tempdir().unwrap();
-    let mixer = start(folder.path(), &ON).await;
+    let mixer = start(folder.path(), &[ADOPTS]).await;
     let busy = member(&mixer, 1, "rack-a").await;
     let commands = subject::rack_all(&busy.passport.entity_id);
     let client = busy.guest.client.clone();
@@ -422,16 +429,51 @@ async fn a_rack_that_subscribes_while_the_bus_reads_its_users_again_does_not_end
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_on_the_bus_stays_there_when_racks_get_credentials_and_when_they_lose_them() {
+async fn who_takes_more_of_the_server_than_an_account_may_is_turned_away_and_the_others_are_not() {
     let folder = tempfile::tempdir().unwrap();
-    for (number, asks) in (0_u64..).zip(["off", "on", "on", "off"]) {
-        let mixer = start(folder.path(), &[("snake.rack_credentials", asks)]).await;
-        let js = mixer.control().bus.jetstream();
-        let stream = js.get_stream("flux-msg").await.unwrap();
-        assert_eq!(stream.cached_info().state.last_sequence, number, "{asks}");
-        assert_eq!(stream.cached_info().state.messages, number, "{asks}");
-        let sent = js.publish("flux.msg.rack-a.g.out", "x".into()).await.unwrap();
-        assert_eq!(sent.await.unwrap().sequence, number + 1);
-        mixer.close().await;
+    let mixer = start(folder.path(), &[ADOPTS]).await;
+    let url = mixer.control().bus_status().url;
+    let (mut a, b) = (member(&mixer, 1, "rack-a").await, member(&mixer, 2, "rack-b").await);
+    let mut more = Vec::new();
+    let refused = loop {
+        match Guest::rack(&url, &a.key).await {
+            Ok(guest) => more.push(guest),
+            Err(refused) => break refused,
+        }
+    };
+    assert!(more.len() < 32, "with the one that it has");
+    let text = format!("{refused:?}");
+    assert!(text.contains("maximum account active connections exceeded"), "{text}");
+    Guest::rack(&url, &b.key).await.unwrap();
+
+    let commands = subject::rack_all(&a.passport.entity_id);
+    let mut subscriptions = Vec::new();
+    for _ in 0..4_200 {
+        subscriptions.push(a.guest.client.subscribe(commands.clone()).await.unwrap());
     }
+    let said = loop {
+        if let BusEvent::ServerError(error) = a.guest.event().await {
+            break error.to_string();
+        }
+    };
+    assert!(said.contains("maximum subscriptions exceeded"), "{said}");
+
+    let mut stranger = Guest::stranger(&url).await;
+    let large = vec![0; 65 << 10];
+    // Our client does not send more than the server says that it takes; a stranger's need not ask.
+    let sent = stranger.client.publish(subject::HELLO, large.into()).await;
+    if sent.is_ok() {
+        stranger.client.flush().await.ok();
+        while !matches!(
+            stranger.event().await,
+            BusEvent::ServerError(_) | BusEvent::Disconnected
+        ) {}
+    }
+    let published = b
+        .guest
+        .js
+        .publish("flux.msg.rack-b.g.out", vec![0; 1 << 20].into())
+        .await;
+    published.unwrap().await.unwrap();
+    mixer.close().await;
 }

@@ -8,7 +8,7 @@ use super::*;
 #[tokio::test(flavor = "multi_thread")]
 async fn racks_that_return_unchanged_do_not_rewrite_the_users_of_the_bus() {
     let folder = tempfile::tempdir().unwrap();
-    let flags = [("snake.rack_credentials", "on"), ("enrollment.auto_adopt", "true")];
+    let flags = [("enrollment.auto_adopt", "true")];
     let mixer = start(folder.path(), &flags).await;
     let control = mixer.control();
     let stranger = ConnectOptions::new().custom_inbox_prefix(subject::inbox(subject::ENROLL_USER));

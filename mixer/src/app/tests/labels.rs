@@ -60,7 +60,7 @@ async fn a_rack_that_missed_its_labels_is_sent_its_assignment_until_it_runs_it()
 
     let mixer = start(folder.path(), &flags).await;
     let control = mixer.control();
-    rack.client = async_nats::connect(control.bus_status().url).await.unwrap();
+    rack.client = control.bus.another_connection().await;
     let mut commands = rack.commands(&id).await;
     rack.heartbeat(&beat, &passport.cluster_key).await;
     let push: ScenarioPush = next(&mut commands, &rack.client, "scenario", &passport, &running(Some("no"))).await;

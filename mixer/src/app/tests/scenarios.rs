@@ -7,7 +7,7 @@ use crate::control::ResumePoint;
 async fn every_change_of_scenarios_is_an_event_and_what_changes_nothing_is_none() {
     let folder = tempfile::tempdir().unwrap();
     let mixer = start(folder.path(), &[]).await;
-    let client = async_nats::connect(mixer.control().bus_status().url).await.unwrap();
+    let client = mixer.control().bus.another_connection().await;
     let mut events = client.subscribe("platform.event.>").await.unwrap();
     client.flush().await.unwrap();
     let control = mixer.control();
