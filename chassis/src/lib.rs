@@ -20,6 +20,7 @@ pub mod config;
 mod config_error;
 mod error;
 mod exit;
+pub mod host_guard;
 pub mod lingering_close;
 pub mod log_rate_limiter;
 pub mod logs;
