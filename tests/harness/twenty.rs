@@ -275,7 +275,7 @@ impl Sockets {
             return Err(format!("the echo of {text:?} is {line:?}").into());
         }
         let size = text.len();
-        let request = format!("POST / HTTP/1.1\r\nHost: rack\r\nContent-Length: {size}\r\n\r\n{text}");
+        let request = format!("POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: {size}\r\n\r\n{text}");
         self.hook.get_mut().write_all(request.as_bytes())?;
         let mut size = 0;
         for number in 0.. {
