@@ -63,9 +63,33 @@ config_section! {
 }
 
 config_section! {
+    /// What scenarios may ask of this Rack. No scenario can widen it; one that asks for more is not applied.
+    pub struct PolicyConfig in "policy" {
+        /// Gear types that scenarios may use here; `*` is every type.
+        gears: Vec<String> = ["*"];
+        /// Folders beneath which gears may read files: what file_tail follows, modules of wasm, certificates, keys and passwords. A relative
+        /// path of a scenario is one beneath the first of them.
+        read_roots: Vec<PathBuf>, below("store.dir", "files");
+        /// Folders beneath which gears may write files (file_out). A relative path of a scenario is one beneath the first of them.
+        write_roots: Vec<PathBuf>, below("store.dir", "files");
+        /// Where gears may listen: addresses or networks with a port, a range of ports or none, such as `0.0.0.0:514` or
+        /// `10.0.0.0/8:8000-8999`; `*` is everywhere.
+        listen: Vec<String> = ["127.0.0.1", "::1"];
+        /// Where gears may connect: addresses, networks or host names, with a port, a range of ports or none. `*` is everywhere but this
+        /// machine (loopback), link-local addresses and those where clouds give credentials away: these must be listed themselves, as in
+        /// `127.0.0.1:8090`.
+        connect: Vec<String> = ["*"];
+        /// Variables of the Rack's environment that scenarios may use as `${NAME}` and give to programs; `APP_*` is every variable whose name
+        /// begins so. Settings (PLATFORM_…) are never given away.
+        env: Vec<String> = [];
+    }
+}
+
+config_section! {
     /// Data storage of the Rack.
     pub struct RackStoreConfig in "store" {
-        /// Root folder of data storage.
+        /// Folder of what gears keep. Its folder files, made at the start, is the one that gears may use unless policy.read_roots and
+        /// policy.write_roots say otherwise.
         dir: PathBuf = "./data";
     }
 }
@@ -127,6 +151,7 @@ config_file! {
         base: BaseConfig,
         rack: AgentConfig,
         gears_exec: GearExecConfig,
+        policy: PolicyConfig,
         store: RackStoreConfig,
         snake: SnakeConfig,
         spool: SpoolConfig,
@@ -144,6 +169,7 @@ impl RackConfig {
         let mut problems = Vec::new();
         let mut config = Self::read(settings, &mut problems);
         problems.extend(relative_program(settings, &config.gears_exec.allow));
+        problems.extend(invalid_policy(settings, &config.policy));
         ConfigErrors::unless_empty(problems)?;
         config.base.state_file = config.base.state_dir.join(config.base.state_file);
         config.observability.enabled &= !config.switches.disable_telemetry;
@@ -160,6 +186,28 @@ fn relative_program(settings: &Settings, programs: &[PathBuf]) -> Option<ConfigP
         value: format!("{program:?}"),
         wanted: "absolute paths such as \"/usr/bin/uptime\"".to_owned(),
     })
+}
+
+fn invalid_policy(settings: &Settings, policy: &PolicyConfig) -> Option<ConfigProblem> {
+    let (key, value, wanted) = crate::policy::invalid_value(policy).or_else(|| own_file(settings, policy))?;
+    Some(ConfigProblem::BadValue {
+        place: settings.place(key),
+        key,
+        value: format!("{value:?}"),
+        wanted,
+    })
+}
+
+/// A folder in which gears could write the very file that bounds them.
+fn own_file<'a>(settings: &Settings, policy: &'a PolicyConfig) -> Option<(&'static str, &'a str, String)> {
+    let file = std::path::absolute(settings.file()?).ok()?;
+    let mut roots = policy.write_roots.iter();
+    let root = roots.find(|root| std::path::absolute(root).is_ok_and(|root| file.starts_with(root)))?;
+    let wanted = format!(
+        "folders that do not hold {}, in which this policy stands",
+        file.display()
+    );
+    Some(("policy.write_roots", root.to_str()?, wanted))
 }
 
 /// The whole of `platform.toml`.

@@ -4,6 +4,7 @@
 
 mod hang;
 mod http;
+mod policy;
 mod reload;
 mod stop;
 mod tail;

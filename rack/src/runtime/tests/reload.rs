@@ -112,7 +112,7 @@ async fn a_scenario_that_cannot_start_leaves_the_last_good_one_running() {
             "another program or gear has this port",
         ),
         (
-            "\n  - { name: t, type: file_tail, deploy: rack-a, config: { path: /x, multiline_start: '(' } }".to_owned(),
+            "\n  - { name: t, type: file_tail, deploy: rack-a, config: { path: x, multiline_start: '(' } }".to_owned(),
             "",
             "regular expression",
         ),
