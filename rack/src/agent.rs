@@ -174,7 +174,7 @@ impl RackAgent {
         let claim = claim(config);
         durable_fs::create_dirs(&config.base.state_dir)?;
         let lock = FileLock::take(&config.base.state_dir.join("rack.lock"))?;
-        let policy = RackPolicy::of(config)?;
+        let policy = RackPolicy::of(&config.policy, &config.places())?;
         let state = StateFile::of(&config.base, &parts.entropy)?;
         let (spool, spool_thread, found) = spool::open(
             &config.base.state_dir.join("spool"),

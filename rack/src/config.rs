@@ -15,6 +15,9 @@ use chassis::config::{
 use chassis::{config_file, config_section};
 use model::{ByteSize, Token};
 
+use crate::policy::RackPlaces;
+
+pub use crate::policy::PolicyConfig;
 pub use crate::spool::SpoolFullPolicy;
 
 config_section! {
@@ -59,29 +62,6 @@ config_section! {
         /// folder above it. A scenario chooses the arguments, the working folder and the content of every file that the Rack can write,
         /// so allow none that is dangerous with any of them, such as a shell.
         allow: Vec<PathBuf> = [];
-    }
-}
-
-config_section! {
-    /// What scenarios may ask of this Rack. No scenario can widen it; one that asks for more is not applied.
-    pub struct PolicyConfig in "policy" {
-        /// Gear types that scenarios may use here; `*` is every type.
-        gears: Vec<String> = ["*"];
-        /// Folders beneath which gears may read files: what file_tail follows, modules of wasm, certificates, keys and passwords. A relative
-        /// path of a scenario is one beneath the first of them.
-        read_roots: Vec<PathBuf>, below("store.dir", "files");
-        /// Folders beneath which gears may write files (file_out). A relative path of a scenario is one beneath the first of them.
-        write_roots: Vec<PathBuf>, below("store.dir", "files");
-        /// Where gears may listen: addresses or networks with a port, a range of ports or none, such as `0.0.0.0:514` or
-        /// `10.0.0.0/8:8000-8999`; `*` is everywhere.
-        listen: Vec<String> = ["127.0.0.1", "::1"];
-        /// Where gears may connect: addresses, networks or host names, with a port, a range of ports or none. `*` is everywhere but this
-        /// machine (loopback), link-local addresses and those where clouds give credentials away: these must be listed themselves, as in
-        /// `127.0.0.1:8090`.
-        connect: Vec<String> = ["*"];
-        /// Variables of the Rack's environment that scenarios may use as `${NAME}` and give to programs; `APP_*` is every variable whose name
-        /// begins so. Settings (PLATFORM_…) are never given away.
-        env: Vec<String> = [];
     }
 }
 
@@ -174,6 +154,15 @@ impl RackConfig {
         config.base.state_file = config.base.state_dir.join(config.base.state_file);
         config.observability.enabled &= !config.switches.disable_telemetry;
         Ok(config)
+    }
+
+    /// Where the Rack keeps what is its own.
+    pub(crate) fn places(&self) -> RackPlaces<'_> {
+        RackPlaces {
+            state_dir: &self.base.state_dir,
+            state_file: &self.base.state_file,
+            store_dir: &self.store.dir,
+        }
     }
 }
 

@@ -18,6 +18,7 @@
 mod address_rule;
 mod checked_resolver;
 mod file_roots;
+mod policy_config;
 mod requested_access;
 mod root_check;
 #[cfg(test)]
@@ -32,11 +33,13 @@ use serde_json::{Map, Value};
 use tokio::net::lookup_host;
 
 use crate::Error;
-use crate::config::{PolicyConfig, RackConfig};
 use address_rule::AddressRule;
 pub(crate) use checked_resolver::CheckedResolver;
 pub(crate) use file_roots::{FileRoots, FileUse};
+pub use policy_config::PolicyConfig;
+pub(crate) use policy_config::invalid_value;
 use requested_access::{RequestedAccess, requested_access};
+pub(crate) use root_check::RackPlaces;
 
 /// Something that a scenario asks for and this Rack does not allow.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -82,10 +85,9 @@ impl RackPolicy {
     ///
     /// # Errors
     /// If a value is none that a policy can have.
-    pub(crate) fn of(config: &RackConfig) -> Result<Self, Error> {
-        let policy = &config.policy;
-        let read = root_check::checked(config, "policy.read_roots", &policy.read_roots)?;
-        let write = root_check::checked(config, "policy.write_roots", &policy.write_roots)?;
+    pub(crate) fn of(policy: &PolicyConfig, places: &RackPlaces<'_>) -> Result<Self, Error> {
+        let read = places.check_roots("policy.read_roots", &policy.read_roots)?;
+        let write = places.check_roots("policy.write_roots", &policy.write_roots)?;
         Ok(Self(Arc::new(PolicyRules {
             read: FileRoots::new(FileUse::Read, Some(read)),
             write: FileRoots::new(FileUse::Write, Some(write)),
@@ -249,26 +251,4 @@ fn is_listed(list: &[String], name: &str) -> bool {
         Some(prefix) => name.starts_with(prefix),
         None => entry == name,
     })
-}
-
-/// The first value that a key cannot have, and what is wanted in its place.
-pub(crate) fn invalid_value(policy: &PolicyConfig) -> Option<(&'static str, &str, String)> {
-    let kinds = gear_spec::manifests();
-    let is_kind = |kind: &str| kind == "*" || kinds.iter().any(|manifest| manifest.kind == kind);
-    if let Some(kind) = policy.gears.iter().find(|kind| !is_kind(kind)) {
-        let known = model::gear_manifest::names(kinds);
-        return Some(("policy.gears", kind, format!("* or types of gears: {known}")));
-    }
-    let is_listener = |text: &str| text.parse().is_ok_and(|rule: AddressRule| !rule.is_name());
-    if let Some(text) = policy.listen.iter().find(|text| !is_listener(text)) {
-        let wanted = "addresses or networks with a port, a range of ports or none, such as 127.0.0.1, 10.0.0.5:514 or 0.0.0.0:8000-8999";
-        return Some(("policy.listen", text, wanted.to_owned()));
-    }
-    let is_target = |text: &&String| text.parse::<AddressRule>().is_ok();
-    if let Some(text) = policy.connect.iter().find(|text| !is_target(text)) {
-        let wanted = "*, addresses, networks or names with a port, a range of ports or none, such as 10.0.0.0/8, 127.0.0.1:8090 or \
-                      collector.example:443";
-        return Some(("policy.connect", text, wanted.to_owned()));
-    }
-    None
 }

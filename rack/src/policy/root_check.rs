@@ -9,24 +9,33 @@
 use std::path::{Path, PathBuf};
 
 use crate::Error;
-use crate::config::RackConfig;
 
 /// File systems whose files are the kernel's.
 const KERNEL: [&str; 3] = ["/proc", "/sys", "/dev"];
 
-/// The roots of a key as absolute paths, made where the default says so.
-pub(super) fn checked(config: &RackConfig, key: &'static str, roots: &[PathBuf]) -> Result<Vec<PathBuf>, Error> {
-    roots.iter().map(|root| check(config, key, root)).collect()
+/// Where the Rack keeps what is its own.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RackPlaces<'a> {
+    pub(crate) state_dir: &'a Path,
+    pub(crate) state_file: &'a Path,
+    pub(crate) store_dir: &'a Path,
 }
 
-fn check(config: &RackConfig, key: &'static str, root: &Path) -> Result<PathBuf, Error> {
+impl RackPlaces<'_> {
+    /// The roots of a key as absolute paths, made where it is the default one.
+    pub(super) fn check_roots(&self, key: &'static str, roots: &[PathBuf]) -> Result<Vec<PathBuf>, Error> {
+        roots.iter().map(|root| check(self, key, root)).collect()
+    }
+}
+
+fn check(places: &RackPlaces<'_>, key: &'static str, root: &Path) -> Result<PathBuf, Error> {
     let bad = |reason: String| Error::Policy {
         key,
         value: root.display().to_string(),
         reason,
     };
     let absolute = |path: &Path| std::path::absolute(path).map_err(|error| bad(error.to_string()));
-    let made = (root == config.store.dir.join("files")).then(|| durable_fs::create_dirs(root));
+    let made = (root == places.store_dir.join("files")).then(|| durable_fs::create_dirs(root));
     if let Some(Err(error)) = made {
         tracing::warn!("{key}: {error}; gears cannot use files there");
     } else if !root.is_dir() {
@@ -35,9 +44,13 @@ fn check(config: &RackConfig, key: &'static str, root: &Path) -> Result<PathBuf,
             root.display()
         );
     }
-    let state_dir = absolute(&config.base.state_dir)?;
-    let own = ["spool", "outbox"].map(|name| state_dir.join(name));
-    let state_file = absolute(&config.base.state_file)?;
+    let state_dir = absolute(places.state_dir)?;
+    let state_dirs = [state_dir.clone(), state_dir.canonicalize().unwrap_or_default()];
+    let own = state_dirs
+        .iter()
+        .flat_map(|dir| ["spool", "outbox"].map(|name| dir.join(name)));
+    let own: Vec<PathBuf> = own.collect();
+    let state_file = absolute(places.state_file)?;
     let spellings = [absolute(root)?, root.canonicalize().unwrap_or_default()];
     for spelling in &spellings {
         let holds = |place: &Path| {
@@ -52,7 +65,7 @@ fn check(config: &RackConfig, key: &'static str, root: &Path) -> Result<PathBuf,
             return Err(bad(format!(
                 "it would open the state of the Rack itself, in {}, to scenarios: name a folder beside or beneath it, such as {}",
                 state_dir.display(),
-                config.store.dir.join("files").display()
+                places.store_dir.join("files").display()
             )));
         }
         if let Some(kernel) = KERNEL.iter().find(|kernel| is_within(Path::new(kernel))) {

@@ -10,7 +10,7 @@ use serde_json::json;
 use tempfile::TempDir;
 
 use super::*;
-use crate::config::SCHEMA;
+use crate::config::{RackConfig, SCHEMA};
 
 /// A Rack in a folder of its own, with this section of its file.
 struct PolicyBench {
@@ -44,7 +44,7 @@ fn policy_of(folder: &Path, section: &str) -> Result<RackPolicy, Error> {
     let data = folder.join("data");
     let text = format!("[base]\nstate_dir = {data:?}\n[store]\ndir = {data:?}\n[policy]\n{section}\n");
     let config = RackConfig::of(&load_from(&SCHEMA, &text, &[]).unwrap()).unwrap();
-    RackPolicy::of(&config)
+    RackPolicy::of(&config.policy, &config.places())
 }
 
 #[test]

@@ -12,7 +12,7 @@ fn bench_with(folder: &Path, section: &str) -> Bench {
     let text = format!("[base]\nstate_dir = {data:?}\n[store]\ndir = {data:?}\n[policy]\n{section}\n");
     let config = RackConfig::of(&load_from(&SCHEMA, &text, &[]).unwrap()).unwrap();
     let mut bench = Bench::open(folder);
-    bench.policy = RackPolicy::of(&config).unwrap();
+    bench.policy = RackPolicy::of(&config.policy, &config.places()).unwrap();
     bench
 }
 
