@@ -85,13 +85,13 @@ start_mixer() {
   export PLATFORM_API_URL=$api
 }
 
-# Starts Racks and waits until the Mixer has adopted them.
+# Starts Racks and waits until the Mixer has adopted them. Their gears may connect to this machine, and what else lines in $policy allow.
 start_racks() {
   local rack
   for rack in "$@"; do
     mkdir -p "$run/$rack"
     rm -f "$run/$rack/stdout"
-    printf '[base]\nname = "%s"\n[snake]\nurl = "%s"\n' "$rack" "$bus" > "$run/$rack/platform.toml"
+    printf '[base]\nname = "%s"\n[snake]\nurl = "%s"\n[policy]\nconnect = ["*", "localhost"]\n%s\n' "$rack" "$bus" "${policy:-}" > "$run/$rack/platform.toml"
     (cd "$run/$rack" && exec "$platform" > stdout 2>> stderr) & echo $! > "$run/$rack.pid"
   done
   for rack in "$@"; do await "Rack $rack" grep -q '^ready ' "$run/$rack/stdout"; done

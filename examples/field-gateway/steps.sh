@@ -18,7 +18,7 @@ measure() {
   done
 }
 # Lines of the book at the plant, of all devices or of one.
-booked() { cat "$run/plant/readings.ndjson"* 2>/dev/null | grep -c "\"device\":\"${1:-}" || true; }
+booked() { cat "$run/plant/data/files/readings.ndjson"* 2>/dev/null | grep -c "\"device\":\"${1:-}" || true; }
 archived() { count "select count(*) from messages where src_gear_id = 'pace'"; }
 outbox() { du -sb "$run/gateway-north/data/outbox" | cut -f1; }
 
@@ -49,10 +49,10 @@ say "What came of it"
 must "archived: all but the noise, every tenth" 1080 "$(archived)"
 must "archived, each signal counted once" 1080 "$(count "select count(distinct flux_id) from messages where src_gear_id = 'pace'")"
 must "lines in the plant's book" 1080 "$(booked)"
-must "of them noise" 0 "$(grep -c -e -999 "$run/plant/readings.ndjson" || true)"
+must "of them noise" 0 "$(grep -c -e -999 "$run/plant/data/files/readings.ndjson" || true)"
 for device in "${devices[@]}"; do
   must "$device: lines out of their order" 0 \
-    "$(sed -n "s/.*\"device\":\"$device\",\"number\":\([0-9]*\).*/\1/p" "$run/plant/readings.ndjson" | awk '$1 <= last { wrong++ } { last = $1 } END { print wrong + 0 }')"
+    "$(sed -n "s/.*\"device\":\"$device\",\"number\":\([0-9]*\).*/\1/p" "$run/plant/data/files/readings.ndjson" | awk '$1 <= last { wrong++ } { last = $1 } END { print wrong + 0 }')"
 done
 hot() { "$platform" logs --gear alarms --level warn --limit 100 --output ndjson | grep -c celsius; }
 await "the alarms" enough hot 12

@@ -1,7 +1,7 @@
 # The scenario of every gear type, one after another on one Rack, each until what it makes has arrived where it ends: at its log
 # sinks, in its file, in the metrics. What needs input gets a little.
 
-file_of() { echo "$run/node-01/$1"; }
+file_of() { echo "$run/node-01/data/files/$1"; }
 # Messages that a sink has written, or records of a file that is followed, since the scenario runs.
 written() { count "select count(*) from logs where attributes->>'gear.id' = '$1' and ts >= '$since' and (flux_id is not null or attributes->>'file.path' is not null)"; }
 # Who follows a file from its end sees what comes after it has begun: lines go on coming.
@@ -51,7 +51,7 @@ broker() {
 show() {
   local kind=$1 sink messages=1 found=0
   prepare "$here/$kind.yaml"
-  sed -i "s:/var/log/dpkg.log:$(file_of packages.log):; s:/tmp/file-out:$(file_of file-out):" "$run/scenario.yaml"
+  sed -i "s:/var/log/dpkg.log:$(file_of packages.log):" "$run/scenario.yaml"
   touch "$(file_of packages.log)"
   if [ "$kind" = modbus ]; then
     mkdir -p "$run/device"

@@ -27,7 +27,7 @@ send_udp() {
 }
 ours="entity_name = 'site-syslog'"
 collected() { count "select count(*) from logs where $ours"; }
-alarms() { grep -c error "$run/watch/alarms.ndjson" 2>/dev/null || true; }
+alarms() { grep -c error "$run/watch/data/files/alarms.ndjson" 2>/dev/null || true; }
 
 say "Lines 1 to 50 of each"
 send_tcp 1 50

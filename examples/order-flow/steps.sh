@@ -9,7 +9,7 @@ status() { awk '{ print $(NF - 1) }' "$run/answer.$1"; }
 answered() { local n code=$1 count=0; shift; for n in "$@"; do [ "$(status "$n")" != "$code" ] || count=$((count + 1)); done; echo $count; }
 # The business signal of an order, as its answer names it.
 flux_of() { sed -n 's/^flux-id: *\([0-9a-f-]*\).*/\1/ip' "$run/heads.$1"; }
-booked() { grep -c accepted "$run/office/orders.ndjson" 2>/dev/null || true; }
+booked() { grep -c accepted "$run/office/data/files/orders.ndjson" 2>/dev/null || true; }
 archived() { count "select count(*) from messages where src_gear_id = 'accepted'"; }
 
 say "Orders"

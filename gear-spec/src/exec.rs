@@ -59,7 +59,7 @@ pub struct ExecConfig {
     /// The most bytes of an output that is a message with `framing: whole`; the rest is cut and the message marked `truncated`.
     #[serde(default = "default_max_output")]
     pub max_output: u32,
-    /// Variables of the Rack's own environment that the program gets; it has no other.
+    /// Variables of the Rack's own environment that the program gets, which its `policy.env` must allow; it has no other.
     #[serde(default)]
     pub env: Vec<String>,
     /// The folder in which the program runs; that of the Rack unless given.

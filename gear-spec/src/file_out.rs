@@ -26,7 +26,7 @@ pub const MANIFEST: GearManifest = GearManifest {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FileOutConfig {
-    /// The file; its folder must exist.
+    /// The file, beneath a folder of the Rack's `policy.write_roots`; a relative path is one beneath the first of them. Its folder must exist.
     pub path: PathBuf,
     /// What a line is.
     #[serde(default)]

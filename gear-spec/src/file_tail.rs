@@ -24,7 +24,7 @@ pub const MANIFEST: GearManifest = GearManifest {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FileTailConfig {
-    /// The file to follow; it need not exist yet.
+    /// The file to follow, beneath a folder of the Rack's `policy.read_roots`; a relative path is one beneath the first of them. It need not exist yet.
     pub path: PathBuf,
     /// Where to begin in a file that was never followed before.
     #[serde(default)]

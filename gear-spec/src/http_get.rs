@@ -44,7 +44,7 @@ pub struct HttpGetConfig {
     /// The time from one poll to the next.
     #[serde(default = "default_every")]
     pub every: HumanDuration,
-    /// More headers. `${NAME}` is the variable NAME in the environment of the Rack; the values of headers whose names have authorization, cookie,
+    /// More headers. `${NAME}` is the variable NAME in the environment of the Rack, which its `policy.env` must allow; the values of headers whose names have authorization, cookie,
     /// credential, key, password, secret or token in them must be such references.
     #[serde(default)]
     pub headers: BTreeMap<String, String>,
@@ -54,9 +54,12 @@ pub struct HttpGetConfig {
     /// The most bytes of an answer's body, up to 64 MiB; a larger one is an error.
     #[serde(default = "default_max_body")]
     pub max_body: u32,
-    /// A file of certificate authorities in PEM form that are trusted instead of the machine's.
+    /// A file of certificate authorities in PEM form that are trusted instead of the machine's, beneath a folder of the Rack's `policy.read_roots`.
     #[serde(default)]
     pub ca_file: Option<PathBuf>,
+    /// Must be true where `url` is `http://`, not to a loopback address, and a header has a `${NAME}` reference: anybody on the way reads it.
+    #[serde(default)]
+    pub allow_insecure: bool,
 }
 
 const fn default_every() -> HumanDuration {
@@ -73,8 +76,11 @@ const fn default_max_body() -> u32 {
 
 impl GearConfig for HttpGetConfig {
     fn validate(&self) -> Result<(), String> {
-        parse_url(&self.url)?;
+        let url = parse_url(&self.url)?;
         http_headers::validate(&self.headers)?;
+        if !self.allow_insecure {
+            http_headers::check_secrecy(&url, &self.headers)?;
+        }
         let asks = |name: &&String| {
             VALIDATORS
                 .iter()

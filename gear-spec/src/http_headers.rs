@@ -6,9 +6,10 @@
 
 use std::collections::BTreeMap;
 
-use http::HeaderMap;
 use http::header::{self, HeaderName, HeaderValue};
+use http::{HeaderMap, Uri};
 
+use crate::network_address::is_loopback_host;
 use crate::secret_references::{self, ValueSecrecy};
 
 /// The header that names the business signal.
@@ -43,6 +44,19 @@ pub(crate) fn validate(headers: &BTreeMap<String, String>) -> Result<(), String>
         one(name, text, |_| Some(String::new()))?;
     }
     Ok(())
+}
+
+/// Says that a value of the environment would go over the network in clear.
+pub(crate) fn check_secrecy(url: &Uri, headers: &BTreeMap<String, String>) -> Result<(), String> {
+    let is_safe = url.scheme_str() == Some("https") || url.host().is_some_and(is_loopback_host);
+    let mut referring = headers.iter().filter(|(_, text)| text.contains("${"));
+    match referring.next() {
+        Some((name, _)) if !is_safe => Err(format!(
+            "headers.{name} has a value of the Rack's environment, and anybody on the way to an http:// address reads it: use https://, or set \
+             allow_insecure to true"
+        )),
+        _ => Ok(()),
+    }
 }
 
 /// The headers with their values.

@@ -3,10 +3,13 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use http::uri::Authority;
 use model::HumanDuration;
 use model::gear_manifest::{self, GearConfig, GearManifest};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+use crate::network_address::check_loopback_listen;
 
 /// The longest that a caller may be kept waiting for a reply.
 const MAX_REPLY_WITHIN: Duration = Duration::from_secs(3600);
@@ -22,7 +25,9 @@ pub const MANIFEST: GearManifest = GearManifest {
           nobody waits for is rejected. A request that repeats the `Idempotency-Key`, the body and the address of one of the last 16384 since the gear began, as `http_out` does when it tries again, gets its answer and makes no \
           message; with `reply_within` keys do nothing. The header `Flux-Id` of an answer names the business signal. `traceparent` is obeyed. `Flux-Id` and `Flux-Parent`, which `http_out` sends, make the message one of the sender's business signal; \
           they are obeyed only with `trust_flux_id`, which is true unless said otherwise where `listen` is a loopback address. Then a bad one is answered 400. \
-          Set it to true where a gateway or a firewall lets in only senders that you trust, and to false behind a proxy on this machine that strangers reach.",
+          Set it to true where a gateway or a firewall lets in only senders that you trust, and to false behind a proxy on this machine that strangers reach. \
+          What a browser sends for a page of another site is refused: a `Host` that is not the address of `listen`, a loopback name or one of `allowed_hosts` is answered 421, \
+          an `Origin` that is not the host, or `Sec-Fetch-Site: cross-site` or `same-site`, 403.",
     example: include_str!("../../examples/gears/http_in.yaml"),
     schema: gear_manifest::schema::<HttpInConfig>,
     check: gear_manifest::check::<HttpInConfig>,
@@ -45,6 +50,12 @@ pub struct HttpInConfig {
     /// `listen` is a loopback address.
     #[serde(default)]
     trust_flux_id: Option<bool>,
+    /// More hosts that requests may be for, `rack.example` or `rack.example:8181`, such as the name by which a proxy passes them on.
+    #[serde(default)]
+    allowed_hosts: Vec<String>,
+    /// Must be true where `listen` is not a loopback address: what comes there is neither encrypted nor authenticated.
+    #[serde(default)]
+    pub allow_insecure: bool,
 }
 
 impl HttpInConfig {
@@ -52,6 +63,20 @@ impl HttpInConfig {
     #[must_use]
     pub fn trusts(&self) -> bool {
         self.trust_flux_id.unwrap_or_else(|| self.listen.ip().is_loopback())
+    }
+
+    /// The hosts of `allowed_hosts`.
+    ///
+    /// # Errors
+    /// A sentence that names the key and the host.
+    pub fn allowed_hosts(&self) -> Result<Vec<Authority>, String> {
+        let parse = |host: &String| {
+            let parsed = host.parse::<Authority>().ok().filter(|_| !host.contains('@'));
+            parsed.ok_or_else(|| {
+                format!("allowed_hosts: {host:?} is not a host such as rack.example or rack.example:8181")
+            })
+        };
+        self.allowed_hosts.iter().map(parse).collect()
     }
 }
 
@@ -68,7 +93,11 @@ impl GearConfig for HttpInConfig {
         if within.is_some_and(|within| within.is_zero() || within > MAX_REPLY_WITHIN) {
             return Err("reply_within must be more than zero and at most 1h".into());
         }
-        Ok(())
+        self.allowed_hosts()?;
+        if self.allow_insecure {
+            return Ok(());
+        }
+        check_loopback_listen(self.listen)
     }
 }
 
@@ -89,12 +118,40 @@ mod tests {
             ("0.0.0.0:0", Some(true), true),
             ("127.0.0.1:0", Some(false), false),
         ] {
-            let mut config = json!({ "listen": listen });
+            let mut config = json!({ "listen": listen, "allow_insecure": true });
             if let Some(said) = said {
                 config["trust_flux_id"] = json!(said);
             }
             let config = gear_manifest::config::<HttpInConfig>(config.as_object().unwrap()).unwrap();
             assert_eq!(config.trusts(), trusts, "{listen} {said:?}");
+        }
+    }
+
+    #[test]
+    fn an_address_that_others_reach_needs_a_second_word_and_allowed_hosts_are_hosts() {
+        for (config, says) in [
+            (json!({ "listen": "0.0.0.0:80" }), "set allow_insecure to true"),
+            (
+                json!({ "listen": "192.0.2.1:80" }),
+                "listen 192.0.2.1:80 can be reached",
+            ),
+            (
+                json!({ "listen": "127.0.0.1:80", "allowed_hosts": ["http://x"] }),
+                "allowed_hosts: \"http://x\"",
+            ),
+            (
+                json!({ "listen": "127.0.0.1:80", "allowed_hosts": ["a@x"] }),
+                "allowed_hosts: \"a@x\"",
+            ),
+        ] {
+            let error = gear_manifest::config::<HttpInConfig>(config.as_object().unwrap()).unwrap_err();
+            assert!(error.contains(says), "{config}: {error}");
+        }
+        for config in [
+            json!({ "listen": "0.0.0.0:80", "allow_insecure": true }),
+            json!({ "listen": "[::1]:80", "allowed_hosts": ["x.example", "x.example:81"] }),
+        ] {
+            gear_manifest::config::<HttpInConfig>(config.as_object().unwrap()).unwrap();
         }
     }
 

@@ -36,7 +36,7 @@ pub struct HttpOutConfig {
     /// The method.
     #[serde(default = "default_method")]
     pub method: String,
-    /// More headers. `${NAME}` is the variable NAME in the environment of the Rack; the values of headers whose names have authorization, cookie,
+    /// More headers. `${NAME}` is the variable NAME in the environment of the Rack, which its `policy.env` must allow; the values of headers whose names have authorization, cookie,
     /// credential, key, password, secret or token in them must be such references.
     #[serde(default)]
     pub headers: BTreeMap<String, String>,
@@ -55,9 +55,12 @@ pub struct HttpOutConfig {
     /// The most bytes of an answer's body that are kept; the rest is cut and the message on `reply` marked `truncated`.
     #[serde(default = "default_max_answer")]
     pub max_answer: u32,
-    /// A file of certificate authorities in PEM form that are trusted instead of the machine's.
+    /// A file of certificate authorities in PEM form that are trusted instead of the machine's, beneath a folder of the Rack's `policy.read_roots`.
     #[serde(default)]
     pub ca_file: Option<PathBuf>,
+    /// Must be true where `url` is `http://`, not to a loopback address, and a header has a `${NAME}` reference: anybody on the way reads it.
+    #[serde(default)]
+    pub allow_insecure: bool,
 }
 
 /// How often and when a message is tried again.
@@ -145,9 +148,12 @@ impl HttpOutConfig {
 
 impl GearConfig for HttpOutConfig {
     fn validate(&self) -> Result<(), String> {
-        parse_url(&self.url)?;
+        let url = parse_url(&self.url)?;
         self.method()?;
         http_headers::validate(&self.headers)?;
+        if !self.allow_insecure {
+            http_headers::check_secrecy(&url, &self.headers)?;
+        }
         for (key, value) in [
             ("timeout", self.timeout),
             ("retry.first", self.retry.first),
@@ -191,6 +197,10 @@ mod tests {
                 json!({ "url": "http://x", "headers": { "x-api-key": "plain" } }),
                 "must not be in a scenario",
             ),
+            (
+                json!({ "url": "http://x", "headers": { "x-api-key": "${KEY}" } }),
+                "set allow_insecure to true",
+            ),
             (json!({ "url": "http://x", "in_flight": 0 }), "in_flight"),
             (
                 json!({ "url": "http://x", "breaker": { "failures": 0 } }),
@@ -204,6 +214,21 @@ mod tests {
         ] {
             let error = gear_manifest::config::<HttpOutConfig>(config.as_object().unwrap()).unwrap_err();
             assert!(error.contains(says), "{config}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_secret_may_go_where_nobody_can_read_it_or_where_that_is_said() {
+        for config in [
+            json!({ "url": "https://x" }),
+            json!({ "url": "http://127.0.0.1:1/" }),
+            json!({ "url": "http://[::1]:1/" }),
+            json!({ "url": "http://localhost/" }),
+            json!({ "url": "http://x", "allow_insecure": true }),
+        ] {
+            let mut config = config;
+            config["headers"] = json!({ "authorization": "Bearer ${KEY}" });
+            gear_manifest::config::<HttpOutConfig>(config.as_object().unwrap()).unwrap();
         }
     }
 }

@@ -75,7 +75,7 @@ pub struct BrokerConfig {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct BrokerTlsConfig {
-    /// A file of certificate authorities in PEM form that are trusted instead of the machine's.
+    /// A file of certificate authorities in PEM form that are trusted instead of the machine's, beneath a folder of the Rack's `policy.read_roots`.
     pub ca_file: Option<PathBuf>,
     /// A file of this client's certificate and those above it, in PEM form; `key_file` must be set too.
     pub certificate_file: Option<PathBuf>,

@@ -1,6 +1,25 @@
-//! Where a gear connects to and how long it tries, as configurations have it.
+//! Where a gear listens, where it connects to and how long it tries, as configurations have it.
+
+use std::net::{IpAddr, SocketAddr};
 
 use model::HumanDuration;
+
+/// Says that other machines can reach an address at which nothing is encrypted or authenticated.
+pub(crate) fn check_loopback_listen(listen: SocketAddr) -> Result<(), String> {
+    if listen.ip().is_loopback() {
+        return Ok(());
+    }
+    Err(format!(
+        "listen {listen} can be reached from other machines, and what comes there is neither encrypted nor authenticated: use a loopback \
+         address, or set allow_insecure to true if a firewall or the network keeps strangers away"
+    ))
+}
+
+/// Whether a host of an address is this machine's loopback interface, as far as its text says.
+pub(crate) fn is_loopback_host(host: &str) -> bool {
+    let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+    host.eq_ignore_ascii_case("localhost") || address.is_ok_and(|address| address.to_canonical().is_loopback())
+}
 
 /// Says what is wrong with a `host:port` address under this key.
 pub(crate) fn check_address(key: &str, address: &str) -> Result<(), String> {

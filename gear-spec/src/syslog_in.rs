@@ -7,6 +7,8 @@ use model::gear_manifest::{self, GearConfig, GearManifest};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::network_address::check_loopback_listen;
+
 /// What the type is.
 pub const MANIFEST: GearManifest = GearManifest {
     kind: "syslog_in",
@@ -42,6 +44,9 @@ pub struct SyslogInConfig {
     /// How long a TCP connection may be open without a line.
     #[serde(default = "default_idle_timeout")]
     pub idle_timeout: HumanDuration,
+    /// Must be true where `listen` is not a loopback address: what comes there is neither encrypted nor authenticated.
+    #[serde(default)]
+    pub allow_insecure: bool,
 }
 
 const fn default_true() -> bool {
@@ -74,6 +79,26 @@ impl GearConfig for SyslogInConfig {
         if self.idle_timeout.get().is_zero() {
             return Err("idle_timeout must be more than zero".into());
         }
-        Ok(())
+        if self.allow_insecure {
+            return Ok(());
+        }
+        check_loopback_listen(self.listen)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn an_address_that_others_reach_needs_a_second_word() {
+        let check = |config: serde_json::Value| gear_manifest::config::<SyslogInConfig>(config.as_object().unwrap());
+        let error = check(json!({ "listen": "0.0.0.0:5514" })).unwrap_err();
+        assert!(error.contains("set allow_insecure to true"), "{error}");
+        assert!(check(json!({ "listen": "0.0.0.0:5514", "allow_insecure": true })).is_ok());
+        assert!(check(json!({ "listen": "127.0.0.1:5514" })).is_ok());
     }
 }

@@ -8,6 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::framing::StreamFraming;
+use crate::network_address::check_loopback_listen;
 
 /// What the type is.
 pub const MANIFEST: GearManifest = GearManifest {
@@ -16,7 +17,7 @@ pub const MANIFEST: GearManifest = GearManifest {
     inputs: &["reply"],
     outputs: &["out"],
     doc: "Messages have `tcp.connection` and `net.peer` in their meta. A message on `reply` goes to the connection that its `tcp.connection` names; \
-          one whose connection is closed is rejected. A full inbox keeps the peer waiting. A peer that ends its stream is closed. \
+          one whose connection is closed is rejected. A full inbox keeps the peer waiting. A peer that ends its stream is closed, and, where frames end with a delimiter, one whose first frame is the request line of HTTP, which a browser sends. \
           A frame has no place for a business signal or a trace: each message begins its own, and only `correlate` joins it with another.",
     example: include_str!("../../examples/gears/tcp_in.yaml"),
     schema: gear_manifest::schema::<TcpInConfig>,
@@ -42,6 +43,9 @@ pub struct TcpInConfig {
     /// How long a connection may be open without a frame going either way.
     #[serde(default = "default_idle_timeout")]
     pub idle_timeout: HumanDuration,
+    /// Must be true where `listen` is not a loopback address: what comes there is neither encrypted nor authenticated.
+    #[serde(default)]
+    pub allow_insecure: bool,
 }
 
 const fn default_max_frame() -> u32 {
@@ -67,6 +71,26 @@ impl GearConfig for TcpInConfig {
         if self.idle_timeout.get().is_zero() {
             return Err("idle_timeout must be more than zero".into());
         }
+        if !self.allow_insecure {
+            check_loopback_listen(self.listen)?;
+        }
         self.framing.validate()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn an_address_that_others_reach_needs_a_second_word() {
+        let check = |config: serde_json::Value| gear_manifest::config::<TcpInConfig>(config.as_object().unwrap());
+        let error = check(json!({ "listen": "0.0.0.0:5514" })).unwrap_err();
+        assert!(error.contains("set allow_insecure to true"), "{error}");
+        assert!(check(json!({ "listen": "0.0.0.0:5514", "allow_insecure": true })).is_ok());
+        assert!(check(json!({ "listen": "127.0.0.1:5514" })).is_ok());
     }
 }

@@ -35,7 +35,7 @@ pub const MANIFEST: GearManifest = GearManifest {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct WasmConfig {
-    /// The file of the module on the Rack: binary, or in the text format. This or `code`.
+    /// The file of the module on the Rack, beneath a folder of its `policy.read_roots`: binary, or in the text format. This or `code`.
     #[serde(default)]
     pub module: Option<PathBuf>,
     /// The SHA-256 of that file in hexadecimal; another one does not start.

@@ -33,6 +33,7 @@ use crate::mixer_session::{
     SharedLimits,
 };
 use crate::outbox::{GuaranteedLane, MessageOutbox};
+use crate::policy::RackPolicy;
 use crate::runtime::{DRAIN_BOUND, PATIENCE, RuntimeParts};
 use crate::signed_rpc::RpcClient;
 use crate::spool::{self, SpoolHandle, SpoolLimits, SpoolRecoveryReport, SpoolThread};
@@ -186,6 +187,7 @@ impl RackAgent {
         let claim = claim(config);
         create_state_dir(&config.base.state_dir)?;
         let lock = FileLock::take(&config.base.state_dir.join("rack.lock"))?;
+        let policy = RackPolicy::of(&config.policy, &config.places())?;
         let state = StateFile::of(&config.base, &parts.entropy)?;
         let (spool, spool_thread, found) = spool::open(
             &config.base.state_dir.join("spool"),
@@ -232,6 +234,7 @@ impl RackAgent {
                 entropy: parts.entropy.clone(),
                 limits: message_limits.clone(),
                 programs: ProgramAllowList::new(&config.gears_exec.allow),
+                policy,
                 lane: Some(GuaranteedLane {
                     outbox: Arc::clone(&outbox),
                     bus: bus.clone(),

@@ -15,6 +15,9 @@ use chassis::config::{
 use chassis::{config_file, config_section};
 use model::{ByteSize, Token};
 
+use crate::policy::RackPlaces;
+
+pub use crate::policy::PolicyConfig;
 pub use crate::spool::SpoolFullPolicy;
 
 config_section! {
@@ -65,7 +68,8 @@ config_section! {
 config_section! {
     /// Data storage of the Rack.
     pub struct RackStoreConfig in "store" {
-        /// Root folder of data storage.
+        /// Folder of what gears keep. Its folder files, made at the start, is the one that gears may use unless policy.read_roots and
+        /// policy.write_roots say otherwise.
         dir: PathBuf = "./data";
     }
 }
@@ -127,6 +131,7 @@ config_file! {
         base: BaseConfig,
         rack: AgentConfig,
         gears_exec: GearExecConfig,
+        policy: PolicyConfig,
         store: RackStoreConfig,
         snake: SnakeConfig,
         spool: SpoolConfig,
@@ -144,10 +149,20 @@ impl RackConfig {
         let mut problems = Vec::new();
         let mut config = Self::read(settings, &mut problems);
         problems.extend(relative_program(settings, &config.gears_exec.allow));
+        problems.extend(invalid_policy(settings, &config.policy));
         ConfigErrors::unless_empty(problems)?;
         config.base.state_file = config.base.state_dir.join(config.base.state_file);
         config.observability.enabled &= !config.switches.disable_telemetry;
         Ok(config)
+    }
+
+    /// Where the Rack keeps what is its own.
+    pub(crate) fn places(&self) -> RackPlaces<'_> {
+        RackPlaces {
+            state_dir: &self.base.state_dir,
+            state_file: &self.base.state_file,
+            store_dir: &self.store.dir,
+        }
     }
 }
 
@@ -160,6 +175,28 @@ fn relative_program(settings: &Settings, programs: &[PathBuf]) -> Option<ConfigP
         value: format!("{program:?}"),
         wanted: "absolute paths such as \"/usr/bin/uptime\"".to_owned(),
     })
+}
+
+fn invalid_policy(settings: &Settings, policy: &PolicyConfig) -> Option<ConfigProblem> {
+    let (key, value, wanted) = crate::policy::invalid_value(policy).or_else(|| own_file(settings, policy))?;
+    Some(ConfigProblem::BadValue {
+        place: settings.place(key),
+        key,
+        value: format!("{value:?}"),
+        wanted,
+    })
+}
+
+/// A folder in which gears could write the very file that bounds them.
+fn own_file<'a>(settings: &Settings, policy: &'a PolicyConfig) -> Option<(&'static str, &'a str, String)> {
+    let file = std::path::absolute(settings.file()?).ok()?;
+    let mut roots = policy.write_roots.iter();
+    let root = roots.find(|root| std::path::absolute(root).is_ok_and(|root| file.starts_with(root)))?;
+    let wanted = format!(
+        "folders that do not hold {}, in which this policy stands",
+        file.display()
+    );
+    Some(("policy.write_roots", root.to_str()?, wanted))
 }
 
 /// The whole of `platform.toml`.

@@ -39,6 +39,16 @@ pub enum Error {
         /// What is wrong with its value.
         reason: String,
     },
+    /// The policy cannot be that.
+    #[error("{key} = {value:?} in platform.toml: {reason}")]
+    Policy {
+        /// The configuration key.
+        key: &'static str,
+        /// The value that it must not have.
+        value: String,
+        /// Why not, and what to do.
+        reason: String,
+    },
     /// The state file cannot be read.
     #[error("the state file {} cannot be read: {source}", path.display())]
     StateUnreadable {
@@ -84,7 +94,7 @@ impl Error {
             } => ExitReason::Data,
             Self::State { .. } | Self::Sealed { .. } => ExitReason::Denied,
             Self::StateUnreadable { .. } | Self::StateForm { .. } => ExitReason::Io,
-            Self::StateKey { .. } => ExitReason::Config,
+            Self::StateKey { .. } | Self::Policy { .. } => ExitReason::Config,
             Self::Chassis(error) => error.exit(),
             Self::Lock(LockError::Held { .. }) => ExitReason::Unavailable,
             Self::Spool(_) | Self::File(_) | Self::Lock(_) => ExitReason::Io,

@@ -31,6 +31,7 @@ mod inbox;
 pub mod message_limits;
 mod mixer_session;
 mod outbox;
+mod policy;
 mod rack_plan;
 mod replay;
 pub mod runtime;

@@ -26,6 +26,7 @@ use model::scenario::{GearPort, Lane, Wire};
 
 use crate::gears::{self, WireTarget, WiredGear};
 use crate::outbox::PortDestinations;
+use crate::policy::{PolicyRefusal, RackPolicy};
 use crate::wire_consumer::WireConsumerSpec;
 
 /// This Rack's part of a scenario, checked.
@@ -48,6 +49,18 @@ impl RackPlan {
     /// Whether any of it goes over the bus.
     pub(crate) fn needs_lane(&self) -> bool {
         !self.inlets.is_empty() || self.gears.values().any(|spec| !spec.published.is_empty())
+    }
+
+    /// Refuses a gear that asks for more than this Rack allows.
+    pub(crate) fn check_policy(&self, policy: &RackPolicy) -> Result<(), ScenarioApplyError> {
+        self.gears.values().try_for_each(|spec| {
+            let checked = policy.check(spec.kind.name(), &spec.config);
+            checked.map_err(|refusal| ScenarioApplyError::Policy {
+                gear: spec.name.clone(),
+                kind: spec.kind.name(),
+                refusal,
+            })
+        })
     }
 }
 
@@ -76,6 +89,16 @@ pub(crate) enum ScenarioApplyError {
         kind: &'static str,
         /// What is wrong.
         reason: String,
+    },
+    /// It asks for more than this Rack allows.
+    #[error("gear {gear} ({kind}): {refusal}")]
+    Policy {
+        /// The gear.
+        gear: Token,
+        /// Its type.
+        kind: &'static str,
+        /// What it asks for, and who allows it where.
+        refusal: PolicyRefusal,
     },
     /// A wire that ends here and whose consumer is not named.
     #[error("wire {wire}: the Mixer did not say where its messages come from; its version is older than this Rack's")]

@@ -39,6 +39,7 @@ use crate::gears::{
 use crate::inbox::GearInbox;
 use crate::message_limits::MessageLimits;
 use crate::outbox::GuaranteedLane;
+use crate::policy::RackPolicy;
 use crate::rack_plan::{self, RackPlan, ScenarioApplyError};
 use crate::replay::{self, ReplayTarget};
 use crate::tap::TapRegistry;
@@ -66,6 +67,8 @@ pub struct RuntimeParts {
     pub limits: MessageLimits,
     /// What gears may run.
     pub(crate) programs: ProgramAllowList,
+    /// What gears may ask of this Rack.
+    pub(crate) policy: RackPolicy,
     /// The guaranteed lane; none in a Rack without a bus.
     pub(crate) lane: Option<GuaranteedLane>,
     /// The ports that can be tapped.
@@ -279,6 +282,7 @@ impl GearRuntime {
     fn plan_push(&self, push: &ScenarioPush) -> Result<RackPlan, ScenarioApplyError> {
         let rack = self.parts.lane.as_ref().and_then(|lane| lane.outbox.rack());
         let plan = rack_plan::plan(push, rack.as_ref())?;
+        plan.check_policy(&self.parts.policy)?;
         if self.parts.lane.is_none() && plan.needs_lane() {
             return Err(ScenarioApplyError::NoLane);
         }
@@ -465,6 +469,7 @@ impl GearRuntime {
             entropy: self.parts.entropy.clone(),
             limits: self.parts.limits.clone(),
             programs: self.parts.programs.clone(),
+            policy: self.parts.policy.clone(),
             outlets: OutputWires::connect(spec, &self.inboxes),
             outbox: self.parts.lane.as_ref().map(|lane| Arc::clone(&lane.outbox)),
             shutdown: shutdown.clone(),

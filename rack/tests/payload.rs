@@ -36,7 +36,8 @@ fn push() -> ScenarioPush {
 async fn post(to: SocketAddr, bytes: usize) -> String {
     let exchange = move || {
         let mut stream = TcpStream::connect(to).unwrap();
-        let head = format!("POST / HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {bytes}\r\n\r\n");
+        let head =
+            format!("POST / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {bytes}\r\n\r\n");
         stream.write_all(head.as_bytes()).unwrap();
         stream.write_all(&vec![b'x'; bytes]).unwrap();
         let mut answer = String::new();

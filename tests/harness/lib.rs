@@ -39,7 +39,7 @@ pub use api::Api;
 pub use bus::TestBus;
 pub use link::Link;
 pub use mixer::TestMixer;
-pub use rack::TestRack;
+pub use rack::{TestRack, gear_files};
 pub use random::Random;
 pub use s3::TestS3;
 pub use shell::Shell;

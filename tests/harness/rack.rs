@@ -1,6 +1,6 @@
 //! A real Rack in a temporary folder.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::process::Process;
@@ -9,6 +9,32 @@ use crate::{Failure, binary, owned, toml_of};
 const READY: Duration = Duration::from_secs(60);
 /// A Rack that a busy machine held up for three of them counts as offline.
 const HEARTBEAT: &str = "\"2s\"";
+
+/// A temporary folder whose files the gears of every [`TestRack`] may use.
+///
+/// # Errors
+/// If it cannot be made.
+pub fn gear_files() -> Result<tempfile::TempDir, Failure> {
+    Ok(tempfile::tempdir_in(gear_root()?)?)
+}
+
+/// The folder of all of these.
+fn gear_root() -> Result<PathBuf, Failure> {
+    let root = std::env::temp_dir().join("platform-gear-files");
+    std::fs::create_dir_all(&root)?;
+    Ok(root)
+}
+
+/// What the policy of every Rack here allows: files of tests, and servers of this machine.
+fn policy() -> Result<[(&'static str, String); 3], Failure> {
+    let roots = format!("[{:?}]", gear_root()?.display().to_string());
+    let connect = "[\"*\", \"127.0.0.0/8\", \"::1\"]".to_owned();
+    Ok([
+        ("policy.read_roots", roots.clone()),
+        ("policy.write_roots", roots),
+        ("policy.connect", connect),
+    ])
+}
 
 /// A Rack and its folder.
 #[derive(Debug)]
@@ -30,6 +56,11 @@ impl TestRack {
         let mut toml = format!("[base]\nname = \"{name}\"\n[snake]\nurl = \"{bus_url}\"\nreconnect_wait = \"100ms\"\n");
         if !extra.contains("[rack]") {
             toml.push_str(&format!("[rack]\nheartbeat_interval = {HEARTBEAT}\n"));
+        }
+        toml.push_str("[policy]\n");
+        for (key, value) in policy()? {
+            let (_, leaf) = key.split_once('.').unwrap_or_default();
+            toml.push_str(&format!("{leaf} = {value}\n"));
         }
         toml.push_str(extra);
         std::fs::write(folder.path().join("platform.toml"), toml)?;
@@ -54,6 +85,9 @@ impl TestRack {
             ("snake.reconnect_wait", "\"100ms\""),
             ("rack.heartbeat_interval", HEARTBEAT),
         ];
+        let policy = policy()?;
+        let policy = policy.iter().map(|(key, value)| (*key, value.as_str()));
+        let usual: Vec<_> = usual.into_iter().chain(policy).collect();
         std::fs::write(folder.path().join("platform.toml"), toml_of(&usual, keys))?;
         Ok(Self {
             folder,

@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::{Api, Failure, TestMixer, eventually};
+use crate::{Api, Failure, TestMixer, eventually, gear_files};
 use receiver::Receiver;
 
 /// How long a socket may be silent before that is a failure.
@@ -55,7 +55,7 @@ impl Twenty {
     /// # Errors
     /// If it cannot be made.
     pub fn new() -> Result<Self, Failure> {
-        let folder = tempfile::tempdir()?;
+        let folder = gear_files()?;
         std::fs::write(folder.path().join("app.log"), "")?;
         Ok(Self {
             folder,
@@ -275,7 +275,7 @@ impl Sockets {
             return Err(format!("the echo of {text:?} is {line:?}").into());
         }
         let size = text.len();
-        let request = format!("POST / HTTP/1.1\r\nHost: rack\r\nContent-Length: {size}\r\n\r\n{text}");
+        let request = format!("POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: {size}\r\n\r\n{text}");
         self.hook.get_mut().write_all(request.as_bytes())?;
         let mut size = 0;
         for number in 0.. {

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use harness::api::Answer;
-use harness::{Failure, TestMixer, TestRack, duckdb, eventually};
+use harness::{Failure, TestMixer, TestRack, duckdb, eventually, gear_files};
 use serde_json::{Map, Value, json};
 
 use crate::first_light::mixer_with;
@@ -35,7 +35,7 @@ struct World {
 
 impl World {
     fn start() -> Result<Self, Failure> {
-        let files = tempfile::tempdir()?;
+        let files = gear_files()?;
         let (mixer, scenario) = mixer_with(&Self::yaml(&files, "1", NUMBERS))?;
         let mut a = TestRack::new("rack-a", &mixer.bus_url, "")?;
         let mut b = TestRack::new("rack-b", &mixer.bus_url, "")?;

@@ -110,7 +110,7 @@ fn a_field_gateway_filters_and_loses_nothing_while_the_mixer_and_the_bus_are_dea
     let archived = ran.archived("pace")?;
     assert_eq!(by_device(&archived), wanted, "the archive");
     assert_eq!(
-        by_device(&lines(&ran.path("plant/readings.ndjson"))?),
+        by_device(&lines(&ran.path("plant/data/files/readings.ndjson"))?),
         wanted,
         "the book"
     );
@@ -219,7 +219,7 @@ fn an_order_flow_answers_each_order_and_keeps_those_that_were_accepted() -> Resu
     let messages = signal.iter().filter(|row| row["kind"] == "message");
     let racks: Vec<_> = messages.map(|row| row["entity_name"].clone()).collect();
     assert_eq!(racks, [json!("shop"), json!("office")], "{signal:?}");
-    let ledger = lines(&ran.path("office/orders.ndjson"))?;
+    let ledger = lines(&ran.path("office/data/files/orders.ndjson"))?;
     assert_eq!((ledger.len(), amounts(&ledger)), (16, wanted));
     ran.stop()
 }
@@ -255,7 +255,7 @@ fn a_log_pipeline_stores_each_line_once_though_its_collector_dies() -> Result<()
     assert_eq!(fact("counted 7", "host.name"), json!("press-7"));
     assert_eq!(fact("datagram 7", "service.name"), json!("dryer"));
 
-    let mut alarms: Vec<String> = lines(&ran.path("watch/alarms.ndjson"))?
+    let mut alarms: Vec<String> = lines(&ran.path("watch/data/files/alarms.ndjson"))?
         .iter()
         .filter_map(|alarm| Some(alarm["message"].as_str()?.to_owned()))
         .collect();

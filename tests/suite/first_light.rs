@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
 
-use harness::{Failure, TestMixer, TestRack, duckdb, eventually, process};
+use harness::{Failure, TestMixer, TestRack, duckdb, eventually, gear_files, process};
 
 const SOON: Duration = Duration::from_secs(30);
 
@@ -31,7 +31,7 @@ pub(crate) fn mixer_with(scenario: &str) -> Result<(TestMixer, tempfile::TempDir
 
 #[test]
 fn a_log_line_on_a_rack_becomes_a_row_in_rest_and_in_duckdb() -> Result<(), Failure> {
-    let logs = tempfile::tempdir()?;
+    let logs = gear_files()?;
     let file = logs.path().join("app.log");
     let (mixer, _scenario) = mixer_with(&tail_scenario(&file))?;
     let mut rack = TestRack::new("rack-a", &mixer.bus_url, "")?;
@@ -141,7 +141,7 @@ gears:
 
 #[test]
 fn a_rack_waits_for_approval_and_then_runs_its_gears() -> Result<(), Failure> {
-    let logs = tempfile::tempdir()?;
+    let logs = gear_files()?;
     let file = logs.path().join("app.log");
     std::fs::write(&file, "one line\n")?;
     let scenario = logs.path().join("scenario.yaml");

@@ -15,7 +15,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use harness::process::{Finished, run};
-use harness::{Api, Failure, TestMixer, TestRack, binary, eventually};
+use harness::{Api, Failure, TestMixer, TestRack, binary, eventually, gear_files};
 use serde_json::{Map, Value, json};
 
 use crate::first_light::mixer_with;
@@ -213,7 +213,7 @@ fn platform(mixer: &TestMixer, args: &[&str]) -> Result<Finished, Failure> {
 
 #[test]
 fn a_signal_keeps_its_id_and_trace_through_every_gear_and_both_lanes_and_is_found_whole() -> Result<(), Failure> {
-    let folder = tempfile::tempdir()?;
+    let folder = gear_files()?;
     let server = Server::start()?;
     // Nobody takes what comes here; that it is sent is enough.
     let line = TcpListener::bind("127.0.0.1:0")?;

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use harness::disk::Disk;
 use harness::stepped_clock::SteppedClock;
-use harness::{Failure, Link, Random, TestMixer, TestRack, duckdb, eventually, process};
+use harness::{Failure, Link, Random, TestMixer, TestRack, duckdb, eventually, gear_files, process};
 
 use self::faults::Plant;
 use crate::first_light::mixer_with;
@@ -124,7 +124,7 @@ fn write_with(file: &Path, padding: &str, numbers: std::ops::Range<u64>) -> Resu
 
 #[test]
 fn messages_cross_racks_and_wait_for_one_that_is_offline() -> Result<(), Failure> {
-    let logs = tempfile::tempdir()?;
+    let logs = gear_files()?;
     let file = logs.path().join("app.log");
     let (mixer, _scenario) = mixer_with(&scenario(&file))?;
     let mut a = TestRack::new("rack-a", &mixer.bus_url, "")?;
@@ -160,7 +160,7 @@ fn messages_cross_racks_and_wait_for_one_that_is_offline() -> Result<(), Failure
 
 #[test]
 fn a_bus_that_lost_its_store_gets_its_consumers_anew_and_messages_go_on() -> Result<(), Failure> {
-    let logs = tempfile::tempdir()?;
+    let logs = gear_files()?;
     let file = logs.path().join("app.log");
     let (mut mixer, _scenario) = mixer_with(&scenario(&file))?;
     let mut a = TestRack::new("rack-a", &mixer.bus_url, "")?;
@@ -251,7 +251,7 @@ fn nothing_is_lost(random: Random) -> Result<(), Failure> {
         setting("PLATFORM_TEST_LANE_KILLS", shortest),
         setting("PLATFORM_TEST_LANE_ROWS", 5_000),
     );
-    let folder = tempfile::tempdir()?;
+    let folder = gear_files()?;
     let mut plant = plant(folder.path(), random)?;
     let over = Arc::new(AtomicBool::new(false));
     // So much that an outbox of two megabytes is full after some seconds; in the short form in few lines, which a debug build keeps up with.
@@ -304,7 +304,7 @@ fn nothing_is_lost(random: Random) -> Result<(), Failure> {
 
 #[test]
 fn what_a_gear_cannot_handle_becomes_a_dead_letter_and_the_next_message_goes_on() -> Result<(), Failure> {
-    let logs = tempfile::tempdir()?;
+    let logs = gear_files()?;
     let file = logs.path().join("app.log");
     // The second word of a line is to be a number.
     let (mixer, _scenario) = mixer_with(&scenario_where(&file, "int(text.split(' ')[1]) >= 0"))?;

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::time::Duration;
 
-use harness::{Failure, Random, TestBus, TestMixer, TestRack, binary, duckdb, eventually, process};
+use harness::{Failure, Random, TestBus, TestMixer, TestRack, binary, duckdb, eventually, gear_files, process};
 use model::message::Message;
 use model::{Attributes, FluxId, MessageId, Timestamp};
 use serde_json::{Value, json};
@@ -187,7 +187,7 @@ fn scenario(file: &Path) -> String {
 fn every_order_is_in_the_files_of_its_spec_once_through_kill_9_and_changes_of_the_spec() -> Result<(), Failure> {
     let kills = setting("PLATFORM_TEST_SPEC_KILLS", 4);
     let mut random = Random::for_test("every_order_is_in_the_files_of_its_spec_once");
-    let logs = tempfile::tempdir()?;
+    let logs = gear_files()?;
     let file = logs.path().join("orders.json");
     let (mut mixer, _scenario) = mixer_with(&scenario(&file))?;
     let folder = mixer.path().join("data/specs");

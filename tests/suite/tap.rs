@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use harness::process::{Process, append_to, run};
 use harness::tail::{Event, Tail};
-use harness::{Failure, TestMixer, TestRack, binary, eventually};
+use harness::{Failure, TestMixer, TestRack, binary, eventually, gear_files};
 use serde_json::{Value, json};
 
 use crate::racks::free_port;
@@ -86,7 +86,7 @@ fn next(tail: &mut Tail) -> Result<Event, Failure> {
 fn messages_of_both_lanes_are_shown_and_a_watcher_that_takes_nothing_slows_nobody() -> Result<(), Failure> {
     const FEW: u64 = 50;
     const ALL: u64 = 6_000;
-    let folder = tempfile::tempdir()?;
+    let folder = gear_files()?;
     let folder = folder.path();
     let (mixer, a, b) = flowing(folder)?;
     let mut slow = tap(&mixer, "rack-b", "pass.out")?;
@@ -177,7 +177,7 @@ fn asked(mixer: &TestMixer, path: &str) -> Result<(u16, String, String), Failure
 
 #[test]
 fn what_cannot_be_watched_is_answered_with_what_can_and_taps_end_with_their_watchers() -> Result<(), Failure> {
-    let folder = tempfile::tempdir()?;
+    let folder = gear_files()?;
     let (mut mixer, mut a, mut b) = flowing(folder.path())?;
     for (path, status, code, says) in [
         ("rack-x/tap?port=pass.out", 404, "unknown_rack", "rack-x"),

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use benches::{Cost, cost, load, quantile, setting};
-use harness::{Api, Failure, TestMixer, TestRack, duckdb, eventually, process};
+use harness::{Api, Failure, TestMixer, TestRack, duckdb, eventually, gear_files, process};
 
 fn main() -> Result<(), Failure> {
     println!("load before: {}", load());
@@ -65,7 +65,7 @@ fn line(at: u64) -> String {
 
 #[allow(clippy::cast_precision_loss, reason = "milliseconds and counts of a bench")]
 fn latency(seconds: u64) -> Result<(), Failure> {
-    let folder = tempfile::tempdir()?;
+    let folder = gear_files()?;
     let file = folder.path().join("app.log");
     let (mixer, mut rack) = start(&file, folder.path())?;
     rack.start()?;
@@ -146,7 +146,7 @@ fn follow(stop: &AtomicBool, written: &Mutex<Vec<Instant>>, mut ask: impl FnMut(
 
 #[allow(clippy::cast_precision_loss, reason = "counts of a bench")]
 fn throughput(rows: u64) -> Result<(), Failure> {
-    let folder = tempfile::tempdir()?;
+    let folder = gear_files()?;
     let file = folder.path().join("app.log");
     let mut text = String::new();
     (0..rows).for_each(|at| {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use toml_edit::Item;
 
-use super::schema::{ConfigKey, ConfigSchema, DefaultValue};
+use super::schema::{ConfigKey, ConfigSchema, DefaultValue, ValueKind};
 use super::value::ConfigValue;
 use crate::config_error::{ConfigErrors, ConfigProblem, ValueOrigin};
 
@@ -58,7 +58,11 @@ impl Settings {
                 .get(key.path)
                 .is_some_and(|e| e.value != ConfigValue::Text(String::new()));
             if let (DefaultValue::Below { key: root, join }, false) = (key.default, given) {
-                let value = ConfigValue::Text(self.path(root).join(join).to_string_lossy().into_owned());
+                let path = self.path(root).join(join).to_string_lossy().into_owned();
+                let value = match key.kind {
+                    ValueKind::TextList => ConfigValue::List(vec![path]),
+                    _ => ConfigValue::Text(path),
+                };
                 let place = ValueOrigin::Default;
                 self.entries.insert(key.path, SettingsEntry { value, place });
             }

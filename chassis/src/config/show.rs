@@ -98,6 +98,9 @@ pub fn init_text(schema: &ConfigSchema) -> String {
                 DefaultValue::Is(literal) => {
                     let _ = writeln!(text, "#{} = {literal}", key.leaf());
                 }
+                DefaultValue::Below { key: root, join } if key.kind == ValueKind::TextList => {
+                    let _ = writeln!(text, "# Default: {join} below {root}.\n# {} = [\"{join}\"]", key.leaf());
+                }
                 DefaultValue::Below { key: root, join } => {
                     let _ = writeln!(text, "# Default: {join} below {root}.\n#{} = \"\"", key.leaf());
                 }

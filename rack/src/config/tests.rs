@@ -39,6 +39,8 @@ fn every_key_changes_its_field() {
         let text = match key.path {
             "rack.ip" => "192.0.2.7".to_owned(),
             "gears.exec.allow" => "/usr/bin/uptime".to_owned(),
+            "policy.gears" => "log_sink".to_owned(),
+            "policy.listen" | "policy.connect" => "192.0.2.0/24:80-90".to_owned(),
             _ => sample(key).text,
         };
         let changed = of("", &[(&key.env_name(), &text)]);
@@ -161,4 +163,18 @@ fn the_reference_page_is_the_generated_one() {
         page, wanted,
         "docs/configuration.md is not the generated one: make docs"
     );
+}
+
+#[test]
+fn a_policy_that_cannot_be_meant_is_refused_with_the_key_and_what_is_wanted() {
+    for (line, says) in [
+        ("gears = [\"file_tial\"]", "policy.gears"),
+        ("listen = [\"localhost:80\"]", "addresses or networks with a port"),
+        ("connect = [\"10.0.0.0/33\"]", "networks or names with a port"),
+        ("write_roots = [\".\"]", "in which this policy stands"),
+    ] {
+        let settings = load_from(&SCHEMA, &format!("[policy]\n{line}\n"), &[]).unwrap();
+        let error = RackConfig::of(&settings).unwrap_err().to_string();
+        assert!(error.contains(says), "{line}: {error}");
+    }
 }

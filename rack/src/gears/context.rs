@@ -35,6 +35,7 @@ use super::traceparent::TraceParent;
 use crate::gears::{OutputWires, WiredGear};
 use crate::message_limits::{MessageLimits, PayloadLimit};
 use crate::outbox::{DeliveryHistory, MessageOutbox};
+use crate::policy::RackPolicy;
 use crate::tap::TapPoint;
 use crate::telemetry::TelemetryRecorder;
 
@@ -79,6 +80,7 @@ pub(crate) struct ContextParts {
     pub(crate) entropy: Entropy,
     pub(crate) limits: MessageLimits,
     pub(crate) programs: ProgramAllowList,
+    pub(crate) policy: RackPolicy,
     pub(crate) outlets: OutputWires,
     /// Where messages of the guaranteed lane leave; none in a Rack without a bus.
     pub(crate) outbox: Option<Arc<MessageOutbox>>,
@@ -148,6 +150,11 @@ impl GearContext {
     /// What gears may run on this Rack.
     pub(crate) const fn programs(&self) -> &ProgramAllowList {
         &self.parts.programs
+    }
+
+    /// What gears may ask of this Rack.
+    pub(crate) const fn policy(&self) -> &RackPolicy {
+        &self.parts.policy
     }
 
     /// Resolves when the gear shall stop.

@@ -49,7 +49,8 @@ pub(super) fn build(config: &RawConfig) -> Result<Gear, String> {
     };
     Ok(Gear::Passive(Box::new(FileAppender {
         format: config.format,
-        file: Some(AppendFile::new(rules)),
+        rules,
+        file: None,
         pending: Arc::default(),
         inherited: HashMap::new(),
     })))
@@ -65,7 +66,8 @@ struct PendingLines {
 
 struct FileAppender {
     format: LineFormat,
-    /// None while a thread writes.
+    rules: AppendFileOptions,
+    /// None before the gear begins, and while a thread writes.
     file: Option<AppendFile>,
     /// It outlives this life.
     pending: Arc<Mutex<PendingLines>>,
@@ -76,6 +78,8 @@ struct FileAppender {
 impl PassiveGear for FileAppender {
     fn init<'a>(&'a mut self, cx: &'a Arc<GearContext>) -> GearFuture<'a> {
         async move {
+            let files = cx.policy().writable().clone();
+            self.file = Some(AppendFile::new(self.rules.clone(), files));
             self.pending = cx.restart_state();
             for id in &self.pending.lock().of {
                 *self.inherited.entry(*id).or_default() += 1;

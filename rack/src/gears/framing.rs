@@ -38,6 +38,14 @@ impl FrameFormat {
         }
     }
 
+    /// Whether the first frames of a stream of lines are a request of HTTP/1, which a browser sends for any web page.
+    pub(super) fn is_http_request(&self, first: &[Vec<u8>]) -> bool {
+        let is_of_lines = matches!(self, Self::Delimiter(delimiter) if delimiter.ends_with(b"\n"));
+        let line = first.first().filter(|_| is_of_lines);
+        let version = line.and_then(|line| line.trim_ascii_end().rsplit(|byte| *byte == b' ').next());
+        version.is_some_and(|version| version.starts_with(b"HTTP/1."))
+    }
+
     /// A frame as it goes over the wire.
     pub(super) fn encode(&self, body: &[u8]) -> Result<Vec<u8>, String> {
         match self {

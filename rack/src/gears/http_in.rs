@@ -6,6 +6,7 @@
 //! | the reply's body, 200 or the status that it names | `reply_within` is set: the reply has come |
 //! | 504 | no reply has come within `reply_within`; the message was taken all the same |
 //! | 400 | `trust_flux_id` holds and `Flux-Id` or `Flux-Parent` is no id ([`naming`](super::flux_headers)); `Idempotency-Key` is too long |
+//! | 403, 421 | a browser sends it for a page of another site ([`chassis::host_guard`]) |
 //! | 404, 405 | another path; another method than POST |
 //! | 408 | the body did not arrive within [`BODY_TIMEOUT`] |
 //! | 413 | the message would be larger than `max_payload_size`, or than the bus takes |
@@ -40,6 +41,7 @@ use axum::body::Bytes;
 use axum::extract::{DefaultBodyLimit, FromRequest, Request};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use chassis::host_guard::{HostGuard, protect_answer};
 use chassis::lingering_close::{LingeringStream, UnreadBodyFlag};
 use chassis::write_timeout::WriteTimeoutStream;
 use futures::FutureExt;
@@ -81,6 +83,7 @@ pub(super) fn build(config: &RawConfig) -> Result<Gear, String> {
         .map(|within| Arc::new(PendingHttpReplies::new(within.get())));
     let replies = HttpReplyHandler(waiting.clone());
     let door = HttpReceiver {
+        guard: Arc::new(HostGuard::new(config.listen, config.allowed_hosts()?)),
         config,
         waiting,
         keys: Arc::new(IdempotencyCache::new(MAX_CONNECTIONS)),
@@ -91,6 +94,7 @@ pub(super) fn build(config: &RawConfig) -> Result<Gear, String> {
 
 struct HttpReceiver {
     config: HttpInConfig,
+    guard: Arc<HostGuard>,
     /// Who waits for replies, if anybody does.
     waiting: Option<Arc<PendingHttpReplies>>,
     keys: Arc<IdempotencyCache>,
@@ -120,6 +124,7 @@ impl ActiveGear for HttpReceiver {
                 let entry = HttpRequestHandler {
                     cx: Arc::clone(cx),
                     path: Arc::clone(&path),
+                    guard: Arc::clone(&self.guard),
                     peer,
                     waiting: self.waiting.clone(),
                     keys: Arc::clone(&self.keys),
@@ -165,6 +170,8 @@ async fn serve(stream: TcpStream, entry: HttpRequestHandler, stop: CancellationT
 struct HttpRequestHandler {
     cx: Arc<GearContext>,
     path: Arc<str>,
+    /// Which requests are for this server.
+    guard: Arc<HostGuard>,
     peer: SocketAddr,
     waiting: Option<Arc<PendingHttpReplies>>,
     keys: Arc<IdempotencyCache>,
@@ -176,6 +183,17 @@ struct HttpRequestHandler {
 
 impl HttpRequestHandler {
     async fn answer(self, request: Request) -> Response {
+        let (method, uri) = (request.method(), request.uri());
+        let checked = self.guard.check(method, uri, request.headers(), "allowed_hosts");
+        let mut response = match checked {
+            Ok(()) => self.take(request).await,
+            Err(foreign) => problem(foreign.status(), "foreign_request", &foreign.to_string()),
+        };
+        protect_answer(response.headers_mut());
+        response
+    }
+
+    async fn take(self, request: Request) -> Response {
         let began = Instant::now();
         if request.uri().path() != &*self.path {
             let detail = format!("messages are taken at {}", self.path);

@@ -6,21 +6,27 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use nix::sys::socket::{setsockopt, sockopt};
-use tokio::net::{TcpStream, lookup_host};
+use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
+
+use crate::policy::RackPolicy;
 
 /// A connection on which nothing is to be said is asked so often whether the other side is still there, and so many times.
 const KEEP_ALIVE: (u32, u32) = (15, 3);
 /// The system ends a connection whose bytes nobody confirms for this time, in ms.
 const UNCONFIRMED: u32 = 60_000;
 
-/// Connects to `host:port`: to the first of its addresses that answers in its part of the time.
-pub(super) async fn connect(address: &str, timeout: Duration) -> io::Result<TcpStream> {
+/// Connects to `host:port`: to the first of its addresses that the policy allows and that answers in its part of the time.
+pub(super) async fn connect(policy: &RackPolicy, address: &str, timeout: Duration) -> io::Result<TcpStream> {
     let deadline = Instant::now() + timeout;
     let late = || io::Error::from(io::ErrorKind::TimedOut);
-    let found = timeout_at(deadline, lookup_host(address)).await.map_err(|_| late())??;
-    let mut failed = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
-    let mut left: Vec<SocketAddr> = found.collect();
+    let mut failed = io::Error::new(io::ErrorKind::InvalidInput, "the address is not host:port");
+    let parts = address
+        .rsplit_once(':')
+        .and_then(|(host, port)| Some((host, port.parse().ok()?)));
+    let Some((host, port)) = parts else { return Err(failed) };
+    let resolving = timeout_at(deadline, policy.resolve(host, port));
+    let mut left: Vec<SocketAddr> = resolving.await.map_err(|_| late())??;
     left.reverse();
     while let Some(next) = left.pop() {
         let others = u32::try_from(left.len()).unwrap_or(u32::MAX);

@@ -32,6 +32,7 @@ impl GearListener {
         scheme: &str,
         path: &str,
     ) -> Result<Self, GearError> {
+        admit(cx, address)?;
         let failed = |reason| GearError::Listen { address, reason };
         let listener = TcpListener::bind(address).await.map_err(failed)?;
         announce(cx, listener.local_addr().map_err(failed)?, scheme, path);
@@ -71,6 +72,12 @@ impl GearListener {
         tokio::time::timeout(GRACE, finished).await.ok();
         connections.shutdown().await;
     }
+}
+
+/// Refuses an address that the policy of the Rack does not allow.
+pub(super) fn admit(cx: &GearContext, address: SocketAddr) -> Result<(), GearError> {
+    let admitted = cx.policy().check_listen(address);
+    admitted.map_err(|refusal| GearError::Config(refusal.to_string()))
 }
 
 /// Says where the gear listens.

@@ -92,7 +92,7 @@ impl TcpConnector {
         let address = &self.config.address;
         let connected = tokio::select! {
             () = cx.stopping() => return None,
-            connected = connect(address, self.config.connect_timeout.get()) => connected,
+            connected = connect(cx.policy(), address, self.config.connect_timeout.get()) => connected,
         };
         let stream = match connected {
             Ok(stream) => stream,

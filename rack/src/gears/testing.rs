@@ -30,6 +30,7 @@ use super::{ActiveGear, Gear, GearContext, GearDefinition, GearError, GearFuture
 use crate::RackIdentity;
 use crate::inbox::InputMessage;
 use crate::message_limits::MessageLimits;
+use crate::policy::RackPolicy;
 use crate::runtime::{GearRuntime, RuntimeParts};
 use crate::spool::{self, SpoolCursor, SpoolFullPolicy, SpoolHandle, SpoolItem, SpoolLimits, SpoolThread};
 use crate::tap::TapRegistry;
@@ -255,6 +256,8 @@ pub(crate) struct Bench {
     pub(crate) drain: Duration,
     /// What gears of its runtimes may run.
     pub(crate) programs: ProgramAllowList,
+    /// What they may ask of the Rack.
+    pub(crate) policy: RackPolicy,
     /// The ports of its runtimes' gears.
     pub(crate) taps: TapRegistry,
 }
@@ -311,6 +314,7 @@ impl Bench {
             _identity: identity,
             drain: STOP_BOUND,
             programs: ProgramAllowList::default(),
+            policy: RackPolicy::for_tests(),
             taps: TapRegistry::default(),
         }
     }
@@ -325,6 +329,7 @@ impl Bench {
             entropy: Entropy::new(|buffer| getrandom::fill(buffer).unwrap()),
             limits,
             programs: self.programs.clone(),
+            policy: self.policy.clone(),
             lane: None,
             taps: self.taps.clone(),
             patience: crate::runtime::PATIENCE,

@@ -9,6 +9,11 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore};
 
+use crate::policy::FileRoots;
+
+/// The most bytes of a file of certificates.
+const MAX_PEM: u64 = 16 << 20;
+
 /// Who is trusted where no file of authorities is given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum DefaultTrust {
@@ -26,6 +31,7 @@ pub(super) struct ClientIdentity<'a> {
 
 /// The settings of a client. It reads files; the error names the key and the file.
 pub(super) fn client_config(
+    files: &FileRoots,
     ca_file: Option<&Path>,
     trust: DefaultTrust,
     identity: Option<ClientIdentity<'_>>,
@@ -35,7 +41,7 @@ pub(super) fn client_config(
         .with_safe_default_protocol_versions()
         .map_err(|error| error.to_string())?;
     let builder = match (ca_file, trust) {
-        (Some(path), _) => builder.with_root_certificates(roots(path)?),
+        (Some(path), _) => builder.with_root_certificates(roots(files, path)?),
         (None, DefaultTrust::Machine) => builder
             .with_native_roots()
             .map_err(|error| format!("this machine's certificate authorities cannot be read: {error}; set ca_file"))?,
@@ -44,29 +50,33 @@ pub(super) fn client_config(
     let Some(identity) = identity else {
         return Ok(builder.with_no_client_auth());
     };
-    let key =
-        PrivateKeyDer::from_pem_file(identity.key_file).map_err(|error| bad("key_file", identity.key_file, &error))?;
-    let chain = certificates("certificate_file", identity.certificate_file)?;
+    let key = read("key_file", files, identity.key_file)?;
+    let key = PrivateKeyDer::from_pem_slice(&key).map_err(|error| bad("key_file", identity.key_file, &error))?;
+    let chain = certificates("certificate_file", files, identity.certificate_file)?;
     let built = builder.with_client_auth_cert(chain, key);
     built.map_err(|error| bad("certificate_file", identity.certificate_file, &error))
 }
 
-fn roots(path: &Path) -> Result<RootCertStore, String> {
+fn roots(files: &FileRoots, path: &Path) -> Result<RootCertStore, String> {
     let mut roots = RootCertStore::empty();
-    for certificate in certificates("ca_file", path)? {
+    for certificate in certificates("ca_file", files, path)? {
         roots.add(certificate).map_err(|error| bad("ca_file", path, &error))?;
     }
     Ok(roots)
 }
 
-fn certificates(key: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
-    let pem = std::fs::read(path).map_err(|error| bad(key, path, &error))?;
-    let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
-    let read = read.map_err(|error| bad(key, path, &error))?;
-    if read.is_empty() {
+fn certificates(key: &str, files: &FileRoots, path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+    let pem = read(key, files, path)?;
+    let parsed: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
+    let parsed = parsed.map_err(|error| bad(key, path, &error))?;
+    if parsed.is_empty() {
         return Err(format!("{key} {} has no certificate in PEM form", path.display()));
     }
-    Ok(read)
+    Ok(parsed)
+}
+
+fn read(key: &str, files: &FileRoots, path: &Path) -> Result<Vec<u8>, String> {
+    files.read(path, MAX_PEM).map_err(|error| bad(key, path, &error))
 }
 
 fn bad(key: &str, path: &Path, error: &dyn Error) -> String {

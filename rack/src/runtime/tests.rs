@@ -4,6 +4,7 @@
 
 mod hang;
 mod http;
+mod policy;
 mod reload;
 mod stop;
 mod tail;
@@ -38,7 +39,7 @@ async fn raw(to: SocketAddr, request: &[u8]) -> String {
 
 async fn post(to: SocketAddr, headers: &str, body: &[u8]) -> String {
     let mut request = format!(
-        "POST / HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {}\r\n{headers}\r\n",
+        "POST / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {}\r\n{headers}\r\n",
         body.len()
     );
     request.push_str(std::str::from_utf8(body).unwrap());
@@ -198,7 +199,7 @@ async fn a_suspended_rack_holds_no_socket_and_resumes_what_ran() {
     // One peer says nothing, one never finishes its request: neither holds up the stop.
     let _silent = TcpStream::connect(to).await.unwrap();
     let mut slow = TcpStream::connect(to).await.unwrap();
-    slow.write_all(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nne")
+    slow.write_all(b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\nne")
         .await
         .unwrap();
     let began = Instant::now();

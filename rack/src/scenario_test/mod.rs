@@ -8,6 +8,7 @@
 //! # Invariants
 //!
 //! - Gears that reach outside (sockets, files, programs, the machine) are not started: what they would send is given, what they would take is recorded.
+//! - Who runs a case runs it on his own machine, with files of his own: no policy of a Rack bounds it.
 //! - Every wire is a hot one, and every gear runs here, whatever lanes and Racks the scenario has.
 //! - A case ends when as much has passed as is expected, or at its timeout. Then gears stop, senders first, so that all that was given is
 //!   handled; what they send meanwhile counts.
@@ -41,6 +42,7 @@ use serde_json::Value;
 use crate::gears::{OutputWires, ProgramAllowList, WireTarget, WiredGear};
 use crate::inbox::{GearInbox, InboxMessage};
 use crate::message_limits::MessageLimits;
+use crate::policy::RackPolicy;
 use crate::rack_plan::{self, RackPlan, ScenarioApplyError};
 use crate::runtime::{GearRuntime, PATIENCE, RuntimeParts};
 use crate::spool::{self, SpoolFullPolicy, SpoolLimits};
@@ -187,6 +189,7 @@ pub async fn run(
         limits: MessageLimits::new(64, 2 << 20),
         lane: None,
         programs: ProgramAllowList::default(),
+        policy: RackPolicy::unrestricted(),
         taps: TapRegistry::default(),
         patience: PATIENCE,
         drain: DRAIN,

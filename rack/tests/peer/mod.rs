@@ -430,6 +430,7 @@ pub(crate) fn parts(dir: &Path, url: &str, more: &[(&str, &str)]) -> AgentParts 
     let mut flags = vec![
         ("base.name", "rack-a"),
         ("base.state_dir", dir.to_str().unwrap()),
+        ("store.dir", dir.to_str().unwrap()),
         ("snake.url", url),
         ("snake.reconnect_wait", "20ms"),
         ("snake.convergence_delay", "10ms"),

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
 
-use harness::{Failure, TestMixer, TestRack, eventually};
+use harness::{Failure, TestMixer, TestRack, eventually, gear_files};
 
 use super::{archived, mixer_log, scenario, sunk, write};
 use crate::first_light::mixer_with;
@@ -12,7 +12,7 @@ use crate::first_light::mixer_with;
 #[test]
 fn what_is_archived_and_taken_makes_room_in_a_full_stream_and_what_waits_for_a_rack_stays() -> Result<(), Failure> {
     const LINES: u64 = 2_000;
-    let logs = tempfile::tempdir()?;
+    let logs = gear_files()?;
     let (file, early) = (logs.path().join("app.log"), logs.path().join("early.log"));
     let tail = |name: &str, file: &Path| {
         format!(
@@ -78,7 +78,7 @@ fn what_is_archived_and_taken_makes_room_in_a_full_stream_and_what_waits_for_a_r
 
 #[test]
 fn a_wire_begins_where_it_began_though_its_consumer_was_lost_while_the_mixer_was_away() -> Result<(), Failure> {
-    let logs = tempfile::tempdir()?;
+    let logs = gear_files()?;
     let file = logs.path().join("app.log");
     let (mut mixer, _scenario) = mixer_with(&scenario(&file))?;
     let mut a = TestRack::new("rack-a", &mixer.bus_url, "")?;

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use harness::process::run;
-use harness::{Failure, TestMixer, TestRack, binary, eventually};
+use harness::{Failure, TestMixer, TestRack, binary, eventually, gear_files};
 use serde_json::Value;
 
 use super::{archived, mixer_log};
@@ -102,7 +102,7 @@ fn letters(mixer: &TestMixer, gear: &str) -> Option<(u64, u64)> {
 
 #[test]
 fn a_wire_that_drops_its_oldest_holds_nobody_up_and_makes_dead_letters_of_them() -> Result<(), Failure> {
-    let folder = tempfile::tempdir()?;
+    let folder = gear_files()?;
     let path = folder.path().join("scenario.yaml");
     let wires = "  - { from: lost.out, to: late.in, max_bytes: 1048576, overflow: drop_oldest_to_dlq }\n  \
                  - { from: lost.out, to: sink.in }\n  - { from: tail.out, to: late.in, max_age: 2s }\n";
@@ -168,7 +168,7 @@ fn numbers_of_letters(mixer: &TestMixer, gear: &str) -> Option<Vec<u64>> {
 
 #[test]
 fn of_a_wire_that_drops_each_message_is_at_a_slow_receiver_or_a_dead_letter() -> Result<(), Failure> {
-    let folder = tempfile::tempdir()?;
+    let folder = gear_files()?;
     let path = folder.path().join("scenario.yaml");
     let text = scenario(folder.path());
     let (above, _) = text.split_once("wires:\n").ok_or("no wires")?;
@@ -217,7 +217,7 @@ fn of_a_wire_that_drops_each_message_is_at_a_slow_receiver_or_a_dead_letter() ->
 
 #[test]
 fn a_rack_that_was_never_enrolled_holds_up_its_own_wire_only() -> Result<(), Failure> {
-    let folder = tempfile::tempdir()?;
+    let folder = gear_files()?;
     let path = folder.path().join("scenario.yaml");
     std::fs::write(&path, scenario(folder.path()))?;
     let startup = format!("{:?}", path.display().to_string());

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use harness::disk::Disk;
-use harness::{Failure, TestMixer, TestRack, duckdb, eventually};
+use harness::{Failure, TestMixer, TestRack, duckdb, eventually, gear_files};
 
 use super::{load, mixer_log};
 use crate::racks::free_port;
@@ -56,7 +56,7 @@ fn power_is_cut(is_silent: bool) -> Result<(), Failure> {
             return Ok(());
         }
     };
-    let folder = tempfile::tempdir()?;
+    let folder = gear_files()?;
     let path = folder.path().join("scenario.yaml");
     std::fs::write(&path, scenario(folder.path()))?;
     let text = |path: &Path| format!("{:?}", path.display().to_string());

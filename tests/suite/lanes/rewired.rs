@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use harness::{Failure, TestMixer, TestRack, eventually};
+use harness::{Failure, TestMixer, TestRack, eventually, gear_files};
 use serde_json::{Value, json};
 
 use super::{archived, arrived_at, write};
@@ -100,7 +100,7 @@ fn rack(name: &str, mixer: &TestMixer) -> Result<TestRack, Failure> {
 
 #[test]
 fn a_renamed_receiver_takes_what_waits_along_and_nothing_twice() -> Result<(), Failure> {
-    let logs = tempfile::tempdir()?;
+    let logs = gear_files()?;
     let file = logs.path().join("app.log");
     let (mixer, _scenario) = mixer_with(&scenario(1, &file, &[("sink", "rack-b")]))?;
     let (_a, mut b) = (rack("rack-a", &mixer)?, rack("rack-b", &mixer)?);
@@ -131,7 +131,7 @@ fn a_renamed_receiver_takes_what_waits_along_and_nothing_twice() -> Result<(), F
 
 #[test]
 fn a_moved_receiver_takes_what_waits_along_and_the_one_that_comes_back_gets_none_of_it() -> Result<(), Failure> {
-    let logs = tempfile::tempdir()?;
+    let logs = gear_files()?;
     let file = logs.path().join("app.log");
     let (mixer, _scenario) = mixer_with(&scenario(1, &file, &[("sink", "rack-b")]))?;
     let (_a, mut b, _c) = (
@@ -160,7 +160,7 @@ fn a_moved_receiver_takes_what_waits_along_and_the_one_that_comes_back_gets_none
 
 #[test]
 fn a_wire_that_leaves_is_paused_and_resumes_where_it_was_or_now() -> Result<(), Failure> {
-    let logs = tempfile::tempdir()?;
+    let logs = gear_files()?;
     let file = logs.path().join("app.log");
     let both = scenario(1, &file, &[("sink", "rack-b"), ("other", "rack-c")]);
     let (mixer, _scenario) = mixer_with(&both)?;

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use harness::{Failure, TestMixer, TestRack, eventually};
+use harness::{Failure, TestMixer, TestRack, eventually, gear_files};
 
 use super::{archived, mixer_log};
 
@@ -89,7 +89,7 @@ fn serve(stream: &TcpStream, is_open: &AtomicBool, seen: &Mutex<BTreeMap<u64, u6
 
 /// Sends until a port may send no more, as the Rack's own gear takes nothing.
 fn filled(target: &Target) -> Result<(TestMixer, TestRack, tempfile::TempDir), Failure> {
-    let folder = tempfile::tempdir()?;
+    let folder = gear_files()?;
     let (file, path) = (folder.path().join("app.log"), folder.path().join("scenario.yaml"));
     let scenario = format!(
         "meta: {{ name: standstill, version: '1' }}\nracks: [ {{ name: rack-a }} ]\ngears:\n  \

@@ -39,6 +39,7 @@ pub(super) async fn agent_at(folder: &Path, url: &str, clock: Clock) -> RackAgen
     let flags = [
         ("base.name", "rack-a"),
         ("base.state_dir", dir.as_str()),
+        ("store.dir", dir.as_str()),
         ("snake.url", url),
         ("snake.reconnect_wait", "50ms"),
         ("snake.convergence_delay", "10ms"),

@@ -74,7 +74,7 @@ impl ActiveGear for ProgramRunner {
             let (programs, program) = (cx.programs().clone(), self.config.program().to_owned());
             let admitted = tokio::task::spawn_blocking(move || programs.admit(&program)).await?;
             admitted.map_err(GearError::Config)?;
-            let call = ProgramCall::of(&self.config, |name| std::env::var(name).ok()).map_err(GearError::Config)?;
+            let call = ProgramCall::of(&self.config, |name| cx.policy().variable(name)).map_err(GearError::Config)?;
             let keeper = ChildSpawner::start("exec-keeper", Signal::SIGKILL).map_err(|reason| GearError::Outside {
                 what: "start the thread that spawns programs".to_owned(),
                 reason,

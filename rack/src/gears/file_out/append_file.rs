@@ -5,17 +5,20 @@
 //! - A file has more bytes than `max_size` only where it has one line.
 //! - An append that fails leaves the file as long as it was; the file is opened anew before the next one.
 //! - Opening waits for nobody: a named pipe, whose reader would be awaited, is refused.
+//! - Files are opened and renamed beneath a root of the policy ([`FileRoots`]).
 //! - Rotation renames from the oldest file to the youngest: one that is interrupted loses none but the oldest.
 
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::{self, Write};
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use durable_fs::{FolderHandles, parent_of};
+use durable_fs::parent_of;
 use model::Timestamp;
-use nix::fcntl::OFlag;
+
+use crate::policy::FileRoots;
 
 /// Where the file is and when a new one is begun.
 #[derive(Debug, Clone)]
@@ -30,6 +33,7 @@ pub(super) struct AppendFileOptions {
 /// A file that lines are appended to.
 #[derive(Debug)]
 pub(super) struct AppendFile {
+    files: FileRoots,
     rules: AppendFileOptions,
     open: Option<AppendHandle>,
 }
@@ -43,8 +47,12 @@ struct AppendHandle {
 }
 
 impl AppendFile {
-    pub(super) fn new(rules: AppendFileOptions) -> Self {
-        Self { rules, open: None }
+    pub(super) fn new(rules: AppendFileOptions, files: FileRoots) -> Self {
+        Self {
+            files,
+            rules,
+            open: None,
+        }
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -73,12 +81,12 @@ impl AppendFile {
     fn append_some(&mut self, lines: &[u8], now: Timestamp) -> io::Result<usize> {
         let mut open = match self.open.take() {
             Some(open) => open,
-            None => self.rules.open(now)?,
+            None => self.rules.open(&self.files, now)?,
         };
         if open.size > 0 && !lines.is_empty() && self.rules.needs_rotation(&open, first_line(lines), now) {
             drop(open);
-            self.rules.rotate()?;
-            open = self.rules.open(now)?;
+            self.rules.rotate(&self.files)?;
+            open = self.rules.open(&self.files, now)?;
         }
         let fitting = self.rules.fitting(&open, lines);
         open.append(fitting, self.rules.fsync)?;
@@ -139,14 +147,13 @@ impl AppendHandle {
 }
 
 impl AppendFileOptions {
-    fn open(&self, now: Timestamp) -> io::Result<AppendHandle> {
-        let mut options = fs::OpenOptions::new();
-        options.append(true).create(true).custom_flags(OFlag::O_NONBLOCK.bits());
-        let opened = options.open(&self.path).and_then(|file| Ok((file.metadata()?, file)));
+    fn open(&self, files: &FileRoots, now: Timestamp) -> io::Result<AppendHandle> {
+        let opened = files.open_to_append(&self.path);
+        let opened = opened.and_then(|file| Ok((file.metadata()?, file)));
         let is_pipe = |facts: &fs::Metadata| facts.file_type().is_fifo();
         let (facts, file) = match opened {
             // Without a reader, a pipe cannot be opened.
-            Err(_) if fs::metadata(&self.path).is_ok_and(|facts| is_pipe(&facts)) => return Err(pipe()),
+            Err(_) if files.metadata(&self.path).is_ok_and(|facts| is_pipe(&facts)) => return Err(pipe()),
             Ok((facts, _)) if is_pipe(&facts) => return Err(pipe()),
             opened => opened?,
         };
@@ -184,21 +191,24 @@ impl AppendFileOptions {
         too_large || too_old
     }
 
-    fn rotate(&self) -> io::Result<()> {
-        let folder = self.fsync.then(|| FolderHandles::open([parent_of(&self.path)]));
-        let folder = folder.transpose()?;
+    fn rotate(&self, files: &FileRoots) -> io::Result<()> {
+        let folder = files.open_folder(parent_of(&self.path))?;
         // The name at the end is replaced, which drops the oldest file.
         for number in (1..self.keep).rev() {
-            rename(&self.numbered(number), &self.numbered(number + 1))?;
+            folder.rename(&self.numbered(number), &self.numbered(number + 1))?;
         }
-        rename(&self.path, &self.numbered(1))?;
-        folder.map_or(Ok(()), |folder| Ok(folder.sync()?))
+        folder.rename(self.name(), &self.numbered(1))?;
+        if self.fsync { folder.sync() } else { Ok(()) }
     }
 
-    fn numbered(&self, number: u16) -> PathBuf {
-        let mut name = self.path.clone().into_os_string();
+    fn name(&self) -> &OsStr {
+        self.path.file_name().unwrap_or_default()
+    }
+
+    fn numbered(&self, number: u16) -> OsString {
+        let mut name = self.name().to_owned();
         name.push(format!(".{number}"));
-        name.into()
+        name
     }
 }
 
@@ -206,18 +216,19 @@ fn pipe() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, "it is a named pipe; path must name a file")
 }
 
-/// Renames what is there.
-fn rename(from: &Path, to: &Path) -> io::Result<()> {
-    match fs::rename(from, to) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        renamed => renamed,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
+    use std::os::unix::fs::OpenOptionsExt;
+
+    use nix::fcntl::OFlag;
+
     use super::*;
+    use crate::policy::RackPolicy;
+
+    fn append_file(rules: AppendFileOptions) -> AppendFile {
+        AppendFile::new(rules, RackPolicy::for_tests().writable().clone())
+    }
 
     fn at(text: &str) -> Timestamp {
         text.parse().unwrap()
@@ -240,7 +251,7 @@ mod tests {
     #[test]
     fn a_file_is_rotated_before_it_is_too_large_and_old_ones_are_bounded() {
         let folder = tempfile::tempdir().unwrap();
-        let mut file = AppendFile::new(AppendFileOptions {
+        let mut file = append_file(AppendFileOptions {
             max_size: Some(6),
             ..rules(folder.path())
         });
@@ -263,7 +274,7 @@ mod tests {
             keep: 9,
             ..rules(folder.path())
         };
-        let mut file = AppendFile::new(rules);
+        let mut file = append_file(rules);
         let lines = b"aaa\nbbb\nccc\nd\nlonger than that\ne\nf\n";
         assert_eq!(file.append(lines, at("2026-11-22T10:00:00Z")).0, lines.len());
         let names = ["out.log.4", "out.log.3", "out.log.2", "out.log.1", "out.log"];
@@ -277,8 +288,8 @@ mod tests {
         let mut rules = rules(folder.path());
         (rules.max_size, rules.keep) = (Some(6), 1);
         // The old file cannot be replaced: a folder has its name.
-        fs::create_dir(rules.numbered(1)).unwrap();
-        let (written, failed) = AppendFile::new(rules).append(b"aaa\nbbb\n", at("2026-11-22T10:00:00Z"));
+        fs::create_dir(folder.path().join(rules.numbered(1))).unwrap();
+        let (written, failed) = append_file(rules).append(b"aaa\nbbb\n", at("2026-11-22T10:00:00Z"));
         assert!(written == 4 && failed.is_err(), "{written} {failed:?}");
         assert_eq!(read(folder.path(), "out.log").unwrap(), "aaa\n");
     }
@@ -290,7 +301,7 @@ mod tests {
             every: Some(Duration::from_secs(3600)),
             ..rules(folder.path())
         };
-        let mut file = AppendFile::new(rules.clone());
+        let mut file = append_file(rules.clone());
         file.append(b"old\n", at("2026-11-22T10:59:59Z")).1.unwrap();
         file.append(b"new\n", at("2026-11-22T11:00:00Z")).1.unwrap();
         file.append(b"new too\n", at("2026-11-22T11:59:59Z")).1.unwrap();
@@ -300,7 +311,7 @@ mod tests {
         assert_eq!(read(folder.path(), "out.log.1").unwrap(), "old\n");
         // When the file was written to last is what the file system says.
         let hour = fs::metadata(&rules.path).unwrap().modified().unwrap() + Duration::from_secs(3600);
-        AppendFile::new(rules).append(b"later\n", hour.into()).1.unwrap();
+        append_file(rules).append(b"later\n", hour.into()).1.unwrap();
         assert_eq!(read(folder.path(), "out.log").unwrap(), "later\n");
     }
 
@@ -317,7 +328,7 @@ mod tests {
             let (ends, ended) = std::sync::mpsc::channel();
             let rules = rules.clone();
             // Where the pipe is waited for, the thread stays there.
-            std::thread::spawn(move || ends.send(AppendFile::new(rules).append(b"x\n", now).1));
+            std::thread::spawn(move || ends.send(append_file(rules).append(b"x\n", now).1));
             let error = ended.recv_timeout(Duration::from_secs(10)).unwrap().unwrap_err();
             assert!(error.to_string().contains("named pipe"), "{error}");
             drop(reader);
@@ -329,7 +340,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let rules = rules(folder.path());
         fs::write(&rules.path, b"whole\n").unwrap();
-        let mut open = rules.open(at("2026-11-22T10:00:00Z")).unwrap();
+        let mut open = rules
+            .open(RackPolicy::for_tests().writable(), at("2026-11-22T10:00:00Z"))
+            .unwrap();
         // Reading is allowed, writing is not: the system refuses the lines as a full disk would.
         open.file = fs::File::open(&rules.path).unwrap();
         assert!(open.append(b"more\n", false).is_err());

@@ -149,6 +149,7 @@ async fn a_message_that_is_given_again_after_its_line_was_written_has_one_line()
         entropy: model::Entropy::new(|buffer| getrandom::fill(buffer).unwrap()),
         limits: MessageLimits::new(64, 1 << 20),
         programs: bench.programs.clone(),
+        policy: bench.policy.clone(),
         outlets: OutputWires::default(),
         outbox: None,
         shutdown: Default::default(),

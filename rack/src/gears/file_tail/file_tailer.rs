@@ -23,7 +23,7 @@
 use std::cmp::Reverse;
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
-use std::fs::{DirEntry, File, Metadata};
+use std::fs::{File, Metadata};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
@@ -35,6 +35,7 @@ use gear_spec::file_tail::TailStart;
 use super::record_assembler::{RecordRules, TailRecord};
 use super::tail_position::{FINGERPRINT, FileFingerprint, FileProgress, TailPosition};
 use super::tailed_file::{FileId, TailedFile, born, head_of, open};
+use crate::policy::FileRoots;
 
 /// How long a renamed file is watched after its last byte.
 pub(super) const LINGER: Duration = Duration::from_secs(5);
@@ -136,6 +137,8 @@ impl MissedFile {
 /// A path that is followed.
 #[derive(Debug)]
 pub(super) struct FileTailer {
+    /// Where files may be.
+    roots: FileRoots,
     path: PathBuf,
     rules: RecordRules,
     /// Oldest first; the last was found at the path.
@@ -154,13 +157,14 @@ pub(super) struct FileTailer {
 impl FileTailer {
     /// Goes on where a position says, or begins.
     pub(super) fn new(
-        path: PathBuf,
+        (roots, path): (FileRoots, PathBuf),
         rules: RecordRules,
         from: TailStart,
         position: Option<TailPosition>,
         now: Instant,
     ) -> Self {
         let mut tailer = Self {
+            roots,
             path,
             rules,
             files: VecDeque::new(),
@@ -267,11 +271,11 @@ impl FileTailer {
 
     fn look(&mut self, now: Instant) {
         self.look_for_rewrites(now);
-        match std::fs::metadata(&self.path) {
+        match self.roots.metadata(&self.path) {
             Ok(metadata) if self.files.back().is_some_and(|file| file.id == FileId::of(&metadata)) => {
                 self.state = PathState::Open;
             }
-            Ok(_) => match open(&self.path) {
+            Ok(_) => match open(&self.roots, &self.path) {
                 Ok((file, metadata)) => self.found(file, &metadata, now),
                 Err(error) => self.failed(&error, now),
             },
@@ -361,8 +365,8 @@ impl FileTailer {
         // Renames go on while we look; two passes that see the same have seen all.
         for _ in 0..4 {
             let seen = missed.len();
-            for entry in self.siblings().filter(|entry| self.is_rotated_name(&entry.file_name())) {
-                let Ok((file, metadata)) = open(&entry.path()) else {
+            for name in self.siblings().into_iter().filter(|name| self.is_rotated_name(name)) {
+                let Ok((file, metadata)) = open(&self.roots, &self.path.with_file_name(&name)) else {
                     continue;
                 };
                 let id = FileId::of(&metadata);
@@ -371,7 +375,6 @@ impl FileTailer {
                     || missed.iter().any(|other| FileId::of(&other.metadata) == id)
                     || current.is_some_and(|current| id == FileId::of(current));
                 if !held && (before..=latest).contains(&age) && !self.is_done(&file, &metadata) {
-                    let name = entry.file_name();
                     missed.push(MissedFile { file, metadata, name });
                 }
             }
@@ -395,9 +398,10 @@ impl FileTailer {
             .any(|known| known.length > 0 && told_apart(known) && known.begins(&head))
     }
 
-    fn siblings(&self) -> impl Iterator<Item = DirEntry> + use<> {
-        let entries = std::fs::read_dir(durable_fs::parent_of(&self.path)).ok();
-        entries.into_iter().flatten().flatten()
+    /// The names in the folder of the path.
+    fn siblings(&self) -> Vec<OsString> {
+        let names = self.roots.names_in(durable_fs::parent_of(&self.path));
+        names.unwrap_or_default()
     }
 
     fn is_rotated_name(&self, name: &OsStr) -> bool {
@@ -441,7 +445,7 @@ impl FileTailer {
     /// The file of a mark is no more what it was.
     fn missing(&mut self, mark: &FileProgress) {
         let same = |found: Metadata| found.ino() == mark.known.inode && born(&found) == mark.born;
-        if std::fs::metadata(&self.path).is_ok_and(same) {
+        if self.roots.metadata(&self.path).is_ok_and(same) {
             self.remember(mark.known);
             self.notices.push(TailEvent::Truncated);
         } else {
@@ -452,10 +456,17 @@ impl FileTailer {
     /// The file of a mark, at the path or under any name beside it.
     fn find(&self, mark: &FileProgress) -> Option<(File, Metadata)> {
         let here = std::iter::once(self.path.clone());
-        let beside = self.siblings().map(|entry| entry.path());
+        let beside = self.siblings().into_iter().map(|name| self.path.with_file_name(name));
         here.chain(beside).find_map(|path| {
-            let is_it = std::fs::metadata(&path).is_ok_and(|found| found.ino() == mark.known.inode);
-            let (file, metadata) = if is_it { open(&path).ok()? } else { return None };
+            let is_it = self
+                .roots
+                .metadata(&path)
+                .is_ok_and(|found| found.ino() == mark.known.inode);
+            let (file, metadata) = if is_it {
+                open(&self.roots, &path).ok()?
+            } else {
+                return None;
+            };
             let whole = metadata.ino() == mark.known.inode && metadata.len() >= mark.offset;
             let same = whole && mark.known.begins(&head_of(&file, FINGERPRINT).ok()?);
             same.then_some((file, metadata))

@@ -103,7 +103,13 @@ impl FileTailRunner {
                 overhead: ROW_OVERHEAD + path.as_os_str().len(),
             },
             last: Timestamp::MIN,
-            tailer: FileTailer::new(path, rules, from, stored.clone(), Instant::now()),
+            tailer: FileTailer::new(
+                (cx.policy().readable().clone(), path),
+                rules,
+                from,
+                stored.clone(),
+                Instant::now(),
+            ),
         };
         let mut sent = SentRecordCount::load(cx, &key, stored.as_ref());
         let mut take = reader.take().await?;

@@ -15,12 +15,17 @@ use tempfile::TempDir;
 use super::file_tailer::{FileTailer, LINGER, TailEvent, TailPollLimit};
 use super::record_assembler::RecordRules;
 use super::tail_position::TailPosition;
+use crate::policy::{FileRoots, RackPolicy};
 
 const LIMIT: TailPollLimit = TailPollLimit {
     records: 7,
     bytes: 400,
     overhead: 10,
 };
+
+fn files(path: PathBuf) -> (FileRoots, PathBuf) {
+    (RackPolicy::for_tests().readable().clone(), path)
+}
 
 fn rules() -> RecordRules {
     RecordRules {
@@ -116,7 +121,7 @@ impl TailerModel {
         let (path, position, now) = (self.path(), self.position.clone(), self.now);
         let tailer = self
             .tailer
-            .get_or_insert_with(|| FileTailer::new(path, rules(), TailStart::Start, position, now));
+            .get_or_insert_with(|| FileTailer::new(files(path), rules(), TailStart::Start, position, now));
         let harvest = tailer.poll(LIMIT, now);
         assert!(harvest.records.len() <= LIMIT.records);
         if killed {
@@ -366,7 +371,7 @@ fn lines_that_were_read_before_a_truncation_are_kept_even_if_not_given_out() {
 #[test]
 fn from_the_end_means_only_lines_written_after_the_first_look_also_after_a_restart() {
     let mut world = TailerModel::new();
-    let tail = |position| FileTailer::new(world.path(), rules(), TailStart::End, position, world.now);
+    let tail = |position| FileTailer::new(files(world.path()), rules(), TailStart::End, position, world.now);
     let mut tailer = tail(None);
     let harvest = tailer.poll(LIMIT, world.now);
     assert_eq!(harvest.notices, [TailEvent::Missing]);
@@ -375,7 +380,7 @@ fn from_the_end_means_only_lines_written_after_the_first_look_also_after_a_resta
     assert_eq!(harvest.records[0].text, "new");
     let other = world.folder.path().join("other.log");
     fs::write(&other, "old\n").unwrap();
-    let tail = |position| FileTailer::new(other.clone(), rules(), TailStart::End, position, world.now);
+    let tail = |position| FileTailer::new(files(other.clone()), rules(), TailStart::End, position, world.now);
     let harvest = tail(None).poll(LIMIT, world.now);
     assert_eq!(
         (harvest.records.len(), harvest.notices),

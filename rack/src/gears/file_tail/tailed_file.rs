@@ -6,16 +6,15 @@
 //!   renamed or deleted.
 //! - `head` holds the file's first bytes as they were read; a file that no longer begins with them was written anew.
 
-use std::fs::{File, Metadata, OpenOptions};
+use std::fs::{File, Metadata};
 use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::time::{Instant, UNIX_EPOCH};
 
-use nix::fcntl::OFlag;
-
 use super::record_assembler::RecordAssembler;
 use super::tail_position::{FINGERPRINT, FileFingerprint, FileProgress};
+use crate::policy::FileRoots;
 
 /// How much is read at once.
 const BLOCK: usize = 256 * 1024;
@@ -51,11 +50,8 @@ pub(super) struct TailedFile {
 }
 
 /// Opens a regular file without ever waiting for one, as opening a pipe would.
-pub(super) fn open(path: &Path) -> io::Result<(File, Metadata)> {
-    let file = OpenOptions::new()
-        .read(true)
-        .custom_flags(OFlag::O_NONBLOCK.bits())
-        .open(path)?;
+pub(super) fn open(files: &FileRoots, path: &Path) -> io::Result<(File, Metadata)> {
+    let file = files.open_to_read(path)?;
     let metadata = file.metadata()?;
     if metadata.is_file() {
         Ok((file, metadata))

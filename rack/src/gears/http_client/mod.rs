@@ -3,6 +3,7 @@
 //! # Invariants
 //!
 //! - Connections are used again; TLS is that of [`super::tls`].
+//! - The address that is connected to is one that the policy of the Rack allows; redirects are not followed.
 //! - At most a given number of bytes of an answer are kept.
 //! - What is shown of an address is without its query: there may be a secret in it.
 //!
@@ -26,6 +27,7 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use model::Timestamp;
 
 use super::tls::{self, DefaultTrust};
+use crate::policy::{CheckedResolver, RackPolicy};
 
 /// How long a connection is kept without a request.
 const IDLE: Duration = Duration::from_secs(60);
@@ -37,7 +39,7 @@ const MAX_KEPT_HEADER: usize = 1024;
 pub(super) const AGENT: &str = concat!("platform/", env!("CARGO_PKG_VERSION"));
 
 /// A client with its connections.
-pub(super) type HttpClient = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
+pub(super) type HttpClient = Client<HttpsConnector<HttpConnector<CheckedResolver>>, Full<Bytes>>;
 
 /// What a server answered.
 #[derive(Debug)]
@@ -123,19 +125,30 @@ fn text(error: &dyn Error) -> String {
     all
 }
 
-/// A client for this kind of address. It reads files.
-pub(super) fn client(url: &Uri, ca_file: Option<&PathBuf>, connections: usize) -> Result<HttpClient, String> {
+/// A client for this one address, as far as the policy of the Rack allows it. It reads files.
+pub(super) fn client(
+    policy: &RackPolicy,
+    url: &Uri,
+    ca_file: Option<&PathBuf>,
+    connections: usize,
+) -> Result<HttpClient, String> {
     // Without TLS nothing is trusted, and the machine's authorities need not be there.
-    let trust = if url.scheme_str() == Some("https") {
-        DefaultTrust::Machine
+    let (trust, usual) = if url.scheme_str() == Some("https") {
+        (DefaultTrust::Machine, 443)
     } else {
-        DefaultTrust::Nobody
+        (DefaultTrust::Nobody, 80)
     };
-    let mut http = HttpConnector::new();
+    let port = url.port_u16().unwrap_or(usual);
+    // The connector resolves names only: an address is checked here.
+    let target = policy.check_target(url.host().unwrap_or_default(), port);
+    target.map_err(|refusal| refusal.to_string())?;
+    let policy = policy.clone();
+    let config = tls::client_config(policy.readable(), ca_file.map(PathBuf::as_path), trust, None)?;
+    let mut http = HttpConnector::new_with_resolver(CheckedResolver { policy, port });
     http.enforce_http(false);
     http.set_nodelay(true);
     let connector = HttpsConnectorBuilder::new()
-        .with_tls_config(tls::client_config(ca_file.map(PathBuf::as_path), trust, None)?)
+        .with_tls_config(config)
         .https_or_http()
         .enable_http1()
         .wrap_connector(http);

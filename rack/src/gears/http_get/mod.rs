@@ -37,6 +37,7 @@ use tokio::time::Instant;
 use super::http_client::{self, AGENT, HttpClient, HttpResponse};
 use super::poll_schedule::PollSchedule;
 use super::{ActiveGear, Gear, GearContext, GearError, GearFuture, GearSendError, RawConfig};
+use crate::policy::RackPolicy;
 
 /// The longest pause after failures, unless the interval is longer.
 const LONGEST_PAUSE: Duration = Duration::from_secs(900);
@@ -54,10 +55,10 @@ struct HttpPoller {
 }
 
 impl ActiveGear for HttpPoller {
-    fn init<'a>(&'a mut self, _cx: &'a Arc<GearContext>) -> GearFuture<'a> {
+    fn init<'a>(&'a mut self, cx: &'a Arc<GearContext>) -> GearFuture<'a> {
         async move {
-            let config = self.config.clone();
-            let source = tokio::task::spawn_blocking(move || poll_source(&config)).await?;
+            let (config, policy) = (self.config.clone(), cx.policy().clone());
+            let source = tokio::task::spawn_blocking(move || poll_source(&config, &policy)).await?;
             self.source = Some(source.map_err(GearError::Config)?);
             Ok(())
         }
@@ -231,12 +232,12 @@ impl PollSource {
 }
 
 /// What is polled; reads the environment and files.
-fn poll_source(config: &HttpGetConfig) -> Result<PollSource, String> {
+fn poll_source(config: &HttpGetConfig, policy: &RackPolicy) -> Result<PollSource, String> {
     let url = parse_url(&config.url)?;
     Ok(PollSource {
-        client: http_client::client(&url, config.ca_file.as_ref(), 1)?,
+        client: http_client::client(policy, &url, config.ca_file.as_ref(), 1)?,
         url,
-        headers: http_headers::resolved(&config.headers, |name| std::env::var(name).ok())?,
+        headers: http_headers::resolved(&config.headers, |name| policy.variable(name))?,
         timeout: config.timeout.get(),
         max_body: config.max_body as usize,
     })

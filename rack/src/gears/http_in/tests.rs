@@ -180,7 +180,7 @@ async fn a_peer_that_does_not_read_its_answers_is_cut_off() {
     let (runtime, to) = start(&bench, ", reply_within: 60s", "", "{ from: door.out, to: door.reply }").await;
     let mut peer = TcpStream::connect(to).await.unwrap();
     let request = format!(
-        "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n{}",
+        "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n\r\n{}",
         "x".repeat(1_000_000)
     );
     let cut_off = async {
@@ -294,4 +294,38 @@ async fn a_request_that_is_repeated_under_its_key_makes_one_message() {
     );
     runtime.close().await;
     assert_eq!(bench.records("sink", 4).await.len(), 4);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_browser_sends_for_a_page_of_another_site_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let bench = Bench::open(folder.path());
+    let sink = "\n  - { name: sink, type: log_sink, deploy: rack-a }";
+    let config = ", allowed_hosts: [rack.example]";
+    let (runtime, to) = start(&bench, config, sink, "{ from: door.out, to: sink.in }").await;
+    for (headers, status) in [
+        (&[("host", "localhost")][..], 202),
+        (&[("host", "rack.example:81")], 202),
+        (&[("host", "evil.example")], 421),
+        (&[("host", "localhost"), ("origin", "http://localhost")], 202),
+        (&[("host", "localhost"), ("origin", "http://evil.example")], 403),
+        (&[("host", "localhost"), ("origin", "null")], 403),
+        (&[("host", "localhost"), ("sec-fetch-site", "same-origin")], 202),
+        (&[("host", "localhost"), ("sec-fetch-site", "same-site")], 403),
+        (&[("host", "localhost"), ("sec-fetch-site", "cross-site")], 403),
+    ] {
+        let mut request = Request::post(format!("http://{to}/"));
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let request = request.body(Full::<Bytes>::from("order"));
+        let client = Client::builder(TokioExecutor::new()).build_http();
+        let answer = client.request(request.unwrap()).await.unwrap();
+        assert_eq!(answer.status().as_u16(), status, "{headers:?}");
+        assert_eq!(answer.headers()["x-content-type-options"], "nosniff");
+        assert_eq!(answer.headers()["cross-origin-resource-policy"], "same-origin");
+    }
+    assert_eq!(bench.records("sink", 4).await.len(), 4);
+    runtime.close().await;
+    bench.close().await;
 }

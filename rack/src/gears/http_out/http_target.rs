@@ -19,6 +19,7 @@ use hyper::header::{CONTENT_TYPE, HeaderValue, USER_AGENT};
 use hyper::{HeaderMap, Method, Request, Uri};
 
 use super::super::http_client::{self, AGENT, HttpClient, HttpResponse};
+use crate::policy::RackPolicy;
 
 /// The header that says which requests are the same one again.
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
@@ -49,13 +50,13 @@ pub(super) struct OutgoingRequest<'a> {
 
 impl HttpTarget {
     /// What requests go to; reads the environment and files.
-    pub(super) fn of(config: &HttpOutConfig) -> Result<Self, String> {
+    pub(super) fn of(config: &HttpOutConfig, policy: &RackPolicy) -> Result<Self, String> {
         let url = parse_url(&config.url)?;
         Ok(Self {
-            client: http_client::client(&url, config.ca_file.as_ref(), usize::from(config.in_flight))?,
+            client: http_client::client(policy, &url, config.ca_file.as_ref(), usize::from(config.in_flight))?,
             url,
             method: config.method()?,
-            headers: http_headers::resolved(&config.headers, |name| std::env::var(name).ok())?,
+            headers: http_headers::resolved(&config.headers, |name| policy.variable(name))?,
             timeout: config.timeout.get(),
             max_answer: config.max_answer as usize,
         })

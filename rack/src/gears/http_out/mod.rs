@@ -67,8 +67,8 @@ struct HttpDispatcher {
 impl PassiveGear for HttpDispatcher {
     fn init<'a>(&'a mut self, cx: &'a Arc<GearContext>) -> GearFuture<'a> {
         async move {
-            let config = self.config.clone();
-            let target = tokio::task::spawn_blocking(move || HttpTarget::of(&config)).await?;
+            let (config, policy) = (self.config.clone(), cx.policy().clone());
+            let target = tokio::task::spawn_blocking(move || HttpTarget::of(&config, &policy)).await?;
             let kept: Arc<HttpRestartState> = cx.restart_state();
             self.flight = InFlightRequests::new(Arc::clone(&kept));
             self.sender = Some(Arc::new(RetryingSender {

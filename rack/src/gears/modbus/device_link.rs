@@ -17,6 +17,7 @@ use tokio_modbus::client::{Client, Context as OpenLink, tcp};
 use tokio_modbus::{Error, ExceptionCode, ProtocolError, Request, Response, Slave};
 
 use super::super::tcp_connect::connect;
+use crate::policy::RackPolicy;
 
 /// The shortest pause before something is tried again.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
@@ -94,6 +95,8 @@ enum ExchangeFailure {
 
 /// A device, connected or not.
 pub(super) struct DeviceLink {
+    /// None before the gear begins.
+    policy: Option<RackPolicy>,
     address: String,
     unit: u8,
     timeout: Duration,
@@ -107,6 +110,7 @@ pub(super) struct DeviceLink {
 impl DeviceLink {
     pub(super) const fn new(address: String, unit: u8, timeout: Duration) -> Self {
         Self {
+            policy: None,
             address,
             unit,
             timeout,
@@ -115,6 +119,11 @@ impl DeviceLink {
             not_before: None,
             answers: 0,
         }
+    }
+
+    /// From now on it may connect where the policy allows it.
+    pub(super) fn set_policy(&mut self, policy: RackPolicy) {
+        self.policy = Some(policy);
     }
 
     /// How many requests the device has answered, or refused for good.
@@ -176,7 +185,10 @@ impl DeviceLink {
         if let Some(at) = self.not_before {
             tokio::time::sleep_until(at).await;
         }
-        match connect(&self.address, self.timeout).await {
+        let Some(policy) = &self.policy else {
+            return Err(RequestFailure::Lost(self.lost("the gear has not begun")));
+        };
+        match connect(policy, &self.address, self.timeout).await {
             Ok(stream) => Ok(tcp::attach_slave(stream, Slave(self.unit))),
             Err(error) => Err(RequestFailure::Lost(self.lost(&format!("cannot connect: {error}")))),
         }

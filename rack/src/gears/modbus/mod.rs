@@ -85,6 +85,14 @@ struct DeviceReader {
 }
 
 impl ActiveGear for DeviceReader {
+    fn init<'a>(&'a mut self, cx: &'a Arc<GearContext>) -> GearFuture<'a> {
+        async move {
+            self.device.lock().await.set_policy(cx.policy().clone());
+            Ok(())
+        }
+        .boxed()
+    }
+
     fn run<'a>(&'a mut self, cx: &'a Arc<GearContext>) -> GearFuture<'a> {
         async move {
             if self.blocks.is_empty() {

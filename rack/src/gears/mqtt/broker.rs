@@ -4,6 +4,7 @@
 //!
 //! - A password never stands in a scenario: it comes from the environment of the Rack or from a file.
 
+use std::error::Error;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,9 +16,14 @@ use tokio_rustls::TlsConnector;
 
 use super::super::tcp_connect::ReconnectBackoff;
 use super::super::tls::{self, ClientIdentity, DefaultTrust};
+use crate::policy::{FileRoots, RackPolicy};
+
+/// The most bytes of a file with a password; longer ones are no password.
+const MAX_PASSWORD_FILE: u64 = 1 << 20;
 
 /// A broker, with secrets and files read.
 pub(crate) struct BrokerEndpoint {
+    pub(super) policy: RackPolicy,
     pub(crate) address: String,
     pub(crate) version: MqttVersion,
     pub(crate) client_id: String,
@@ -35,10 +41,10 @@ pub(crate) struct BrokerEndpoint {
 
 impl BrokerEndpoint {
     /// What this Rack connects to; reads the environment and files.
-    pub(crate) fn of(config: &BrokerConfig, rack: Option<&Token>) -> Result<Self, String> {
-        let [user, mut password] = config.secrets(|name| std::env::var(name).ok())?;
+    pub(crate) fn of(config: &BrokerConfig, rack: Option<&Token>, policy: &RackPolicy) -> Result<Self, String> {
+        let [user, mut password] = config.secrets(|name| policy.variable(name))?;
         if let Some(path) = &config.password_file {
-            password = Some(read_password(path)?);
+            password = Some(read_password(policy.readable(), path)?);
         }
         for (key, secret) in [("user", &user), ("password", &password)] {
             if secret
@@ -54,12 +60,13 @@ impl BrokerEndpoint {
         let tls = config
             .tls
             .as_ref()
-            .map(|tls| connector(tls, &config.address))
+            .map(|tls| connector(policy.readable(), tls, &config.address))
             .transpose()?;
         Ok(Self {
+            policy: policy.clone(),
             address: config.address.clone(),
             version: config.version,
-            client_id: config.client_id(rack, |name| std::env::var(name).ok())?,
+            client_id: config.client_id(rack, |name| policy.variable(name))?,
             user,
             password,
             tls,
@@ -78,19 +85,24 @@ impl BrokerEndpoint {
     }
 }
 
-fn read_password(path: &Path) -> Result<String, String> {
-    let read = std::fs::read_to_string(path);
-    let text = read.map_err(|error| format!("broker.password_file {}: {error}", path.display()))?;
+fn read_password(files: &FileRoots, path: &Path) -> Result<String, String> {
+    let bad = |error: &dyn Error| format!("broker.password_file {}: {error}", path.display());
+    let bytes = files.read(path, MAX_PASSWORD_FILE).map_err(|error| bad(&error))?;
+    let text = String::from_utf8(bytes).map_err(|error| bad(&error))?;
     Ok(text.trim_end_matches(['\r', '\n']).to_owned())
 }
 
-fn connector(tls: &BrokerTlsConfig, address: &str) -> Result<(TlsConnector, ServerName<'static>), String> {
+fn connector(
+    readable: &FileRoots,
+    tls: &BrokerTlsConfig,
+    address: &str,
+) -> Result<(TlsConnector, ServerName<'static>), String> {
     let files = tls.certificate_file.as_deref().zip(tls.key_file.as_deref());
     let identity = files.map(|(certificate_file, key_file)| ClientIdentity {
         certificate_file,
         key_file,
     });
-    let config = tls::client_config(tls.ca_file.as_deref(), DefaultTrust::Machine, identity)
+    let config = tls::client_config(readable, tls.ca_file.as_deref(), DefaultTrust::Machine, identity)
         .map_err(|error| format!("broker.tls: {error}"))?;
     Ok((TlsConnector::from(Arc::new(config)), tls.name(address)?))
 }

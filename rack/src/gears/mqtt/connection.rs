@@ -135,7 +135,7 @@ impl BrokerConnection {
 }
 
 async fn dial(endpoint: &BrokerEndpoint) -> io::Result<Box<dyn BrokerStream>> {
-    let stream = connect(&endpoint.address, endpoint.connect_timeout).await?;
+    let stream = connect(&endpoint.policy, &endpoint.address, endpoint.connect_timeout).await?;
     // Below TLS, which takes what the broker does not.
     let stream = WriteTimeoutStream::new(stream, endpoint.write_timeout);
     Ok(match &endpoint.tls {
@@ -197,6 +197,7 @@ mod tests {
     use gear_spec::mqtt::BrokerConfig;
 
     use super::*;
+    use crate::policy::RackPolicy;
 
     fn acceptor() -> TlsAcceptor {
         let certificate = CertificateDer::from_pem_slice(include_bytes!("../http_out/testdata/localhost.crt")).unwrap();
@@ -219,7 +220,7 @@ mod tests {
             "tls": { "ca_file": ca_file, "server_name": "localhost" },
         }))
         .unwrap();
-        let endpoint = BrokerEndpoint::of(&broker, None).unwrap();
+        let endpoint = BrokerEndpoint::of(&broker, None, &RackPolicy::for_tests()).unwrap();
         let accepting = async { acceptor().accept(listener.accept().await.unwrap().0).await.unwrap() };
         let (stream, _peer) = tokio::join!(dial(&endpoint), accepting);
         let mut stream = stream.unwrap();

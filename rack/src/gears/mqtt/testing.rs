@@ -25,6 +25,7 @@ use super::{
     AckPacketKind, BrokerConnection, BrokerEndpoint, BrokerPacket, PacketProperties, PublishPacket, QosLevel,
     SessionOptions, TopicSubscription, acknowledge, publish, subscribe,
 };
+use crate::policy::RackPolicy;
 
 /// Longer than anything takes that happens at all.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -206,9 +207,12 @@ impl Client {
             receive_maximum: 100,
             max_message: 1 << 20,
         };
-        BrokerConnection::open(&BrokerEndpoint::of(&broker, None).unwrap(), options)
-            .await
-            .unwrap()
+        BrokerConnection::open(
+            &BrokerEndpoint::of(&broker, None, &RackPolicy::for_tests()).unwrap(),
+            options,
+        )
+        .await
+        .unwrap()
     }
 
     async fn packet(&mut self) -> BrokerPacket {

@@ -108,8 +108,9 @@ struct UnconfirmedPublish {
 impl PassiveGear for MqttPublisher {
     fn init<'a>(&'a mut self, cx: &'a Arc<GearContext>) -> GearFuture<'a> {
         async move {
-            let (broker, rack) = (self.config.broker.clone(), cx.rack());
-            let endpoint = tokio::task::spawn_blocking(move || BrokerEndpoint::of(&broker, rack.as_ref())).await?;
+            let (broker, rack, policy) = (self.config.broker.clone(), cx.rack(), cx.policy().clone());
+            let endpoint =
+                tokio::task::spawn_blocking(move || BrokerEndpoint::of(&broker, rack.as_ref(), &policy)).await?;
             self.endpoint = Some(endpoint.map_err(GearError::Config)?);
             Ok(())
         }

@@ -28,7 +28,7 @@ use model::{Attributes, HumanDuration, Level, gear_manifest};
 use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 
-use super::tcp_listener::{GearListener, announce};
+use super::tcp_listener::{GearListener, admit, announce};
 use super::{ActiveGear, Gear, GearContext, GearError, GearFuture, RawConfig};
 use datagram_receiver::{DatagramBatch, DatagramReceiver};
 use line_reader::{SyslogLineReader, SyslogStreamError, trimmed};
@@ -59,6 +59,7 @@ impl ActiveGear for SyslogReceiver {
                 self.tcp = Some(GearListener::bind(cx, address, "tcp", "").await?);
             }
             if self.config.udp {
+                admit(cx, address)?;
                 let failed = |reason| GearError::Listen { address, reason };
                 let socket = DatagramReceiver::bind(address).await.map_err(failed)?;
                 announce(cx, socket.local_addr().map_err(failed)?, "udp", "");

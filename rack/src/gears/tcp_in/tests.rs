@@ -385,3 +385,26 @@ async fn frames_that_arrive_together_are_one_entry_of_the_outbox() {
     bench.close().await;
     assert!(thread.close(Duration::from_secs(10)).await);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_that_begins_with_a_request_of_a_browser_is_closed_and_none_of_it_taken() {
+    let folder = tempfile::tempdir().unwrap();
+    let bench = Bench::open(folder.path());
+    let (runtime, at) = start(&bench, &format!("{}{SINK}", door("")), ECHO).await;
+    let mut browser = Client::connect(at).await;
+    browser
+        .send(b"POST /x HTTP/1.1\r\nHost: a\r\n\r\n{\"order\":1}\n")
+        .await;
+    assert_eq!(browser.line().await, "");
+    bench.says("door", "it begins with a request of HTTP").await;
+    let mut device = Client::connect(at).await;
+    device.send(b"a line\nGET / HTTP/1.1\n").await;
+    assert_eq!(
+        (device.line().await, device.line().await),
+        ("a line\n".into(), "GET / HTTP/1.1\n".into())
+    );
+    let records = bench.records("sink", 2).await;
+    assert_eq!(records.len(), 2);
+    runtime.close().await;
+    bench.close().await;
+}

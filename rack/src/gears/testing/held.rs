@@ -74,6 +74,7 @@ pub(crate) fn surroundings_with(
         entropy: entropy(),
         limits,
         programs: bench.programs.clone(),
+        policy: bench.policy.clone(),
         outlets: OutputWires::connect(spec, &std::collections::BTreeMap::new()),
         outbox: Some(Arc::clone(outbox)),
         shutdown: GearShutdown {

@@ -24,8 +24,6 @@ mod instance;
 #[cfg(test)]
 mod tests;
 
-use std::fs::File;
-use std::io::{self, Read};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -39,6 +37,7 @@ use sha2::{Digest, Sha256};
 
 use super::{Gear, GearContext, GearError, GearFuture, PassiveGear, RawConfig};
 use crate::inbox::InputMessage;
+use crate::policy::FileRoots;
 use guest::{GuestLimits, GuestModule};
 use host::GuestOutput;
 use instance::{GuestInstance, SLICE};
@@ -63,8 +62,8 @@ struct WasmRunner {
 impl PassiveGear for WasmRunner {
     fn init<'a>(&'a mut self, cx: &'a Arc<GearContext>) -> GearFuture<'a> {
         async move {
-            let config = self.config.clone();
-            let guest = tokio::task::spawn_blocking(move || read_module(&config)).await??;
+            let (config, policy) = (self.config.clone(), cx.policy().clone());
+            let guest = tokio::task::spawn_blocking(move || read_module(&config, policy.readable())).await??;
             self.guest = Some(Arc::new(guest));
             self.instance = Some(self.begin(cx).await?);
             Ok(())
@@ -197,15 +196,17 @@ fn bounds(config: &WasmConfig) -> GuestLimits {
 }
 
 /// Reads the module, wherever it is. It keeps its thread.
-fn read_module(config: &WasmConfig) -> Result<GuestModule, GearError> {
+fn read_module(config: &WasmConfig, files: &FileRoots) -> Result<GuestModule, GearError> {
     let Some(path) = &config.module else {
         let code = config.code.as_deref().unwrap_or_default();
         return GuestModule::read(code.as_bytes(), bounds(config)).map_err(GearError::Config);
     };
-    let bytes = load(path).map_err(|reason| GearError::Outside {
-        what: format!("read module {:?}", path.display().to_string()),
-        reason,
-    })?;
+    let bytes = files
+        .read(path, MAX_MODULE as u64 + 1)
+        .map_err(|reason| GearError::Outside {
+            what: format!("read module {:?}", path.display().to_string()),
+            reason,
+        })?;
     check_digest(config, path, &bytes)?;
     let guest = GuestModule::read(&bytes, bounds(config));
     guest.map_err(|reason| GearError::Config(format!("{}: {reason}", path.display())))
@@ -221,14 +222,4 @@ fn check_digest(config: &WasmConfig, path: &Path, bytes: &[u8]) -> Result<(), Ge
     Err(GearError::Config(format!(
         "{path} has the SHA-256 {found}; the scenario wants {wanted}"
     )))
-}
-
-/// The bytes of a file, and not endlessly many.
-fn load(path: &Path) -> io::Result<Vec<u8>> {
-    if !std::fs::metadata(path)?.is_file() {
-        return Err(io::Error::other("it is not a file"));
-    }
-    let mut bytes = Vec::new();
-    File::open(path)?.take(MAX_MODULE as u64 + 1).read_to_end(&mut bytes)?;
-    Ok(bytes)
 }

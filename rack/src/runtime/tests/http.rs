@@ -48,12 +48,12 @@ async fn http_in_refuses_what_it_cannot_pass_on_and_says_why() {
     let to = address(&bench, "door").await;
     for (request, wanted, says) in [
         (
-            "GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
+            "GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
             405,
             "use POST",
         ),
         (
-            "POST /other HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 0\r\n\r\n",
+            "POST /other HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: 0\r\n\r\n",
             404,
             "taken at /",
         ),
@@ -67,7 +67,7 @@ async fn http_in_refuses_what_it_cannot_pass_on_and_says_why() {
     // Far more than a socket holds: who still sends is answered, not cut off.
     assert_eq!(status(&post(to, "", &vec![b'x'; 16 << 20]).await), 413);
     let chunk = format!("1388\r\n{}\r\n0\r\n\r\n", "x".repeat(0x1388));
-    let head = "POST / HTTP/1.1\r\nHost: x\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n";
+    let head = "POST / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n";
     let answer = raw(to, format!("{head}{chunk}").as_bytes()).await;
     assert_eq!((status(&answer), &body(&answer)["code"]), (413, &"too_large".into()));
     let nearly = post(to, "", &vec![b'x'; 4090]).await;

@@ -29,7 +29,9 @@ async fn link_to(answers: Vec<ScriptedAnswer>, timeout: Duration) -> DeviceLink 
             }
         }
     });
-    DeviceLink::new(address, 1, timeout)
+    let mut link = DeviceLink::new(address, 1, timeout);
+    link.set_policy(RackPolicy::for_tests());
+    link
 }
 
 /// A frame of a transaction.
