@@ -30,6 +30,14 @@ pub enum Error {
         /// Where was looked, and what to try.
         place: String,
     },
+    /// The scope of who asks does not have a table.
+    #[error("this token may not read {table}: {reason}")]
+    Forbidden {
+        /// The table, as it was named.
+        table: String,
+        /// Why, and what would help.
+        reason: &'static str,
+    },
     /// As many queries run as may.
     #[error("{running} queries are running, as many as query.max_concurrent allows: try again in a moment")]
     Busy {
@@ -115,6 +123,8 @@ pub enum QueryErrorKind {
     Statement,
     /// It would change something, or needs what changes, where there is only reading.
     ReadOnly,
+    /// Who asks may not read it.
+    Forbidden,
     /// What was asked for by id is not there.
     NotFound,
     /// The request is fine but asks for too much.
@@ -151,6 +161,7 @@ impl Error {
             Self::Parameter { .. } => QueryErrorKind::Parameter,
             Self::Statement { .. } => QueryErrorKind::Statement,
             Self::ReadOnly { .. } | Self::NothingToFollow => QueryErrorKind::ReadOnly,
+            Self::Forbidden { .. } => QueryErrorKind::Forbidden,
             Self::NotFound { .. } => QueryErrorKind::NotFound,
             Self::Memory(_) | Self::Bytes(_) | Self::TooManyGroups(_) => QueryErrorKind::TooMuch,
             Self::Busy { .. } | Self::BusyWithStatements { .. } | Self::Crowded(_) | Self::SnapshotTooOld(_) => {
@@ -195,6 +206,14 @@ impl Error {
                 None => Self::Execution(inner),
             },
             other => other,
+        }
+    }
+
+    /// A table that a scope does not have.
+    pub(crate) fn outside_scope(table: &str) -> Self {
+        Self::Forbidden {
+            table: table.to_owned(),
+            reason: "it is outside the token's scope: use a token whose scope has it",
         }
     }
 

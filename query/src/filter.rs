@@ -38,6 +38,20 @@ fn entity(text: &str) -> Expr {
     }
 }
 
+/// One of several entities, each as [`entity`] has it.
+pub(crate) fn of_entities(texts: &BTreeSet<String>) -> Expr {
+    if texts.is_empty() {
+        return lit(false);
+    }
+    let named = ident("entity_name").in_list(texts.iter().map(lit).collect(), false);
+    let ids = texts.iter().filter_map(|text| text.parse::<EntityId>().ok());
+    let ids: Vec<_> = ids.map(|id| uuid(id.as_bytes())).collect();
+    match ids.is_empty() {
+        true => named,
+        false => ident("entity_id").in_list(ids, false).or(named),
+    }
+}
+
 pub(crate) fn flux(id: FluxId) -> Expr {
     ident("flux_id").eq(uuid(id.as_bytes()))
 }

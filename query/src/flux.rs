@@ -148,14 +148,14 @@ pub(crate) struct FluxScan {
 }
 
 impl FluxScan {
-    pub(crate) fn new(messages: QueryScan, asked: FluxRequest) -> Self {
+    pub(crate) fn new(messages: QueryScan, asked: FluxRequest) -> Result<Self, Error> {
         let beside = |table| messages.scan_table(table, messages.window, Vec::new());
-        Self {
+        Ok(Self {
             asked,
-            spans: beside(Table::Traces),
-            logs: beside(Table::Logs),
+            spans: beside(Table::Traces)?,
+            logs: beside(Table::Logs)?,
             messages,
-        }
+        })
     }
 
     const fn table(&self, part: FluxPart) -> &QueryScan {
@@ -196,7 +196,7 @@ impl FluxScan {
 
     /// The first rows of a part that the page can have.
     async fn first(&self, part: FluxPart, conditions: Vec<Expr>) -> Result<FluxPartRows, Error> {
-        let mut scan = self.table(part).scan_with(conditions);
+        let mut scan = self.table(part).scan_with(conditions)?;
         scan.order = SortOrder::Asc;
         let mut from = None;
         if let Some(FluxPosition { part: last, position }) = self.asked.after {
@@ -219,7 +219,7 @@ impl FluxScan {
             return Ok(traces);
         }
         for part in FluxPart::OF_FLUX {
-            let scan = self.table(part).scan_with(vec![filter::flux(self.asked.id)]);
+            let scan = self.table(part).scan_with(vec![filter::flux(self.asked.id)])?;
             let frame = scan.frame(scan.window, RowOrder::Any)?;
             let frame = frame.select(vec![filter::trace_of(part.table()).alias("trace")])?;
             let frame = frame.filter(ident("trace").is_not_null())?.distinct()?;

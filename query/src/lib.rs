@@ -13,6 +13,7 @@
 //!
 //! - An answer comes from one [`engine::ReadView`]: every row that was acknowledged before the query began, each once.
 //! - Plans of typed queries are built from expressions; a text of a user is parsed only where it is meant as SQL.
+//! - Rows outside the scope of who asks ([`DataScope`]) are in no answer, and nothing that a user wrote is evaluated on them.
 //! - Every query has a bound of rows, time and memory, runs behind a gate on its own threads, and ends when its future is
 //!   dropped.
 //! - Following `next_cursor` gives every row that was there at the first page exactly once, however much is appended
@@ -26,6 +27,7 @@ mod admission_gate;
 mod aggregation;
 mod columns;
 mod cursor;
+mod data_scope;
 mod error;
 mod filter;
 mod filter_pushdown;
@@ -58,6 +60,7 @@ mod trace_tree;
 mod unknown_order;
 mod view_table;
 
+pub use data_scope::DataScope;
 pub use error::{Error, QueryErrorKind};
 pub use limits::QueryLimits;
 pub use list_query::ListQuery;

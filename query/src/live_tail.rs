@@ -22,6 +22,7 @@
 //!
 //! - Each row that the filter lets through comes once, or counts in `missed`; rows that went before the filter had looked at them count in
 //!   `unseen`. Without a filter `unseen` is 0.
+//! - A row outside the scope of who asks is nowhere, wherever the token comes from that it is gone on from.
 //! - Backlog and live rows join without a seam: the view has exactly what came before the position.
 //! - A follower holds one text of about [`TEXT`] bytes at a time, and the engine's rows only while it looks at them. A backlog holds its view
 //!   and a slice of rows, no longer than [`QueryLimits::backlog`] however slow its reader is.
@@ -50,6 +51,7 @@ use self::event_text::EventTextCache;
 use self::resume_token::ResumeToken;
 use self::tail_task::{StartPosition, TailFilter, TailStart, TailTask};
 use crate::admission_gate::{AdmissionGate, close};
+use crate::data_scope::DataScope;
 use crate::scan::ScanFilter;
 use crate::session_pool::SessionPool;
 use crate::snapshot_registry::SnapshotRegistry;
@@ -126,10 +128,12 @@ impl TailService {
     /// Prepares a tail; `resume` is the `id` of the last event that its reader had, and the parameter that said so.
     pub(crate) fn open(
         self: &Arc<Self>,
+        scope: &Arc<DataScope>,
         query: &ListQuery,
         resume: Option<(&'static str, &str)>,
     ) -> Result<TailTask, Error> {
         let (asked, conditions) = (query.row_query(), query.conditions());
+        let scoped = [scope.conditions(asked.table)?, conditions.clone()].concat();
         for (name, is_given, reason) in [
             ("until", asked.until.is_some(), "a tail has no end: leave it out"),
             (
@@ -158,7 +162,7 @@ impl TailService {
         let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else {
             return Err(Error::TooManyFollowers(self.most));
         };
-        let compiled = ScanFilter::new(self.sessions.template(), asked.table, &conditions)?;
+        let compiled = ScanFilter::new(self.sessions.template(), asked.table, &scoped)?;
         let (view, follow) = self.engine.follow(asked.table).map_err(|_| Error::NothingToFollow)?;
         let pinned = self.snapshots.pin(view.clone());
         let begin = match resume {
@@ -174,7 +178,8 @@ impl TailService {
                 raw: asked.raw,
             },
             filter: TailFilter {
-                all: conditions.is_empty(),
+                all: scoped.is_empty(),
+                scope: Arc::clone(scope),
                 conditions,
                 compiled,
             },

@@ -12,6 +12,7 @@
 //! - Plans run on threads of their own, so that a heavy query slows other queries and never the bus or the API.
 //! - At most `max_concurrent` queries run, and not all of them are SQL statements ([`crate::admission_gate`]).
 //! - However often a query begins anew because it met a damaged file, all of its beginnings share one timeout.
+//! - Queries see the rows of the engine's scope only: each way to rows, [`QueryScan`] and the tables of statements, begins with it.
 //! - Dropping a query's future stops its task at its next batch. The threads on which scans read are bounded by themselves.
 
 mod aggregates;
@@ -19,6 +20,7 @@ mod lists;
 mod statements;
 mod tails;
 
+use std::collections::{BTreeSet, HashMap};
 use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -26,10 +28,11 @@ use std::time::{Duration, Instant};
 use engine::Engine;
 use model::{ByteSize, Clock, Table, Timestamp, TraceId};
 use parking_lot::Mutex;
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::admission_gate::{AdmissionGate, QueryClass, QueryPermit, QueryRuntimes};
+use crate::data_scope::DataScope;
 use crate::filter;
 use crate::limits::{DAMAGED_FILES, QueryLimits};
 use crate::live_tail::TailService;
@@ -44,25 +47,38 @@ use crate::{Error, sql, trace_tree};
 /// How long queries that were ended have until they are gone: a batch takes them less.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Answers typed queries and SQL over an engine.
+/// Answers typed queries and SQL over an engine. A clone shares everything with what it is a clone of; with the last of them queries end.
+#[derive(Clone)]
 pub struct QueryEngine {
+    // The first to be dropped: queries end before their threads do.
+    _stop_on_drop: Arc<DropGuard>,
+    /// The rows that its queries see.
+    pub(crate) scope: Arc<DataScope>,
     pub(crate) engine: Arc<Engine>,
     pub(crate) clock: Clock,
-    pub(crate) limits: QueryLimits,
+    pub(crate) limits: Arc<QueryLimits>,
     pub(crate) pools: SessionPools,
-    /// What statements of PostgreSQL's clients have beside it, once one came, and the tables of specs that it knows.
-    pub(crate) postgres: Mutex<Option<(SpecTables, Option<Arc<sql::PostgresCompatibility>>)>>,
+    postgres: Arc<Mutex<PostgresCatalogs>>,
     /// The tables of specs.
-    specs: Mutex<SpecTables>,
+    specs: Arc<Mutex<SpecTables>>,
     pub(crate) gate: Arc<AdmissionGate>,
     pub(crate) stop: CancellationToken,
-    pub(crate) threads: QueryRuntimes,
+    pub(crate) threads: Arc<QueryRuntimes>,
     pub(crate) tails: Arc<TailService>,
     pub(crate) snapshots: Arc<SnapshotRegistry>,
-    _watch: AbortOnDropHandle<()>,
+    _watch: Arc<AbortOnDropHandle<()>>,
+}
+
+/// What statements of PostgreSQL's clients have beside them, once one came, by the tables that it may see.
+#[derive(Default)]
+struct PostgresCatalogs {
+    /// The tables of specs that they know.
+    specs: SpecTables,
+    by_tables: HashMap<Option<BTreeSet<Table>>, Option<Arc<sql::PostgresCompatibility>>>,
 }
 
 /// The sessions of queries, which share their memory.
+#[derive(Clone)]
 pub(crate) struct SessionPools {
     /// Of typed queries.
     pub(crate) typed: Arc<SessionPool>,
@@ -94,12 +110,15 @@ impl QueryEngine {
         let sessions = SessionPool::new(state, most);
         let pool = Arc::clone(&sessions.template().runtime_env().memory_pool);
         let snapshots = SnapshotRegistry::new(&engine, ByteSize::bytes(limits.running().get() / 2));
+        let stop = CancellationToken::new();
         Ok(Self {
+            _stop_on_drop: Arc::new(stop.clone().drop_guard()),
+            scope: Arc::default(),
             tails: Arc::new(TailService::new(&engine, &limits, &clock, &sessions, &gate, &snapshots)),
-            _watch: threads.spawn(QueryClass::Typed, Arc::clone(&snapshots).watch(pool))?,
+            _watch: Arc::new(threads.spawn(QueryClass::Typed, Arc::clone(&snapshots).watch(pool))?),
             snapshots,
-            postgres: Mutex::default(),
-            specs: Mutex::default(),
+            postgres: Arc::default(),
+            specs: Arc::default(),
             pools: SessionPools {
                 sql: sessions.beside(sql),
                 typed: sessions,
@@ -107,10 +126,19 @@ impl QueryEngine {
             gate,
             engine,
             clock,
-            limits,
-            stop: CancellationToken::new(),
-            threads,
+            limits: Arc::new(limits),
+            stop,
+            threads: Arc::new(threads),
         })
+    }
+
+    /// The same engine for who sees the rows of a scope only, in place of the scope that this one has.
+    #[must_use]
+    pub fn with_scope(&self, scope: DataScope) -> Self {
+        Self {
+            scope: Arc::new(scope),
+            ..self.clone()
+        }
     }
 
     /// Says which specs have a table from now on.
@@ -130,8 +158,11 @@ impl QueryEngine {
     /// # Errors
     /// [`Error::NotFound`] if the store has no span of it; see [`Error`].
     pub async fn trace(&self, id: TraceId) -> Result<ListAnswer, Error> {
-        let of_trace = || self.scan(Table::Traces, TimeRange::ALL, vec![filter::of_trace(id)]);
-        self.run(|| trace_tree::tree(of_trace(), id)).await
+        self.run(|| {
+            let spans = self.scan(Table::Traces, TimeRange::ALL, vec![filter::of_trace(id)]);
+            async move { trace_tree::tree(spans?, id).await }
+        })
+        .await
     }
 
     /// Refuses new queries, ends the running ones and waits until they are gone; not for ever for one that keeps its thread. A second
@@ -158,14 +189,9 @@ impl QueryEngine {
         table: Table,
         window: TimeRange,
         conditions: Vec<datafusion::logical_expr::Expr>,
-    ) -> QueryScan {
-        QueryScan::new(
-            self.pools.typed.acquire_session(),
-            self.engine.view(),
-            table,
-            window,
-            conditions,
-        )
+    ) -> Result<QueryScan, Error> {
+        let looked_at = (self.pools.typed.acquire_session(), self.engine.view());
+        QueryScan::new(looked_at, &self.scope, table, window, conditions)
     }
 
     /// Runs a typed query, again if it met a damaged file: that one has left the view, and the answer says so.
@@ -232,11 +258,5 @@ impl QueryEngine {
             () = self.stop.cancelled() => Err(Error::Closed),
             entered = self.gate.enter(class) => entered,
         }
-    }
-}
-
-impl Drop for QueryEngine {
-    fn drop(&mut self) {
-        self.stop.cancel();
     }
 }

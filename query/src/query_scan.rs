@@ -20,6 +20,7 @@ use model::{ByteSize, Table};
 use serde_json::{Map, Value};
 use tokio::runtime::Handle;
 
+use crate::data_scope::DataScope;
 use crate::filter::in_range;
 use crate::filter_pushdown;
 use crate::query_result::{JsonPage, QueryStats};
@@ -85,47 +86,54 @@ pub(crate) fn meter(state: &SessionState) -> Arc<ScanMeter> {
 pub(crate) struct QueryScan {
     state: Arc<QuerySession>,
     view: ReadView,
+    scope: Arc<DataScope>,
     table: Table,
     pub(crate) window: TimeRange,
     /// Which rows of a list come first.
     pub(crate) order: SortOrder,
+    /// Those of the scope, and those of the query.
     conditions: Vec<Expr>,
     meter: Arc<ScanMeter>,
     started: Instant,
 }
 
 impl QueryScan {
+    /// Sees the rows of a scope only; [`Error::Forbidden`] if it does not have the table.
     pub(crate) fn new(
-        state: Arc<QuerySession>,
-        view: ReadView,
+        (state, view): (Arc<QuerySession>, ReadView),
+        scope: &Arc<DataScope>,
         table: Table,
         window: TimeRange,
-        conditions: Vec<Expr>,
-    ) -> Self {
-        Self {
+        asked: Vec<Expr>,
+    ) -> Result<Self, Error> {
+        let mut conditions = scope.conditions(table)?;
+        conditions.extend(asked);
+        Ok(Self {
             meter: meter(&state),
             state,
             view,
+            scope: Arc::clone(scope),
             table,
             window,
             order: SortOrder::Desc,
             conditions,
             started: Instant::now(),
-        }
+        })
     }
 
     /// Another look at the same view.
-    pub(crate) fn scan_table(&self, table: Table, window: TimeRange, conditions: Vec<Expr>) -> Self {
-        Self::new(Arc::clone(&self.state), self.view.clone(), table, window, conditions)
+    pub(crate) fn scan_table(&self, table: Table, window: TimeRange, asked: Vec<Expr>) -> Result<Self, Error> {
+        let looked_at = (Arc::clone(&self.state), self.view.clone());
+        Self::new(looked_at, &self.scope, table, window, asked)
     }
 
     /// Another look at the same table for other rows, as a part of the same query.
-    pub(crate) fn scan_with(&self, conditions: Vec<Expr>) -> Self {
-        Self {
+    pub(crate) fn scan_with(&self, asked: Vec<Expr>) -> Result<Self, Error> {
+        Ok(Self {
             meter: Arc::clone(&self.meter),
             started: self.started,
-            ..self.scan_table(self.table, self.window, conditions)
-        }
+            ..self.scan_table(self.table, self.window, asked)?
+        })
     }
 
     /// The rows within a part of the window that meet the conditions.
@@ -201,12 +209,12 @@ impl QueryScan {
     }
 
     /// What counts of segments answer of a question, and the rows within its window that they leave, if there are any. Its
-    /// conditions are those of the scan. `None` if more comes out than may.
+    /// conditions are those of the scan. `None` if more comes out than may, or if counts have rows that the scope has not.
     pub(crate) async fn count_from_rollup(
         &self,
         question: &RollupQuery,
     ) -> Result<Option<(RollupCounts, Option<DataFrame>)>, Error> {
-        let Some(scanner) = scanner(&self.state) else {
+        let Some(scanner) = scanner(&self.state).filter(|_| !self.scope.limits_entities()) else {
             return Ok(None);
         };
         let Some(counted) = scanner.count_from_rollup(question, &self.view, &self.meter).await? else {

@@ -75,7 +75,7 @@ async fn logs(scan: &QueryScan, id: TraceId, window: TimeRange) -> Result<ListAn
         trace_id: Some(id),
         ..LogFilter::default()
     };
-    let logs = scan.scan_table(Table::Logs, window, filter::logs(&filter));
+    let logs = scan.scan_table(Table::Logs, window, filter::logs(&filter))?;
     let paging = PageBounds {
         limit: MOST_LOGS,
         offset: 0,

@@ -318,6 +318,7 @@ impl From<query::Error> for ApiProblem {
             (QueryErrorKind::Parameter, _) => (StatusCode::BAD_REQUEST, "bad_parameter"),
             (QueryErrorKind::Statement, _) => (StatusCode::BAD_REQUEST, "sql_error"),
             (QueryErrorKind::ReadOnly, _) => (StatusCode::FORBIDDEN, "read_only"),
+            (QueryErrorKind::Forbidden, _) => (StatusCode::FORBIDDEN, "outside_scope"),
             (QueryErrorKind::NotFound, query::Error::NotFound { what: "trace", .. }) => {
                 (StatusCode::NOT_FOUND, "trace_not_found")
             }

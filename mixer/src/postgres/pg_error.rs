@@ -91,6 +91,7 @@ fn code(error: &Error) -> &'static str {
         (QueryErrorKind::Statement, Error::Statement { reason, .. }) => of_statement(reason),
         (QueryErrorKind::Statement | QueryErrorKind::Parameter, _) => "42000",
         (QueryErrorKind::ReadOnly, _) => "25006",
+        (QueryErrorKind::Forbidden, _) => "42501",
         (QueryErrorKind::NotFound, _) => "02000",
         (QueryErrorKind::TooMuch, Error::Memory(_)) => "53200",
         (QueryErrorKind::TooMuch, _) => "54000",

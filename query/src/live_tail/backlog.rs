@@ -17,6 +17,7 @@
 //! - The time that a backlog waits for others is not its own.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Instant;
 
 use arrow_array::RecordBatch;
@@ -35,6 +36,7 @@ use super::{TEXT, TailRendering, TailService};
 use crate::Error;
 use crate::admission_gate::AdmissionGate;
 use crate::cursor::KeysetPosition;
+use crate::data_scope::DataScope;
 use crate::keyset_pagination::{RowRef, SortedRows, by_time};
 use crate::message_rendering::{self, render_json};
 use crate::query_scan::QueryScan;
@@ -56,6 +58,7 @@ const QUICK: u32 = 8;
 pub(super) struct TailBacklog {
     view: ReadView,
     shown: TailRendering,
+    scope: Arc<DataScope>,
     conditions: Vec<Expr>,
     boundary: ResumeToken,
     /// What was given.
@@ -91,7 +94,8 @@ pub(super) struct BacklogSlice {
 impl TailBacklog {
     pub(super) fn new(
         view: ReadView,
-        (shown, window, conditions): (TailRendering, TimeRange, Vec<Expr>),
+        (shown, window): (TailRendering, TimeRange),
+        (scope, conditions): (Arc<DataScope>, Vec<Expr>),
         boundary: ResumeToken,
         after: KeysetPosition,
         deadline: tokio::time::Instant,
@@ -99,6 +103,7 @@ impl TailBacklog {
         Self {
             view,
             shown,
+            scope,
             conditions,
             boundary,
             after,
@@ -361,15 +366,21 @@ impl TailBacklog {
 
     /// The times of the newest rows of a window, the newest first.
     async fn newest_times(&self, tails: &TailService, window: TimeRange, count: usize) -> Result<Vec<i64>, Error> {
-        let times = self.scan(tails, window).frame(window, RowOrder::NewestFirst)?;
+        let times = self.scan(tails, window)?.frame(window, RowOrder::NewestFirst)?;
         let times = times.select(vec![ident("ts")])?.sort(by_time(SortOrder::Desc))?;
         let batches = times.limit(0, Some(count))?.collect().await?;
         Ok(batches.iter().flat_map(|batch| times_of(batch).to_vec()).collect())
     }
 
-    fn scan(&self, tails: &TailService, window: TimeRange) -> QueryScan {
-        let (session, view) = (tails.sessions.acquire_session(), self.view.clone());
-        QueryScan::new(session, view, self.shown.table, window, self.conditions.clone())
+    fn scan(&self, tails: &TailService, window: TimeRange) -> Result<QueryScan, Error> {
+        let looked_at = (tails.sessions.acquire_session(), self.view.clone());
+        QueryScan::new(
+            looked_at,
+            &self.scope,
+            self.shown.table,
+            window,
+            self.conditions.clone(),
+        )
     }
 
     /// The newest rows of a window, with all that share the last `ts`. Where a plan must find them: so many, if only the newest are
@@ -381,7 +392,7 @@ impl TailBacklog {
         wanted: usize,
         only_newest: bool,
     ) -> Result<(Vec<RecordBatch>, MemoryReservation), Error> {
-        let scan = self.scan(tails, window);
+        let scan = self.scan(tails, window)?;
         if let Some(found) = scan.top_k(window, None, 0, wanted).await? {
             return Ok((found.batches, found.memory));
         }

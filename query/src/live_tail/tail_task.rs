@@ -16,6 +16,7 @@ use super::event_text::{self, TailBlock, blocks};
 use super::resume_token::ResumeToken;
 use super::{AT_ONCE, HEARTBEAT, LARGE, LiveTail, PACE, TEXT, TailRendering, TailService};
 use crate::admission_gate::{QueryClass, QueryRuntimes};
+use crate::data_scope::DataScope;
 use crate::scan::ScanFilter;
 use crate::snapshot_registry::PinnedSnapshot;
 use crate::time_range::TimeRange;
@@ -79,7 +80,9 @@ pub(super) struct TailStart {
 
 /// Which rows a tail shows.
 pub(super) struct TailFilter {
+    pub(super) scope: Arc<DataScope>,
     pub(super) conditions: Vec<Expr>,
+    /// Both.
     pub(super) compiled: ScanFilter,
     /// Whether every row is let through.
     pub(super) all: bool,
@@ -151,7 +154,8 @@ impl TailTask {
         let boundary = ResumeToken::live(self.tails.id(), self.follow.position());
         TailBacklog::new(
             self.start.view.take().unwrap_or_else(|| self.tails.engine.view()),
-            (self.shown, window, self.filter.conditions.clone()),
+            (self.shown, window),
+            (Arc::clone(&self.filter.scope), self.filter.conditions.clone()),
             boundary,
             after,
             Instant::now() + self.tails.patience,

@@ -32,7 +32,11 @@ impl QueryEngine {
         let window = TimeRange::resolve(filter.since, filter.until, filter.flux_id, self.now())?;
         let plan = HistogramQuery::new(filter, shape, window, self.now())?;
         let scan = || self.scan(Table::Logs, window, filter::logs(filter));
-        self.run(|| log_histogram::log_histogram(scan(), plan.clone())).await
+        self.run(|| {
+            let (scan, plan) = (scan(), plan.clone());
+            async move { log_histogram::log_histogram(scan?, plan).await }
+        })
+        .await
     }
 
     /// The most frequent values of a field of the log records that a filter lets through.
@@ -91,8 +95,11 @@ impl QueryEngine {
         let field = top_values::field_of(table, top)?;
         let limit = up_to(limit, DEFAULT_LIMIT, MOST_TOP)?;
         let scan = || self.scan(table, window, conditions.clone());
-        self.run(|| top_values::most_frequent_counted(scan(), field.clone(), question.clone(), limit))
-            .await
+        self.run(|| {
+            let (scan, field, question) = (scan(), field.clone(), question.clone());
+            async move { top_values::most_frequent_counted(scan?, field, question, limit).await }
+        })
+        .await
     }
 
     /// One metric by its name: its points, or what they come to, with its type, unit and label keys.
@@ -105,8 +112,11 @@ impl QueryEngine {
         let of_all = MetricFilter { entity: None, ..filter };
         let window = TimeRange::resolve(of_all.since, of_all.until, None, self.now())?;
         let scan = || self.scan(Table::Metrics, window, filter::metrics(&of_all));
-        self.run(|| metric_catalog::describe(scan(), name.to_owned(), list.clone()))
-            .await
+        self.run(|| {
+            let (scan, name, list) = (scan(), name.to_owned(), list.clone());
+            async move { metric_catalog::describe(scan?, name, list).await }
+        })
+        .await
     }
 
     /// The metrics that have points, by name and type.
@@ -117,7 +127,11 @@ impl QueryEngine {
         let limit = up_to(filter.limit, MAX_LIMIT, MAX_LIMIT)?;
         let window = self.series_window(filter)?;
         let scan = || self.scan(Table::Metrics, window, filter::series(None, filter));
-        self.run(|| metric_catalog::names(scan(), limit)).await
+        self.run(|| {
+            let scan = scan();
+            async move { metric_catalog::names(scan?, limit).await }
+        })
+        .await
     }
 
     /// The keys of a metric's labels, each with the number of its values.
@@ -128,8 +142,11 @@ impl QueryEngine {
         let limit = up_to(filter.limit, MAX_LIMIT, MAX_LIMIT)?;
         let window = self.series_window(filter)?;
         let scan = || self.scan(Table::Metrics, window, filter::series(Some(name), filter));
-        self.run(|| metric_catalog::label_keys_of(scan(), name.to_owned(), limit))
-            .await
+        self.run(|| {
+            let (scan, name) = (scan(), name.to_owned());
+            async move { metric_catalog::label_keys_of(scan?, name, limit).await }
+        })
+        .await
     }
 
     /// The values of one of a metric's labels, the most frequent first.
@@ -144,6 +161,7 @@ impl QueryEngine {
             let scan = self.scan(Table::Metrics, window, filter::series(Some(name), filter));
             let (name, field) = (name.to_owned(), field.clone());
             async move {
+                let scan = scan?;
                 let page = top_values::most_frequent(&scan, &field, limit + 1).await?;
                 if page.rows.is_empty() && !has_rows(&scan).await? {
                     return Err(no_metric(name, &scan));

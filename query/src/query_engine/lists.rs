@@ -4,7 +4,7 @@
 //! # Tags
 //!
 //! An answer has a tag if its window ended before now and no row in it is only in memory: it then comes from data files alone,
-//! and the tag is a hash of the question, of the store's id and of the versions of all files that meet the window. A row that
+//! and the tag is a hash of the question, of the scope of who asks, of the store's id and of the versions of all files that meet the window. A row that
 //! arrives late is in memory first and in a file of another version after that; one outside the window changes no tag, if it
 //! comes into other files. Versions change without their rows when a file is sealed: a tag may change where the answer does
 //! not, never the other way round.
@@ -12,6 +12,7 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use engine::ReadView;
+use model::Table;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -54,7 +55,7 @@ impl QueryEngine {
                     fingerprint,
                     raw,
                 };
-                FluxScan::new(messages, asked).page()
+                async move { FluxScan::new(messages, asked)?.page().await }
             };
             return self.run_list(&asked, query, signal).await;
         }
@@ -76,11 +77,14 @@ impl QueryEngine {
         let (window, from) = self.resolve_start::<P>(asked)?;
         let conditions = query.conditions();
         self.run(|| {
-            let mut scan = self.scan(asked.table, window, conditions.clone());
-            scan.order = asked.order.unwrap_or_default();
-            let (tag, session) = (self.tag_of(asked, window, scan.view()), scan.session());
-            let list = answer(scan, from.clone());
+            let scan = self.scan(asked.table, window, conditions.clone());
+            let begun = scan.map(|mut scan| {
+                scan.order = asked.order.unwrap_or_default();
+                let (tag, session) = (self.tag_of(asked, window, scan.view()), scan.session());
+                (answer(scan, from.clone()), tag, session)
+            });
             async move {
+                let (list, tag, session) = begun?;
                 let mut list = list.await?;
                 list.tag = tag;
                 list.reserve_memory(&session)
@@ -116,15 +120,16 @@ impl QueryEngine {
 
     /// The tag of the answer from a view.
     fn tag_of(&self, asked: &RowQuery, window: TimeRange, view: &ReadView) -> Option<u64> {
+        let is_readable = |table: &Table| self.scope.conditions(*table).is_ok();
         let is_past = asked.until.is_some() && window.until <= self.now();
         let tables = || std::iter::once(&asked.table).chain(asked.also);
         let mut hot = tables().flat_map(|table| view.hot(*table));
-        if !is_past || hot.any(|hot| window.overlaps(hot.min_ts, hot.max_ts)) {
+        if !is_past || !tables().all(is_readable) || hot.any(|hot| window.overlaps(hot.min_ts, hot.max_ts)) {
             return None;
         }
         let paging = asked.paging().ok()?;
         let mut hasher = DefaultHasher::new();
-        (env!("CARGO_PKG_VERSION"), self.engine.store_id()).hash(&mut hasher);
+        (env!("CARGO_PKG_VERSION"), self.engine.store_id(), &*self.scope).hash(&mut hasher);
         (asked.table, asked.fingerprint, paging.limit, paging.offset).hash(&mut hasher);
         (&asked.cursor, window.since, window.until, view.partial()).hash(&mut hasher);
         let files = tables().flat_map(|table| view.files(*table));

@@ -13,7 +13,7 @@ use std::time::Instant;
 use datafusion::physical_plan::SendableRecordBatchStream;
 use tokio::sync::{mpsc, oneshot};
 
-use super::QueryEngine;
+use super::{PostgresCatalogs, QueryEngine};
 use crate::Error;
 use crate::admission_gate::{QueryClass, QueryPermit};
 use crate::error::is_caused_by;
@@ -154,6 +154,7 @@ impl QueryEngine {
             base: sessions.acquire_session(),
             postgres,
             specs,
+            scope: Arc::clone(&self.scope),
             view: self.engine.view(),
             now: self.clock.now(),
             statement: statement.clone(),
@@ -173,18 +174,22 @@ impl QueryEngine {
 
     /// What clients of PostgreSQL expect, made when the first of them asks after the specs changed.
     fn postgres(&self, specs: &SpecTables) -> Option<Arc<PostgresCompatibility>> {
-        let mut made = self.postgres.lock();
-        if let Some((_, postgres)) = made.as_ref().filter(|(of, _)| Arc::ptr_eq(of, specs)) {
-            return postgres.clone();
+        let mut catalogs = self.postgres.lock();
+        if !Arc::ptr_eq(&catalogs.specs, specs) {
+            *catalogs = PostgresCatalogs {
+                specs: Arc::clone(specs),
+                ..PostgresCatalogs::default()
+            };
         }
-        let postgres = match PostgresCompatibility::new(&self.pools.sql, specs) {
-            Ok(postgres) => Some(Arc::new(postgres)),
-            Err(error) => {
-                tracing::error!(%error, "cannot create pg_catalog: PostgreSQL clients see only the tables");
-                None
-            }
-        };
-        *made = Some((Arc::clone(specs), postgres.clone()));
-        postgres
+        let made = catalogs.by_tables.entry(self.scope.tables.clone());
+        let postgres = made.or_insert_with(|| {
+            let made = PostgresCompatibility::new(&self.pools.sql, &self.scope, specs);
+            made.map(Arc::new)
+                .inspect_err(|error| {
+                    tracing::error!(%error, "cannot create pg_catalog: PostgreSQL clients see only the tables");
+                })
+                .ok()
+        });
+        postgres.clone()
     }
 }

@@ -34,7 +34,7 @@ impl QueryEngine {
         if self.stop.is_cancelled() {
             return Err(Error::Closed);
         }
-        let follower = self.tails.open(query, resume)?;
+        let follower = self.tails.open(&self.scope, query, resume)?;
         follower.start(&self.threads, self.stop.clone())
     }
 }

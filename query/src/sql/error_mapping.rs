@@ -16,6 +16,11 @@ use crate::Error;
 
 /// An error of parsing, planning or carrying out a statement.
 pub(super) fn statement_error(error: DataFusionError) -> Error {
+    if let DataFusionError::External(cause) = error.find_root()
+        && let Some(Error::Forbidden { table, .. }) = cause.downcast_ref()
+    {
+        return Error::outside_scope(table);
+    }
     if is_ours(&error) {
         return Error::Execution(Box::new(error));
     }

@@ -48,6 +48,7 @@ mod rollups;
 mod rounding;
 mod row_lookup;
 mod scan_fallback;
+mod scoped_table;
 mod session;
 mod size_bounds;
 mod sort_keys;

@@ -31,11 +31,13 @@ use datafusion_pg_catalog::pg_catalog::context::EmptyContextProvider;
 use datafusion_pg_catalog::pg_catalog::oid_type_planner::PgOidTypePlanner;
 use datafusion_pg_catalog::setup_pg_catalog;
 use datafusion_pg_catalog::sql::PostgresCompatibilityParser;
+use model::Table;
 
 use super::function_allowlist::offered;
 use super::regtype::to_regtype;
 use super::session::{CATALOG, SCHEMA, TABLES};
 use super::sql_types::SqlTypes;
+use crate::data_scope::DataScope;
 use crate::session_pool::SessionPool;
 use crate::spec_tables::SpecTables;
 
@@ -84,13 +86,13 @@ pub(crate) struct PostgresCompatibility {
 }
 
 impl PostgresCompatibility {
-    /// The catalogue and the functions, over what all statements have.
-    pub(crate) fn new(sql: &SessionPool, specs: &SpecTables) -> Result<Self> {
+    /// The catalogue of the tables of a scope and the functions, over what all statements have.
+    pub(crate) fn new(sql: &SessionPool, scope: &DataScope, specs: &SpecTables) -> Result<Self> {
         let tables = MemorySchemaProvider::new();
-        for table in TABLES {
+        for table in TABLES.into_iter().filter(|table| scope.includes_table(*table)) {
             tables.register_table(table.name().to_owned(), Arc::new(EmptyTable::new(table.schema())))?;
         }
-        for spec in specs.iter() {
+        for spec in specs.iter().filter(|_| scope.includes_table(Table::Messages)) {
             let empty = EmptyTable::new(Arc::clone(&spec.schema));
             tables.register_table(spec.name().to_owned(), Arc::new(empty))?;
         }

@@ -3,6 +3,7 @@
 //! # Invariants
 //!
 //! - Every statement sees the tables of one view, under `platform.public`, and nothing of another statement.
+//! - A table outside the scope of who asks is not there, and who names it is told so; of others there are the rows of the scope.
 //! - There are no files, no addresses and no settings behind any name, and no functions but those that are offered by name
 //!   ([`super::function_allowlist`]).
 //! - Time stands still while a statement runs: `now()` is the moment at which it began.
@@ -25,6 +26,7 @@ use super::cancellation::StatementCancellation;
 use super::expression_rewriter::ExpressionRewriter;
 use super::function_allowlist::offered;
 use super::postgres::PG_CATALOG;
+use super::scoped_table::{self, ScopedSchema};
 use super::sql_types::SqlTypes;
 use super::statement_bounds::StatementBounds;
 use super::statement_context::StatementContext;
@@ -113,22 +115,29 @@ impl StatementContext {
             RowOrder::Any
         };
         let schema = MemorySchemaProvider::new();
-        let provider = |table, spec| ViewTable {
-            view: self.view.clone(),
-            table,
-            spec,
-            window: TimeRange::ALL,
-            pieces: SegmentSelection::All,
-            order,
-            meter: Arc::clone(&self.meter),
+        let provider = |table, spec| {
+            let rows = ViewTable {
+                view: self.view.clone(),
+                table,
+                spec,
+                window: TimeRange::ALL,
+                pieces: SegmentSelection::All,
+                order,
+                meter: Arc::clone(&self.meter),
+            };
+            scoped_table::within_scope(rows, &self.scope)
         };
-        for table in TABLES {
-            schema.register_table(table.name().to_owned(), Arc::new(provider(table, None)))?;
+        for table in TABLES.into_iter().filter(|table| self.scope.includes_table(*table)) {
+            schema.register_table(table.name().to_owned(), provider(table, None)?)?;
         }
-        for spec in self.specs.iter() {
-            let provider = provider(Table::Messages, Some(Arc::clone(spec)));
-            schema.register_table(spec.name().to_owned(), Arc::new(provider))?;
+        for spec in self.specs.iter().filter(|_| self.scope.includes_table(Table::Messages)) {
+            let provider = provider(Table::Messages, Some(Arc::clone(spec)))?;
+            schema.register_table(spec.name().to_owned(), provider)?;
         }
+        let schema = ScopedSchema {
+            tables: schema,
+            scope: Arc::clone(&self.scope),
+        };
         let catalog = MemoryCatalogProvider::new();
         catalog.register_schema(SCHEMA, Arc::new(schema))?;
         if let Some(postgres) = &self.postgres {

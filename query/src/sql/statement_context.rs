@@ -9,6 +9,7 @@ use model::Timestamp;
 
 use super::SqlStatement;
 use super::postgres::PostgresCompatibility;
+use crate::data_scope::DataScope;
 use crate::segment_reader::ScanMeter;
 use crate::session_pool::QuerySession;
 use crate::spec_tables::SpecTables;
@@ -36,6 +37,7 @@ impl StatementContext {
 pub(crate) struct StatementContext {
     pub(crate) base: Arc<QuerySession>,
     pub(crate) postgres: Option<Arc<PostgresCompatibility>>,
+    pub(crate) scope: Arc<DataScope>,
     pub(crate) view: ReadView,
     pub(crate) specs: SpecTables,
     pub(crate) now: Timestamp,

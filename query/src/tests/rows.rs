@@ -280,13 +280,10 @@ async fn the_newest_rows_are_read_from_the_newest_files() {
     let past: Vec<_> = logs.into_iter().filter(|log| hour(log) < current).collect();
     bench.append(&past).await;
     bench.seal().await;
-    let scan = crate::query_scan::QueryScan::new(
-        bench.querier.pools.typed.acquire_session(),
-        bench.engine.view(),
-        model::Table::Logs,
-        crate::time_range::TimeRange::ALL,
-        Vec::new(),
-    );
+    let scan = bench
+        .querier
+        .scan(model::Table::Logs, crate::time_range::TimeRange::ALL, Vec::new())
+        .unwrap();
     let frame = scan
         .frame(scan.window, crate::view_table::RowOrder::NewestFirst)
         .unwrap();

@@ -42,7 +42,14 @@ fn many(random: &mut Random) -> Vec<LogRecord> {
 
 fn scan(bench: &Bench, querier: &QueryEngine, window: TimeRange, filter: &LogFilter) -> QueryScan {
     let (session, view) = (querier.pools.typed.acquire_session(), bench.engine.view());
-    let mut scan = QueryScan::new(session, view, Table::Logs, window, filter::logs(filter));
+    let mut scan = QueryScan::new(
+        (session, view),
+        &Arc::default(),
+        Table::Logs,
+        window,
+        filter::logs(filter),
+    )
+    .unwrap();
     scan.order = filter.order.unwrap_or_default();
     scan
 }

@@ -50,7 +50,14 @@ async fn walks_agree(bench: &Bench, random: &mut Random) {
         let conditions = filter::metrics(&filter);
         let scan = || {
             let (session, view) = (bench.querier.pools.typed.acquire_session(), bench.engine.view());
-            QueryScan::new(session, view, model::Table::Metrics, window, conditions.clone())
+            QueryScan::new(
+                (session, view),
+                &std::sync::Arc::default(),
+                model::Table::Metrics,
+                window,
+                conditions.clone(),
+            )
+            .unwrap()
         };
         let walked = told(&walk::groups(&scan(), &summary, window).await.unwrap().unwrap());
         let planned = told(
