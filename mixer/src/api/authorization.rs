@@ -21,7 +21,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use http::request::Parts;
 use http::{HeaderMap, header};
-use query::QueryEngine;
+use query::{DataScope, QueryEngine};
 
 use super::openapi::route_access;
 use super::problem::ApiProblem;
@@ -154,7 +154,10 @@ pub(crate) fn scoped(querier: &Arc<QueryEngine>, scope: &AccessScope) -> Arc<Que
     if scope.tables.is_empty() && scope.entities.is_empty() {
         return Arc::clone(querier);
     }
-    Arc::clone(querier)
+    Arc::new(querier.with_scope(DataScope {
+        tables: (!scope.tables.is_empty()).then(|| scope.tables.clone()),
+        entities: (!scope.entities.is_empty()).then(|| scope.entities.clone()),
+    }))
 }
 
 /// Refuses requests about a Rack, the one of the path, that is not in the caller's scope.
