@@ -82,7 +82,7 @@ impl QueryEngine {
         let (begun, head) = oneshot::channel();
         let (to, rows) = mpsc::channel(AHEAD);
         let waiting = Arc::clone(&work.waiting);
-        let (stop, timeout, all) = (self.stop.clone(), limits.timeout, limits.clone());
+        let (stop, timeout, all) = (self.stop.clone(), limits.timeout, Arc::clone(limits));
         let snapshots = Arc::clone(&self.snapshots);
         let task = self.threads.spawn(QueryClass::Statement, async move {
             let _place = place;

@@ -286,7 +286,7 @@ async fn a_table_outside_the_scope_or_without_entities_is_refused_by_name() {
 async fn read(tail: &mut LiveTail, rows: usize) -> String {
     let mut text = String::new();
     while text.matches("\"entity_name\":").count() < rows {
-        text.push_str(&String::from_utf8(tail.next().await.unwrap().to_vec()).unwrap());
+        text.push_str(std::str::from_utf8(&tail.next().await.unwrap()).unwrap());
     }
     text
 }
