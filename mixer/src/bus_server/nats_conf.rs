@@ -74,7 +74,7 @@ impl ServerConfig {
         Ok(durable_fs::write_atomically(
             &self.paths.conf,
             text.as_bytes(),
-            Some(0o600),
+            0o600,
         )?)
     }
 }

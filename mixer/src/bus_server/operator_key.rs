@@ -24,5 +24,5 @@ pub(super) fn write(path: &Path, operator: &BusUser) -> Result<(), BusError> {
         source,
     })?;
     let seed = format!("{}\n", operator.seed);
-    Ok(durable_fs::write_atomically(path, seed.as_bytes(), Some(0o600))?)
+    Ok(durable_fs::write_atomically(path, seed.as_bytes(), 0o600)?)
 }

@@ -107,7 +107,7 @@ async fn room_is_held_as_long_as_the_memory_is_also_when_the_client_has_left() {
     let dir = tempfile::tempdir().unwrap();
     let door = door(dir.path()).await;
     let busy = busy(&door.decoders).await;
-    let mut request = Box::pin(door.begin(Table::Logs, IngestParams::default(), lines(1_000)));
+    let mut request = Box::pin(door.begin((Table::Logs, &AccessScope::default()), IngestParams::default(), lines(1_000)));
     assert!((&mut request).now_or_never().is_none(), "it waits for a decoder");
     let inbound = door.engine.inbound();
     let held = (inbound.bodies.held(), inbound.decoding.held());
@@ -132,7 +132,7 @@ async fn a_request_timeout_says_whether_rows_may_be_stored() {
     let dir = tempfile::tempdir().unwrap();
     let door = door(dir.path()).await;
     let begun = door
-        .begin(Table::Logs, IngestParams::default(), lines(1_000))
+        .begin((Table::Logs, &AccessScope::default()), IngestParams::default(), lines(1_000))
         .await
         .unwrap();
     let busy = busy(&door.decoders).await;
@@ -158,7 +158,7 @@ async fn a_body_that_does_not_arrive_in_time_is_refused_and_not_stored() {
     let request = Request::post("/").header(telemetry_codec::CONTENT_TYPE, BatchEncoding::Ndjson.content_type());
     let request = request.body(Body::from_stream(chunks)).unwrap();
     let began = Instant::now();
-    let slow = ingest(Table::Logs, door, IngestParams::default(), request)
+    let slow = ingest((Table::Logs, Caller::everybody()), door, IngestParams::default(), request)
         .await
         .map(|_| ());
     let slow = format!("{:?}", slow.unwrap_err());
@@ -193,7 +193,7 @@ async fn what_is_decoded_of_a_body_takes_no_more_than_was_counted_before() {
             .header(telemetry_codec::ENTITY_NAME, name)
             .body(Body::from(body))
             .unwrap();
-        let mut begun = door.begin(Table::Logs, IngestParams::default(), request).await.unwrap();
+        let mut begun = door.begin((Table::Logs, &AccessScope::default()), IngestParams::default(), request).await.unwrap();
         let (inbound, mut read) = (door.engine.inbound(), 0);
         while let (_, Some(next)) = begun.body.next(Table::Logs, 0).unwrap() {
             let taken = next.batch.payload.len() + next.batch.rows.iter().map(model::batch::slice_bytes).sum::<usize>();
