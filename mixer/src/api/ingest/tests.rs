@@ -107,7 +107,8 @@ async fn room_is_held_as_long_as_the_memory_is_also_when_the_client_has_left() {
     let dir = tempfile::tempdir().unwrap();
     let door = door(dir.path()).await;
     let busy = busy(&door.decoders).await;
-    let mut request = Box::pin(door.begin((Table::Logs, &AccessScope::default()), IngestParams::default(), lines(1_000)));
+    let everything = AccessScope::default();
+    let mut request = Box::pin(door.begin((Table::Logs, &everything), IngestParams::default(), lines(1_000)));
     assert!((&mut request).now_or_never().is_none(), "it waits for a decoder");
     let inbound = door.engine.inbound();
     let held = (inbound.bodies.held(), inbound.decoding.held());
