@@ -53,7 +53,9 @@ pub(crate) fn clone_folder() -> Result<tempfile::TempDir, Failure> {
     std::fs::create_dir_all(folder.path().join("dist"))?;
     std::fs::create_dir_all(folder.path().join(".tools/bin"))?;
     for name in ["platform", "platform-mixer"] {
-        link(binary(name)?, &format!("dist/{name}"))?;
+        // No link: a program looks for the bus server above the folder that it really lies in.
+        let (built, here) = (binary(name)?, folder.path().join("dist").join(name));
+        std::fs::hard_link(&built, &here).or_else(|_| std::fs::copy(&built, &here).map(drop))?;
     }
     for name in ["nats-server", "duckdb"] {
         link(tool(name)?, &format!(".tools/bin/{name}"))?;

@@ -59,7 +59,7 @@ fn garbage_of(kind: u64, random: &mut Random) -> Result<Outgoing, Failure> {
         0 => (WIRE, &[][..], [vec![0xff], noise].concat()),
         1 => (WIRE, &[][..], cut),
         2 => (WIRE, &[][..], vec![0xa1, 0x61, b'x', 0x01]),
-        3 => (WIRE, &[][..], Vec::new()),
+        3 => (WIRE, ODD, Vec::new()),
         4 => (WIRE, &[][..], vec![0x81; 5_000]),
         5 => (WIRE, ODD, noise),
         6 => ("flux.msg.nobody.nothing.out", &[][..], noise),
@@ -92,7 +92,9 @@ fn each_of_ten_thousand_garbage_messages_is_a_letter_and_good_ones_arrive_once_a
     lines(&mixer, 1)?;
     let bus = mixer.bus()?;
     let mut random = Random::for_test("each_of_ten_thousand_garbage_messages");
-    let (mut on_wire, mut next) = (0, 1);
+    // One without headers too, which ends the pull that it comes in (ADR 33): each costs the wire the consumer's wait.
+    bus.publish(WIRE, Vec::new())?;
+    let (mut on_wire, mut next) = (1, 1);
     for sent in (0..garbage).step_by(usize::try_from(AT_ONCE)?) {
         let these = (sent..sent + AT_ONCE).map(|number| garbage_of(number % 10, &mut random));
         let these: Vec<Outgoing> = these.collect::<Result<_, _>>()?;
@@ -117,7 +119,7 @@ fn each_of_ten_thousand_garbage_messages_is_a_letter_and_good_ones_arrive_once_a
     // One at its place on the bus, and one of the gear that the wire brought it to.
     let of_gear = "subject = 'flux.gear.rack-b.pass'";
     let at_place = "subject <> 'flux.gear.rack-b.pass'";
-    for (condition, count) in [(at_place, garbage), (of_gear, on_wire)] {
+    for (condition, count) in [(at_place, garbage + 1), (of_gear, on_wire)] {
         eventually(&format!("{count} letters where {condition}"), SOON, || {
             (letters(&mixer, condition)? == count).then_some(())
         })
