@@ -62,6 +62,19 @@ fn a_log_line_on_a_rack_becomes_a_row_in_rest_and_in_duckdb() -> Result<(), Fail
 }
 
 #[test]
+fn a_scenario_that_asks_a_rack_for_more_than_it_allows_is_refused_there() -> Result<(), Failure> {
+    let (mixer, _scenario) = mixer_with(&tail_scenario(Path::new("/etc/shadow")))?;
+    let mut rack = TestRack::new("rack-a", &mixer.bus_url, "")?;
+    rack.start()?;
+    let says = "gear tail (file_tail): reading /etc/shadow is not allowed on this Rack: its operator adds it to policy.read_roots";
+    eventually("the refusal at the Mixer", SOON, || {
+        let rows = mixer.api.rows("/api/v1/racks").ok()?;
+        serde_json::to_string(&rows).ok()?.contains(says).then_some(())
+    })?;
+    Ok(())
+}
+
+#[test]
 fn a_generated_message_crosses_two_gears_as_one_trace() -> Result<(), Failure> {
     let scenario = "
 meta: { name: flow, version: '1' }

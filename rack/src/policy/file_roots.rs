@@ -25,6 +25,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
+use durable_fs::parent_of;
 use nix::dir::Dir;
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, open, openat2};
@@ -127,7 +128,7 @@ impl FileRoots {
             };
             return Ok(open(path, flags, mode)?.into());
         };
-        let path = self.locate(path).map_err(refused)?;
+        let path = self.locate(path)?;
         match open_beneath(roots, &path, flags) {
             Err(Errno::EXDEV | Errno::ELOOP) => {}
             opened => return Ok(opened?.into()),
@@ -135,22 +136,12 @@ impl FileRoots {
         let real_roots: Vec<PathBuf> = roots.iter().filter_map(|root| root.canonicalize().ok()).collect();
         let real = real_path(&path)?;
         match open_beneath(&real_roots, &real, flags) {
-            Err(Errno::EXDEV | Errno::ELOOP) => Err(refused(self.link_refusal(&path, real))),
+            Err(Errno::EXDEV | Errno::ELOOP) => Err(PolicyRefusal {
+                asked: format!("{} {}, which leads to {},", self.verb(), path.display(), real.display()),
+                ..self.refusal(&path)
+            }
+            .into()),
             opened => Ok(opened?.into()),
-        }
-    }
-
-    /// `real` is the path itself where the link leads to nothing that is there.
-    fn link_refusal(&self, path: &Path, real: PathBuf) -> PolicyRefusal {
-        let target = path.read_link().ok().filter(|_| real == path).unwrap_or(real);
-        PolicyRefusal {
-            asked: format!(
-                "{} {}, which leads to {},",
-                self.verb(),
-                path.display(),
-                target.display()
-            ),
-            ..self.refusal(path)
         }
     }
 
@@ -174,18 +165,16 @@ impl FileRoots {
     }
 }
 
-fn refused(refusal: PolicyRefusal) -> io::Error {
-    io::Error::new(io::ErrorKind::PermissionDenied, refusal)
-}
-
-/// The path without links; of a file that is not there, that of its folder.
+/// The path without links, also of a file that is not there yet.
 fn real_path(path: &Path) -> io::Result<PathBuf> {
-    match (path.canonicalize(), path.parent(), path.file_name()) {
-        (Err(error), Some(folder), Some(name)) if error.kind() == io::ErrorKind::NotFound => {
-            Ok(folder.canonicalize()?.join(name))
-        }
-        (real, ..) => real,
+    match path.canonicalize() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        real => return real,
     }
+    let target = path.read_link().unwrap_or_else(|_| path.to_owned());
+    let place = parent_of(path).join(target);
+    let folder = parent_of(&place).canonicalize()?;
+    Ok(folder.join(place.file_name().unwrap_or_default()))
 }
 
 /// `EXDEV` where the path is not beneath a root.

@@ -164,11 +164,10 @@ impl RackPolicy {
         &self.0.write
     }
 
-    /// The value of a variable, if gears may use it and it is set.
+    /// The value of a variable, if gears may use it and it is set. The Rack's own settings are never theirs.
     pub(crate) fn variable(&self, name: &str) -> Option<String> {
-        is_listed(&self.0.config.env, name)
-            .then(|| std::env::var(name).ok())
-            .flatten()
+        let is_theirs = is_listed(&self.0.config.env, name) && !name.starts_with("PLATFORM_");
+        is_theirs.then(|| std::env::var(name).ok()).flatten()
     }
 
     /// Whether gears may listen there.

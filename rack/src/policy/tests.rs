@@ -213,6 +213,8 @@ fn a_link_beneath_a_root_is_followed_to_another_place_beneath_it_and_nowhere_els
     symlink("real.log", root.join("near.log")).unwrap();
     symlink(root.join("real.log"), root.join("loop-free.log")).unwrap();
     symlink("new.log", root.join("out/dangling.log")).unwrap();
+    symlink(root.join("later.log"), root.join("out/absolute.log")).unwrap();
+    symlink(bench.folder.path().join("made"), root.join("made.log")).unwrap();
     let files = policy.readable();
     for name in ["real.log", "absolute.log", "near.log", "loop-free.log"] {
         assert_eq!(files.read(&root.join(name), 9).unwrap(), b"line", "{name}");
@@ -243,6 +245,9 @@ fn a_link_beneath_a_root_is_followed_to_another_place_beneath_it_and_nowhere_els
     assert!(files.names_in(&root).unwrap().iter().any(|name| name == "real.log"));
     drop(out.open_to_append(&root.join("out/dangling.log")).unwrap());
     assert!(root.join("out/new.log").is_file());
+    drop(out.open_to_append(&root.join("out/absolute.log")).unwrap());
+    assert!(root.join("later.log").is_file());
+    assert!(out.open_to_append(&root.join("made.log")).is_err() && !bench.folder.path().join("made").exists());
     assert_eq!(fs::read_to_string(&secret).unwrap(), "hush");
 }
 
