@@ -85,13 +85,14 @@ fn folders_follow_the_store_unless_they_are_given() {
 }
 
 #[test]
-fn an_open_address_without_authentication_is_refused_unless_it_is_allowed() {
+fn an_open_address_without_encryption_is_refused_unless_it_is_allowed() {
     for (section, guard) in [
-        ("api", "use 127.0.0.1, or"),
-        ("postgres", "use 127.0.0.1, or"),
+        ("api", "use 127.0.0.1, set api.tls_cert and api.tls_key, or"),
+        ("postgres", "use 127.0.0.1, set api.tls_cert and api.tls_key, or"),
         ("snake", "PLATFORM_SNAKE_TOKEN"),
     ] {
-        let file = format!("[{section}]\nhost = \"0.0.0.0\"\n");
+        let enabled = if section == "postgres" { "enabled = true\n" } else { "" };
+        let file = format!("[{section}]\nhost = \"0.0.0.0\"\n{enabled}");
         let error = config(&file, &[]).unwrap_err().to_string();
         assert!(
             error.starts_with(&format!("platform-mixer.toml:2: {section}.host: 0.0.0.0")),
@@ -108,6 +109,22 @@ fn an_open_address_without_authentication_is_refused_unless_it_is_allowed() {
 }
 
 #[test]
+fn nobody_is_let_in_unasked_from_other_machines_and_tls_needs_both_files() {
+    let tls = "tls_cert = \"cert.pem\"\ntls_key = \"key.pem\"\n";
+    config(&format!("[api]\nhost = \"0.0.0.0\"\n{tls}[postgres]\nenabled = true\nhost = \"0.0.0.0\"\n"), &[]).unwrap();
+    for (file, says) in [
+        (format!("[api]\nhost = \"0.0.0.0\"\nauth = \"off\"\n{tls}"), "api.auth: off is for loopback only"),
+        ("[api]\ntls_cert = \"cert.pem\"\n".to_owned(), "api.tls_cert: it needs api.tls_key"),
+        ("[api]\ntls_key = \"key.pem\"\n".to_owned(), "api.tls_key: it needs api.tls_cert"),
+        ("[api]\ntls_client_ca = \"ca.pem\"\n".to_owned(), "api.tls_client_ca: it needs api.tls_cert"),
+        ("[api]\nallowed_hosts = [\"mixer\", \"a b\"]\n".to_owned(), "api.allowed_hosts"),
+    ] {
+        let error = config(&file, &[]).unwrap_err().to_string();
+        assert!(error.contains(says), "{says}: {error}");
+    }
+}
+
+#[test]
 fn what_this_version_does_not_do_is_said_key_by_key() {
     for (env, value, key) in [
         ("PLATFORM_OBSERVABILITY_TIER", "otlp", "observability.tier"),
@@ -116,9 +133,6 @@ fn what_this_version_does_not_do_is_said_key_by_key() {
             "true",
             "otlp.messages.enabled",
         ),
-        ("PLATFORM_API_TLS_CERT", "cert.pem", "api.tls_cert"),
-        ("PLATFORM_API_TLS_KEY", "key.pem", "api.tls_key"),
-        ("PLATFORM_API_TOKENS_FILE", "tokens", "api.tokens_file"),
     ] {
         let settings = load_from(&SCHEMA, "", &[(env, value)]).unwrap();
         let refused = check_start(&settings).unwrap_err().to_string();
