@@ -118,7 +118,8 @@ impl ServerTls {
     ) -> io::Result<Box<TlsStream<S>>> {
         let acceptor = TlsAcceptor::from(self.config());
         let accepted = tokio::time::timeout(within, acceptor.accept(stream)).await;
-        let accepted = accepted.map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "the TLS handshake took too long"))?;
+        let accepted =
+            accepted.map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "the TLS handshake took too long"))?;
         Ok(Box::new(accepted?))
     }
 
@@ -254,7 +255,9 @@ mod tests {
         let mut roots = RootCertStore::empty();
         roots.add(trusted.clone()).unwrap();
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+        let config = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap();
         let config = config.with_root_certificates(roots).with_no_client_auth();
         let (ours, theirs) = duplex(1 << 16);
         let asking = async {
@@ -312,7 +315,10 @@ mod tests {
         let (files, _) = certificate(dir.path(), "mixer.test");
         std::fs::set_permissions(&files.key, Permissions::from_mode(0o644)).unwrap();
         let refused = ServerTls::open(files.clone()).unwrap_err().to_string();
-        assert!(refused.contains("chmod 600") && refused.contains("key.pem"), "{refused}");
+        assert!(
+            refused.contains("chmod 600") && refused.contains("key.pem"),
+            "{refused}"
+        );
         let swapped = ServerTlsFiles {
             certificate: files.key.clone(),
             ..files.clone()

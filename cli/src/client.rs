@@ -82,14 +82,14 @@ impl ApiClient {
             Err(error) => (Err(error.to_string()), None),
         };
         let bearer = token.and_then(|token| HeaderValue::try_from(format!("Bearer {token}")).ok());
-        let config = config
-            .http_status_as_error(false)
-            .middleware(move |mut request: Request<SendBody<'_>>, next: MiddlewareNext<'_>| {
+        let config = config.http_status_as_error(false).middleware(
+            move |mut request: Request<SendBody<'_>>, next: MiddlewareNext<'_>| {
                 if let Some(bearer) = &bearer {
                     request.headers_mut().insert("authorization", bearer.clone());
                 }
                 next.handle(request)
-            });
+            },
+        );
         Self {
             base,
             agent: config.build().into(),

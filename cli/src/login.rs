@@ -68,7 +68,10 @@ impl LoginFile {
         };
         let mode = std::fs::metadata(path).map_err(unreadable)?.permissions().mode() & 0o777;
         if mode & 0o077 != 0 {
-            return Err(bad(format!("others may read its tokens (mode {mode:o}): chmod 600 {}", path.display())));
+            return Err(bad(format!(
+                "others may read its tokens (mode {mode:o}): chmod 600 {}",
+                path.display()
+            )));
         }
         // The parser's own text would show the line with the secret.
         toml_edit::de::from_str(&text).map_err(|error| bad(error.message().to_owned()))
@@ -92,7 +95,11 @@ impl LoginFile {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
                 _ => {}
             }
-            let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&fresh)?;
+            let mut file = std::fs::OpenOptions::new()
+                .write(true)
+                .create_new(true)
+                .mode(0o600)
+                .open(&fresh)?;
             file.write_all(text.as_bytes())?;
             file.sync_all()?;
             std::fs::rename(&fresh, path)
@@ -105,9 +112,14 @@ impl LoginFile {
 }
 
 fn path() -> Result<PathBuf, Error> {
-    let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let set = |name: &str| {
+        std::env::var_os(name)
+            .filter(|value| !value.is_empty())
+            .map(PathBuf::from)
+    };
     let base = set("XDG_CONFIG_HOME").or_else(|| set("HOME").map(|home| home.join(".config")));
-    let base = base.ok_or_else(|| Error::Usage("neither XDG_CONFIG_HOME nor HOME is set: set PLATFORM_TOKEN".to_owned()))?;
+    let base =
+        base.ok_or_else(|| Error::Usage("neither XDG_CONFIG_HOME nor HOME is set: set PLATFORM_TOKEN".to_owned()))?;
     Ok(base.join("platform/login.toml"))
 }
 
@@ -122,10 +134,15 @@ impl ApiCredentials {
     /// Of the Mixer that is named, or of the default one.
     pub(crate) fn of(named: Option<&str>) -> Result<Self, Error> {
         let file = LoginFile::read()?;
-        let url = named.or(file.default.as_deref()).unwrap_or(LOCAL_MIXER).trim_end_matches('/').to_owned();
+        let url = named
+            .or(file.default.as_deref())
+            .unwrap_or(LOCAL_MIXER)
+            .trim_end_matches('/')
+            .to_owned();
         let given = std::env::var(TOKEN).ok().filter(|token| !token.is_empty());
         let kept = file.mixers.get(&url);
-        let allows = kept.is_some_and(|kept| kept.allow_insecure) || std::env::var(ALLOW_INSECURE).is_ok_and(|set| set == "true");
+        let allows = kept.is_some_and(|kept| kept.allow_insecure)
+            || std::env::var(ALLOW_INSECURE).is_ok_and(|set| set == "true");
         let token = given.or_else(|| kept.map(|kept| kept.token.clone()));
         if token.is_some() && !allows {
             refuse_clear_text(&url)?;
@@ -136,7 +153,9 @@ impl ApiCredentials {
 
 /// Refuses an address to which a token would go in clear text over a network.
 pub(crate) fn refuse_clear_text(url: &str) -> Result<(), Error> {
-    let Some(rest) = url.strip_prefix("http://") else { return Ok(()) };
+    let Some(rest) = url.strip_prefix("http://") else {
+        return Ok(());
+    };
     let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
     let host = authority.rsplit('@').next().unwrap_or_default();
     let host = match host.strip_prefix('[') {
@@ -160,10 +179,20 @@ mod tests {
 
     #[test]
     fn a_token_goes_in_clear_text_to_loopback_alone() {
-        for good in ["https://mixer:8090", "http://localhost:8090", "http://127.0.0.1", "http://[::1]:8090/x"] {
+        for good in [
+            "https://mixer:8090",
+            "http://localhost:8090",
+            "http://127.0.0.1",
+            "http://[::1]:8090/x",
+        ] {
             assert!(refuse_clear_text(good).is_ok(), "{good}");
         }
-        for bad in ["http://mixer:8090", "http://localhost.evil/", "http://127.0.0.1@evil:80", "http://[2001:db8::1]:1"] {
+        for bad in [
+            "http://mixer:8090",
+            "http://localhost.evil/",
+            "http://127.0.0.1@evil:80",
+            "http://[2001:db8::1]:1",
+        ] {
             assert!(refuse_clear_text(bad).is_err(), "{bad}");
         }
     }

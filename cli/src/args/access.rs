@@ -69,6 +69,8 @@ pub(crate) struct TokenCreateArgs {
 }
 
 fn label(text: &str) -> Result<(String, String), String> {
-    let pair = text.split_once('=').map(|(key, value)| (key.to_owned(), value.to_owned()));
+    let pair = text
+        .split_once('=')
+        .map(|(key, value)| (key.to_owned(), value.to_owned()));
     pair.ok_or_else(|| "a label is KEY=VALUE".to_owned())
 }

@@ -12,7 +12,16 @@ use crate::login::{LOCAL_MIXER, LoginFile, MixerLogin, refuse_clear_text};
 use crate::output::RowPrinter;
 
 const COLUMNS: &[&str] = &["name", "id", "roles", "scope", "created_by", "expires", "last_used"];
-const ONE: &[&str] = &["name", "id", "roles", "scope", "created", "created_by", "expires", "last_used"];
+const ONE: &[&str] = &[
+    "name",
+    "id",
+    "roles",
+    "scope",
+    "created",
+    "created_by",
+    "expires",
+    "last_used",
+];
 
 /// Keeps a token, once the Mixer has said whose it is.
 pub(crate) fn login(args: &LoginArgs) -> Result<(), Error> {
@@ -32,14 +41,22 @@ pub(crate) fn login(args: &LoginArgs) -> Result<(), Error> {
     file.default = Some(url.clone());
     let path = file.write()?;
     let who = caller.get("caller").and_then(Value::as_str).unwrap_or_default();
-    writeln!(io::stderr(), "platform: {url} knows you as {who}; kept in {}", path.display())?;
+    writeln!(
+        io::stderr(),
+        "platform: {url} knows you as {who}; kept in {}",
+        path.display()
+    )?;
     Ok(())
 }
 
 /// Forgets the token of a Mixer.
 pub(crate) fn logout(args: &LogoutArgs) -> Result<(), Error> {
     let mut file = LoginFile::read()?;
-    let url = args.url.clone().or_else(|| file.default.clone()).unwrap_or_else(|| LOCAL_MIXER.to_owned());
+    let url = args
+        .url
+        .clone()
+        .or_else(|| file.default.clone())
+        .unwrap_or_else(|| LOCAL_MIXER.to_owned());
     let url = url.trim_end_matches('/').to_owned();
     if file.mixers.remove(&url).is_none() {
         return Err(Error::NotFound(format!("no token is kept for {url}")));
@@ -102,7 +119,11 @@ pub(crate) fn run(args: &TokenArgs) -> Result<(), Error> {
 
 /// Makes a token: its secret goes to standard output, what is said about it to standard error.
 fn create(args: &TokenCreateArgs) -> Result<(), Error> {
-    let labels: Map<String, Value> = args.racks.iter().map(|(key, value)| (key.clone(), value.as_str().into())).collect();
+    let labels: Map<String, Value> = args
+        .racks
+        .iter()
+        .map(|(key, value)| (key.clone(), value.as_str().into()))
+        .collect();
     let mut body = json!({
         "name": args.name,
         "roles": args.roles,
@@ -117,9 +138,15 @@ fn create(args: &TokenCreateArgs) -> Result<(), Error> {
         return Ok(RowPrinter::from(&args.api).rows(&[made], ONE)?);
     }
     let secret = made.remove("token");
-    let secret = secret.as_ref().and_then(Value::as_str).ok_or_else(|| Error::Answer("it has no token".to_owned()))?;
+    let secret = secret
+        .as_ref()
+        .and_then(Value::as_str)
+        .ok_or_else(|| Error::Answer("it has no token".to_owned()))?;
     writeln!(io::stdout(), "{secret}")?;
-    let expires = made.get("expires").and_then(Value::as_str).map_or_else(String::new, |at| format!(", until {at}"));
+    let expires = made
+        .get("expires")
+        .and_then(Value::as_str)
+        .map_or_else(String::new, |at| format!(", until {at}"));
     writeln!(
         io::stderr(),
         "platform: token {} for {}{expires}; it is not shown again",

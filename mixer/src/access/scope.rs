@@ -43,7 +43,9 @@ impl AccessScope {
     pub(crate) fn check(&self) -> Result<(), String> {
         if self.entities.len() > MOST_ENTITIES {
             let count = self.entities.len();
-            return Err(format!("scope.entities: it has {count} entries, {MOST_ENTITIES} at most"));
+            return Err(format!(
+                "scope.entities: it has {count} entries, {MOST_ENTITIES} at most"
+            ));
         }
         let is_bad = |name: &&String| name.is_empty() || name.len() > LONGEST_ENTITY;
         match self.entities.iter().find(is_bad) {

@@ -39,7 +39,13 @@ impl ScramVerifier {
     pub(crate) fn new(token: &ApiToken, entropy: &Entropy) -> Self {
         let salt = entropy.bytes::<16>().to_vec();
         let mut salted = zeroize::Zeroizing::new([0; 32]);
-        pbkdf2::derive(pbkdf2::PBKDF2_HMAC_SHA256, ROUNDS, &salt, token.expose().as_bytes(), &mut *salted);
+        pbkdf2::derive(
+            pbkdf2::PBKDF2_HMAC_SHA256,
+            ROUNDS,
+            &salt,
+            token.expose().as_bytes(),
+            &mut *salted,
+        );
         let client_key = sign(&*salted, b"Client Key");
         Self {
             salt,
@@ -87,7 +93,9 @@ impl ScramExchange {
         let message = std::str::from_utf8(message).map_err(|_| BadExchange("is not UTF-8"))?;
         let header = message.get(..3).unwrap_or_default();
         if !matches!(header, "n,," | "y,,") {
-            return Err(BadExchange("asks for channel binding or for another identity: neither is offered"));
+            return Err(BadExchange(
+                "asks for channel binding or for another identity: neither is offered",
+            ));
         }
         let bare = message.get(3..).unwrap_or_default();
         let nonce = bare.split(',').find_map(|field| field.strip_prefix("r="));
@@ -119,7 +127,9 @@ impl ScramExchange {
         if field("c=") != Some(&self.binding) || field("r=") != Some(&self.nonce) {
             return Err(BadExchange("does not belong to this exchange"));
         }
-        let proof = STANDARD.decode(proof).map_err(|_| BadExchange("has a proof that is not Base64"))?;
+        let proof = STANDARD
+            .decode(proof)
+            .map_err(|_| BadExchange("has a proof that is not Base64"))?;
         let signed = format!("{},{},{without_proof}", self.client_first, self.server_first);
         let signature = sign(&self.verifier.stored_key, signed.as_bytes());
         let client_key: Vec<u8> = proof.iter().zip(signature.as_ref()).map(|(a, b)| a ^ b).collect();
@@ -154,11 +164,15 @@ mod tests {
             binding: "biws".to_owned(),
             nonce: "rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0".to_owned(),
             client_first: "n=user,r=rOprNGfwEbeRWgbNEkqO".to_owned(),
-            server_first: "r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096".to_owned(),
+            server_first: "r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"
+                .to_owned(),
         };
         let last = "c=biws,r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ=";
         let answer = exchange.finish(last.as_bytes()).unwrap();
-        assert_eq!(answer.as_deref(), Some("v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4="));
+        assert_eq!(
+            answer.as_deref(),
+            Some("v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=")
+        );
         let wrong = last.replace("dHzb", "dHzc");
         assert_eq!(exchange.finish(wrong.as_bytes()), Ok(None));
     }
@@ -168,15 +182,36 @@ mod tests {
         let entropy = Entropy::new(|bytes| bytes.fill(7));
         let verifier = ScramVerifier::unknown("ci", b"secret");
         assert_eq!(verifier, ScramVerifier::unknown("ci", b"secret"));
-        for bad in ["", "n", "p=tls-unique,,n=,r=a", "n,a=b,n=,r=a", "n,,n=", "n,,n=,r=", "n,é,r=a"] {
-            assert!(ScramExchange::begin(verifier.clone(), bad.as_bytes(), &entropy).is_err(), "{bad:?}");
+        for bad in [
+            "",
+            "n",
+            "p=tls-unique,,n=,r=a",
+            "n,a=b,n=,r=a",
+            "n,,n=",
+            "n,,n=,r=",
+            "n,é,r=a",
+        ] {
+            assert!(
+                ScramExchange::begin(verifier.clone(), bad.as_bytes(), &entropy).is_err(),
+                "{bad:?}"
+            );
         }
         assert!(ScramExchange::begin(verifier.clone(), b"n,,n=,r=\xff", &entropy).is_err());
         let exchange = ScramExchange::begin(verifier, b"n,,n=,r=abc", &entropy).unwrap();
         let nonce = exchange.nonce.clone();
-        for bad in [String::new(), "p=".to_owned(), format!("c=biws,r={nonce}x,p="), format!("c=eSws,r={nonce},p="), format!("c=biws,r={nonce},p=*")] {
+        for bad in [
+            String::new(),
+            "p=".to_owned(),
+            format!("c=biws,r={nonce}x,p="),
+            format!("c=eSws,r={nonce},p="),
+            format!("c=biws,r={nonce},p=*"),
+        ] {
             assert!(exchange.finish(bad.as_bytes()).is_err(), "{bad:?}");
         }
-        assert_eq!(exchange.finish(format!("c=biws,r={nonce},p=").as_bytes()), Ok(None), "a proof of nothing");
+        assert_eq!(
+            exchange.finish(format!("c=biws,r={nonce},p=").as_bytes()),
+            Ok(None),
+            "a proof of nothing"
+        );
     }
 }

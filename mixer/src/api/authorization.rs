@@ -168,7 +168,10 @@ pub(super) async fn rack_in_scope(
     request: Request,
     next: Next,
 ) -> Response {
-    let id = params.iter().find(|(name, _)| *name == "id").map(|(_, id)| id.to_owned());
+    let id = params
+        .iter()
+        .find(|(name, _)| *name == "id")
+        .map(|(_, id)| id.to_owned());
     if let Some(id) = id.filter(|_| !caller.scope.racks.is_empty()) {
         let labels = tokio::task::spawn_blocking(move || control.rack(&id).map(|rack| rack.labels)).await;
         let labels: BTreeMap<String, String> = match labels {

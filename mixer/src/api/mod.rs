@@ -162,7 +162,10 @@ fn all_routes(
         .merge(gears::routes())
         .merge(specs::routes(Arc::clone(&parts.specs)))
         .merge(openapi::routes())
-        .merge(tokens::routes(Arc::clone(parts.authenticator.tokens()), changes.clone()))
+        .merge(tokens::routes(
+            Arc::clone(parts.authenticator.tokens()),
+            changes.clone(),
+        ))
         .merge(ops::routes(parts, exposition));
     Ok(router)
 }

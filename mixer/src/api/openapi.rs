@@ -33,8 +33,8 @@ use axum::Router;
 use axum::response::IntoResponse;
 use axum::routing::get;
 use bytes::Bytes;
-use http::header::CONTENT_TYPE;
 use http::Method;
+use http::header::CONTENT_TYPE;
 use model::Table;
 use serde_json::Value;
 
@@ -86,7 +86,9 @@ pub(super) fn route_access(method: &Method, path: &str) -> Result<RouteAccess, S
 pub(super) fn every_route() -> Vec<(Method, &'static str, AccessRight)> {
     let method = |method: RouteMethod| method.as_str().parse().unwrap_or_default();
     let routes = route_table::ROUTES.iter();
-    routes.map(|route| (method(route.method), route.path, route.right)).collect()
+    routes
+        .map(|route| (method(route.method), route.path, route.right))
+        .collect()
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -18,8 +18,8 @@ use std::time::Duration;
 
 use axum::response::Response;
 use axum::{Extension, Router};
-use chassis::tls_server::{ServerStream, ServerTls};
 use chassis::lingering_close::{LingeringStream, TrackedBody, UnreadBodyFlag};
+use chassis::tls_server::{ServerStream, ServerTls};
 use chassis::write_timeout::{MinimumRate, WriteTimeoutStream};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -106,7 +106,12 @@ pub(crate) fn start(
     let addr = listener.local_addr()?;
     let (stop, connections) = (CancellationToken::new(), TaskTracker::new());
     let router = router.layer(Extension(ShutdownToken(stop.clone())));
-    let accepting = tokio::spawn(accept(listener, (router, patience, tls), stop.clone(), connections.clone()));
+    let accepting = tokio::spawn(accept(
+        listener,
+        (router, patience, tls),
+        stop.clone(),
+        connections.clone(),
+    ));
     Ok(ApiServer {
         addr,
         stop,
@@ -119,12 +124,7 @@ pub(crate) fn start(
 /// What connections are answered by: the routes, the patience, and TLS if there is any.
 type ServedApi = (Router, SlowClientLimits, Option<Arc<ServerTls>>);
 
-async fn accept(
-    listener: TcpListener,
-    served: ServedApi,
-    stop: CancellationToken,
-    connections: TaskTracker,
-) {
+async fn accept(listener: TcpListener, served: ServedApi, stop: CancellationToken, connections: TaskTracker) {
     let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     while let Some((stream, place)) = next_connection(&listener, &places, &stop).await {
         connections.spawn(connection(stream, served.clone(), stop.clone(), place));

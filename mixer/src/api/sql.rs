@@ -6,8 +6,8 @@
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::rejection::BytesRejection;
 use axum::extract::DefaultBodyLimit;
+use axum::extract::rejection::BytesRejection;
 use axum::response::Response;
 use axum::routing::post;
 use bytes::Bytes;

@@ -76,7 +76,9 @@ async fn tap(
         let rack = tokio::task::spawn_blocking(move || known.rack(&rack)).await;
         let rack = rack.map_err(|error| ApiProblem::internal(format!("the read task failed: {error}")))??;
         if !caller.scope.has_entity(&rack.id.to_string(), rack.name.as_str()) {
-            return Err(ApiProblem::forbidden("the token's scope does not have the Rack among its entities"));
+            return Err(ApiProblem::forbidden(
+                "the token's scope does not have the Rack among its entities",
+            ));
         }
     }
     let stream = control.tap(&id, output(params)?, tasks).await?;

@@ -111,7 +111,10 @@ async fn logs(CallerQuerier(querier): CallerQuerier, asked: RowRequest) -> Resul
     asked.list(&querier, ListQuery::Logs(filter)).await
 }
 
-async fn logs_histogram(CallerQuerier(querier): CallerQuerier, params: QueryParams) -> Result<PageResponse, ApiProblem> {
+async fn logs_histogram(
+    CallerQuerier(querier): CallerQuerier,
+    params: QueryParams,
+) -> Result<PageResponse, ApiProblem> {
     let (filter, shape) = params.filters()?;
     let found = querier.logs_histogram(&filter, &shape).await?;
     Ok(PageResponse {
@@ -176,7 +179,11 @@ fn flux_id(id: InPath) -> Result<FluxId, ApiProblem> {
 }
 
 /// The messages of one business signal, of all times and the oldest first unless they are asked for otherwise.
-async fn messages_of(CallerQuerier(querier): CallerQuerier, id: InPath, asked: RowRequest) -> Result<Response, ApiProblem> {
+async fn messages_of(
+    CallerQuerier(querier): CallerQuerier,
+    id: InPath,
+    asked: RowRequest,
+) -> Result<Response, ApiProblem> {
     let id = flux_id(id)?;
     let (mut filter, asked) = asked.filter::<MessageFilter>()?;
     if filter.flux_id.is_some_and(|given| given != id) {
@@ -210,7 +217,11 @@ async fn trace(CallerQuerier(querier): CallerQuerier, id: InPath, _: NoParams) -
     RowRequest::of_json().listed(querier.trace(id).await?).await
 }
 
-async fn metric(CallerQuerier(querier): CallerQuerier, name: InPath, asked: RowRequest) -> Result<Response, ApiProblem> {
+async fn metric(
+    CallerQuerier(querier): CallerQuerier,
+    name: InPath,
+    asked: RowRequest,
+) -> Result<Response, ApiProblem> {
     let name = in_path("metric_name", name)?;
     let (filter, asked) = asked.filter::<MetricFilter>()?;
     let named = MetricFilter {

@@ -30,8 +30,8 @@ use super::exposition::MetricsExposition;
 use super::{ApiServer, SlowClientLimits, guarded, server, sql, telemetry};
 use crate::app::Mixer;
 use crate::authentication::{AuthMode, Authenticator, TokenStore};
-use crate::registry::ClusterRegistry;
 use crate::config::{MixerConfig, SCHEMA};
+use crate::registry::ClusterRegistry;
 use crate::testing::{eventually, nats_server};
 
 fn now() -> Timestamp {
@@ -280,7 +280,8 @@ async fn every_error_is_a_problem_with_a_code() {
     }
     let named = bench.get("/api/v1/telemetry/logs?since=yesterday").await.json();
     assert_eq!(named["errors"][0]["parameter"], "since");
-    let post = "POST /api/v1/telemetry/logs HTTP/1.1\r\nhost: localhost\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
+    let post =
+        "POST /api/v1/telemetry/logs HTTP/1.1\r\nhost: localhost\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
     let refused = send(bench.api.addr(), post).await;
     assert_eq!(
         (refused.status, &refused.json()["code"]),

@@ -73,7 +73,9 @@ async fn create(
 ) -> Result<ItemResponse<CreatedToken>, ApiProblem> {
     let asked: TokenRequest = body(sent)?;
     let bad = |detail: &str| ApiProblem::body(StatusCode::BAD_REQUEST, detail);
-    let name = asked.name.ok_or_else(|| bad("the body: name is missing: {\"name\": \"grafana\", \"roles\": [\"reader\"]}"))?;
+    let name = asked
+        .name
+        .ok_or_else(|| bad("the body: name is missing: {\"name\": \"grafana\", \"roles\": [\"reader\"]}"))?;
     let tokens = Arc::clone(&service.room);
     let change = async move {
         let new = NewToken {

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use chassis::tls_server::ServerTls;
 use chassis::file_modes::require_unshared;
+use chassis::tls_server::ServerTls;
 use engine::Engine;
 use model::control::{DurableFloor, RackState};
 use model::{Clock, Entropy, SigningContext};
@@ -146,7 +146,8 @@ impl MixerComponents {
             reports_itself: !config.switches.disable_telemetry,
         };
         let listener = listen(socket, &config)?;
-        let server = api::serve(parts, listener, (config.api.hosts(), tls.clone())).map_err(|source| api_address(&config, source))?;
+        let server = api::serve(parts, listener, (config.api.hosts(), tls.clone()))
+            .map_err(|source| api_address(&config, source))?;
         let api = server.addr();
         self.api = Some(server);
         if let Some(socket) = postgres {

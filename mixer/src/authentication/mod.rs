@@ -22,10 +22,10 @@
 //! What a caller may do ([`crate::access`]); requests that a proxy speaks for (`api::authorization`).
 
 mod socket_owner;
-mod token_file;
-mod token_store;
 #[cfg(test)]
 mod tests;
+mod token_file;
+mod token_store;
 
 use std::net::SocketAddr;
 use std::sync::Arc;

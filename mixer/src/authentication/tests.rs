@@ -42,18 +42,30 @@ async fn tokens_outlive_a_restart_and_a_revoked_one_does_not_come_back() {
     let (registry, clock) = (registry(dir.path()), Hand::new());
     let store = open(&registry, None, &clock);
     let by = AuditActor::default();
-    let (kept, view) = store.create(new("kept", Some(Duration::from_secs(60))), &by).await.unwrap();
+    let (kept, view) = store
+        .create(new("kept", Some(Duration::from_secs(60))), &by)
+        .await
+        .unwrap();
     let (gone, _) = store.create(new("gone", None), &by).await.unwrap();
-    assert!(matches!(store.create(new("kept", None), &by).await, Err(TokenError::NameTaken(_))));
+    assert!(matches!(
+        store.create(new("kept", None), &by).await,
+        Err(TokenError::NameTaken(_))
+    ));
     store.revoke("gone", &by).await.unwrap();
-    assert!(matches!(store.revoke("gone", &by).await, Err(TokenError::UnknownToken(_))));
+    assert!(matches!(
+        store.revoke("gone", &by).await,
+        Err(TokenError::UnknownToken(_))
+    ));
 
     let again = open(&registry, None, &clock);
     let caller = again.authenticate(kept.digest()).unwrap();
     assert!(matches!(&caller.identity, CallerIdentity::Token { name, .. } if name.as_str() == "kept"));
     assert_eq!(again.authenticate(gone.digest()), Err(AuthenticationError::Unknown));
     clock.forward(Duration::from_secs(60));
-    assert!(matches!(again.authenticate(kept.digest()), Err(AuthenticationError::Expired { .. })));
+    assert!(matches!(
+        again.authenticate(kept.digest()),
+        Err(AuthenticationError::Expired { .. })
+    ));
     again.revoke(&view.id, &by).await.unwrap();
     assert!(again.list().is_empty(), "an id names a token too");
 
@@ -61,8 +73,16 @@ async fn tokens_outlive_a_restart_and_a_revoked_one_does_not_come_back() {
         limit: 10,
         ..AuditQuery::default()
     };
-    let told: Vec<_> = registry.audit(&query).unwrap().into_iter().map(|entry| entry.kind).collect();
-    assert_eq!(told, ["token_revoked", "token_revoked", "token_created", "token_created"]);
+    let told: Vec<_> = registry
+        .audit(&query)
+        .unwrap()
+        .into_iter()
+        .map(|entry| entry.kind)
+        .collect();
+    assert_eq!(
+        told,
+        ["token_revoked", "token_revoked", "token_created", "token_created"]
+    );
 }
 
 #[tokio::test]
@@ -96,8 +116,14 @@ async fn tokens_of_a_file_are_in_force_and_its_faults_are_named_without_a_secret
     let caller = store.authenticate(token.digest()).unwrap();
     assert!(caller.scope.has_table(model::Table::Logs) && !caller.scope.has_table(model::Table::Traces));
     let by = AuditActor::default();
-    assert!(matches!(store.revoke("grafana", &by).await, Err(TokenError::Provided(_))));
-    assert!(matches!(store.create(new("grafana", None), &by).await, Err(TokenError::NameTaken(_))));
+    assert!(matches!(
+        store.revoke("grafana", &by).await,
+        Err(TokenError::Provided(_))
+    ));
+    assert!(matches!(
+        store.create(new("grafana", None), &by).await,
+        Err(TokenError::NameTaken(_))
+    ));
 
     for (text, mode, says) in [
         (good.clone(), 0o644, "chmod 600"),

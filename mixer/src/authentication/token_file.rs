@@ -84,7 +84,9 @@ impl ProvidedToken {
         if self.roles.is_empty() {
             return Err(format!("token {}: it has no roles", self.name));
         }
-        self.scope.check().map_err(|reason| format!("token {}: {reason}", self.name))?;
+        self.scope
+            .check()
+            .map_err(|reason| format!("token {}: {reason}", self.name))?;
         Ok(self)
     }
 }

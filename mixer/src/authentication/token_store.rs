@@ -20,12 +20,12 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
-use super::token_file::{self, ProvidedToken};
 use super::AuthenticationError;
+use super::token_file::{self, ProvidedToken};
 use crate::access::{AccessScope, ApiToken, Caller, CallerIdentity, Role, ScramVerifier, TokenDigest};
 use crate::lifecycle_event::LifecycleEvent;
-use crate::start_error::StartError;
 use crate::registry::{AuditActor, AuditEntry, ClusterRegistry, RegistryError, TokenRow};
+use crate::start_error::StartError;
 
 /// So many tokens there may be.
 const MOST_TOKENS: usize = 10_000;
@@ -165,7 +165,9 @@ pub(crate) struct TokenStore {
 
 impl std::fmt::Debug for TokenStore {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("TokenStore").field("file", &self.file).finish_non_exhaustive()
+        f.debug_struct("TokenStore")
+            .field("file", &self.file)
+            .finish_non_exhaustive()
     }
 }
 
@@ -199,9 +201,10 @@ impl TokenStore {
 
     /// Puts the tokens of the file in the place of those that it had before.
     fn replace_provided(&self, provided: Vec<ProvidedToken>) {
-        let provided: Vec<_> = provided.into_iter().map(|row| {
-            (row.token.digest(), TokenEntry::provided(row, &self.entropy))
-        }).collect();
+        let provided: Vec<_> = provided
+            .into_iter()
+            .map(|row| (row.token.digest(), TokenEntry::provided(row, &self.entropy)))
+            .collect();
         let mut tokens = self.tokens.write();
         let before: TokenTable = tokens.extract_if(|_, entry| entry.is_provided).collect();
         for (digest, entry) in provided {
@@ -311,7 +314,8 @@ impl TokenStore {
         let _changing = self.changing.lock().await;
         let found = {
             let tokens = self.tokens.read();
-            let is_meant = |digest: &TokenDigest, entry: &TokenEntry| entry.name.as_str() == name || digest.id() == name;
+            let is_meant =
+                |digest: &TokenDigest, entry: &TokenEntry| entry.name.as_str() == name || digest.id() == name;
             let found = tokens.iter().find(|(digest, entry)| is_meant(digest, entry));
             found.map(|(digest, entry)| (*digest, Arc::clone(entry)))
         };
@@ -370,7 +374,10 @@ impl TokenStore {
             let used = made.map(|(digest, entry)| (*digest, entry.last_used.load(Ordering::Relaxed)));
             used.filter(|(_, used)| *used != NEVER).collect()
         };
-        let changed: Vec<_> = now.iter().filter(|(digest, used)| written.get(*digest) != Some(*used)).collect();
+        let changed: Vec<_> = now
+            .iter()
+            .filter(|(digest, used)| written.get(*digest) != Some(*used))
+            .collect();
         let changed: Vec<_> = changed.into_iter().map(|(digest, used)| (*digest, *used)).collect();
         if changed.is_empty() {
             return;
@@ -395,7 +402,10 @@ fn changed_at(path: &Path) -> Option<(SystemTime, u64)> {
 fn check(new: &NewToken) -> Result<(), TokenError> {
     if new.roles.is_empty() {
         let known: Vec<_> = Role::ALL.iter().map(|role| role.as_str()).collect();
-        return Err(TokenError::BadToken(format!("roles: at least one of {}", known.join(", "))));
+        return Err(TokenError::BadToken(format!(
+            "roles: at least one of {}",
+            known.join(", ")
+        )));
     }
     new.scope.check().map_err(TokenError::BadToken)
 }

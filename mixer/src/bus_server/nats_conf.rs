@@ -71,11 +71,7 @@ impl ServerConfig {
     /// Writes the configuration, whole or not at all, readable by us only.
     pub(super) fn write(&self) -> Result<(), BusError> {
         let text = render(&self.paths, &self.managed, self.port, &self.store_settings);
-        Ok(durable_fs::write_atomically(
-            &self.paths.conf,
-            text.as_bytes(),
-            0o600,
-        )?)
+        Ok(durable_fs::write_atomically(&self.paths.conf, text.as_bytes(), 0o600)?)
     }
 }
 

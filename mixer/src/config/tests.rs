@@ -38,16 +38,28 @@ fn every_key_can_be_given_in_a_file_in_the_environment_and_by_a_flag() {
 
 #[test]
 fn every_key_changes_its_field() {
-    let defaults = config("", &[]).unwrap();
     for key in SCHEMA.keys() {
         let text = match key.path {
             "api.host" | "postgres.host" | "snake.host" => "::1".to_owned(),
             "snake.server_sha256" => "ab".repeat(32),
             "snake.stream_subjects" => "flux.msg.>,flux.gear.>".to_owned(),
+            "api.allowed_hosts" => "mixer.example".to_owned(),
             _ => sample(key).text,
         };
-        let changed = config("", &[(&key.env_name(), &text)]).unwrap();
-        assert_ne!(changed, defaults, "{} changes nothing", key.path);
+        // A certificate goes with its key.
+        let half = [
+            ("PLATFORM_API_TLS_CERT", "cert.pem"),
+            ("PLATFORM_API_TLS_KEY", "key.pem"),
+        ];
+        let beside = if key.path.starts_with("api.tls_") {
+            &half[..]
+        } else {
+            &[]
+        };
+        let without = config("", beside).unwrap();
+        let name = key.env_name();
+        let changed = config("", &[beside, &[(&name, &text)]].concat()).unwrap();
+        assert_ne!(changed, without, "{} changes nothing", key.path);
     }
 }
 
@@ -111,13 +123,32 @@ fn an_open_address_without_encryption_is_refused_unless_it_is_allowed() {
 #[test]
 fn nobody_is_let_in_unasked_from_other_machines_and_tls_needs_both_files() {
     let tls = "tls_cert = \"cert.pem\"\ntls_key = \"key.pem\"\n";
-    config(&format!("[api]\nhost = \"0.0.0.0\"\n{tls}[postgres]\nenabled = true\nhost = \"0.0.0.0\"\n"), &[]).unwrap();
+    config(
+        &format!("[api]\nhost = \"0.0.0.0\"\n{tls}[postgres]\nenabled = true\nhost = \"0.0.0.0\"\n"),
+        &[],
+    )
+    .unwrap();
     for (file, says) in [
-        (format!("[api]\nhost = \"0.0.0.0\"\nauth = \"off\"\n{tls}"), "api.auth: off is for loopback only"),
-        ("[api]\ntls_cert = \"cert.pem\"\n".to_owned(), "api.tls_cert: it needs api.tls_key"),
-        ("[api]\ntls_key = \"key.pem\"\n".to_owned(), "api.tls_key: it needs api.tls_cert"),
-        ("[api]\ntls_client_ca = \"ca.pem\"\n".to_owned(), "api.tls_client_ca: it needs api.tls_cert"),
-        ("[api]\nallowed_hosts = [\"mixer\", \"a b\"]\n".to_owned(), "api.allowed_hosts"),
+        (
+            format!("[api]\nhost = \"0.0.0.0\"\nauth = \"off\"\n{tls}"),
+            "api.auth: off is for loopback only",
+        ),
+        (
+            "[api]\ntls_cert = \"cert.pem\"\n".to_owned(),
+            "api.tls_cert: it needs api.tls_key",
+        ),
+        (
+            "[api]\ntls_key = \"key.pem\"\n".to_owned(),
+            "api.tls_key: it needs api.tls_cert",
+        ),
+        (
+            "[api]\ntls_client_ca = \"ca.pem\"\n".to_owned(),
+            "api.tls_client_ca: it needs api.tls_cert",
+        ),
+        (
+            "[api]\nallowed_hosts = [\"mixer\", \"a b\"]\n".to_owned(),
+            "api.allowed_hosts",
+        ),
     ] {
         let error = config(&file, &[]).unwrap_err().to_string();
         assert!(error.contains(says), "{says}: {error}");

@@ -122,7 +122,10 @@ pub(super) fn half_of_tls(settings: &Settings, api: &ApiConfig) -> Option<Config
 
 /// Hosts of the API that cannot be any.
 pub(super) fn bad_hosts(settings: &Settings, api: &ApiConfig) -> Option<ConfigProblem> {
-    let is_host = |host: &&String| host.parse::<Authority>().is_ok_and(|parsed| !parsed.as_str().contains('@'));
+    let is_host = |host: &&String| {
+        host.parse::<Authority>()
+            .is_ok_and(|parsed| !parsed.as_str().contains('@'))
+    };
     let bad = api.allowed_hosts.iter().find(|host| !is_host(host))?;
     Some(ConfigProblem::BadValue {
         place: settings.place("api.allowed_hosts"),

@@ -112,7 +112,9 @@ pub(super) async fn encrypt(
     within: Duration,
 ) -> io::Result<(FrontendReader, BackendWriter)> {
     if !incoming.buffer.is_empty() {
-        return Err(io::Error::other("the client sent something between its request for TLS and the handshake"));
+        return Err(io::Error::other(
+            "the client sent something between its request for TLS and the handshake",
+        ));
     }
     let (Either::Right(read), Either::Right(write)) = (incoming.stream, outgoing.stream) else {
         return Err(io::Error::other("the connection is encrypted already"));
@@ -247,7 +249,9 @@ impl FrontendReader {
             return true;
         }
         // TLS has no half that is closed by itself.
-        let Either::Right(stream) = &self.stream else { return false };
+        let Either::Right(stream) = &self.stream else {
+            return false;
+        };
         let stream: &TcpStream = stream.as_ref();
         match stream.try_write(PROBE) {
             Ok(written) => written == PROBE.len(),

@@ -60,7 +60,9 @@ pub(super) async fn authenticate(
                 tracing::info!(user, address = %ends.peer.ip(), "a PostgreSQL client has a wrong token");
                 return Err(wrong_password(user));
             };
-            let caller = tokens.authenticate(digest).map_err(|error| PgError::fatal("28P01", error.to_string()))?;
+            let caller = tokens
+                .authenticate(digest)
+                .map_err(|error| PgError::fatal("28P01", error.to_string()))?;
             step(out, SASL_FINAL, &answer).await?;
             caller
         }
@@ -74,7 +76,9 @@ pub(super) fn still_known(authenticator: &Authenticator, caller: &Caller) -> Res
         return Ok(());
     };
     let known = authenticator.tokens().authenticate(*digest);
-    known.map(drop).map_err(|error| PgError::fatal("28P01", error.to_string()).into())
+    known
+        .map(drop)
+        .map_err(|error| PgError::fatal("28P01", error.to_string()).into())
 }
 
 fn may_read(caller: Arc<Caller>) -> Result<Arc<Caller>, PgReplyError> {

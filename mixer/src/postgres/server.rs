@@ -26,10 +26,10 @@ use tokio_util::task::TaskTracker;
 use super::framing::{self, BackendWriter, FrontendReader};
 use super::pg_error::PgError;
 use super::rows::PgReplyError;
+use super::sasl;
 use super::session::{PgSession, SessionStep};
 use super::session_settings::SessionSettings;
 use super::startup::{self, PgEncryption, StartupRequest};
-use super::sasl;
 use crate::api::{next_connection, scoped};
 use crate::authentication::{Authenticator, ConnectionEnds};
 
@@ -209,7 +209,11 @@ async fn connection(stream: TcpStream, host: Arc<SessionManager>, _heard: OwnedS
     }
     let ended = match begun {
         Ok(_) if host.tls.is_some() && !is_encrypted && !ends.peer.ip().to_canonical().is_loopback() => {
-            Err(PgError::fatal("28000", "the connection must be encrypted: use sslmode=require or better").into())
+            Err(PgError::fatal(
+                "28000",
+                "the connection must be encrypted: use sslmode=require or better",
+            )
+            .into())
         }
         Ok(purpose) => served(&host, (purpose, ends), &mut incoming, &mut out).await,
         Err(error) => Err(error),

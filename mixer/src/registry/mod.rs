@@ -36,9 +36,9 @@ mod audit;
 mod letter;
 mod rack;
 mod scenario;
-mod token;
 #[cfg(test)]
 pub(crate) mod tests;
+mod token;
 mod wire;
 
 use std::fs::{File, Permissions};

@@ -77,7 +77,9 @@ impl RegistryTransaction<'_> {
     /// [`RegistryError`].
     pub(crate) fn put_token(&self, digest: TokenDigest, row: &TokenRow) -> Result<(), RegistryError> {
         let mut table = self.transaction.open_table(TOKENS).map_err(db)?;
-        table.insert(digest.0.as_slice(), to_cbor("token", row)?.as_slice()).map_err(db)?;
+        table
+            .insert(digest.0.as_slice(), to_cbor("token", row)?.as_slice())
+            .map_err(db)?;
         Ok(())
     }
 

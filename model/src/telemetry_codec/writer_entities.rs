@@ -53,7 +53,8 @@ impl WriterEntities {
         let names = column("entity_name")?.as_string_opt::<i32>();
         let of_another_type = || ArrowError::SchemaError("the entities are not ids and texts".to_owned());
         let (ids, names) = ids.zip(names).ok_or_else(of_another_type)?;
-        let passes = |row: usize| names.is_valid(row) && ids.is_valid(row) && self.has(ids.value(row), names.value(row));
+        let passes =
+            |row: usize| names.is_valid(row) && ids.is_valid(row) && self.has(ids.value(row), names.value(row));
         let passing: BooleanArray = (0..batch.num_rows()).map(|row| Some(passes(row))).collect();
         let refused = (0..batch.num_rows()).find(|row| !passing.value(*row));
         let refused = refused.map(|row| names.value(row).to_owned());

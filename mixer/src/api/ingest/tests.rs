@@ -133,7 +133,11 @@ async fn a_request_timeout_says_whether_rows_may_be_stored() {
     let dir = tempfile::tempdir().unwrap();
     let door = door(dir.path()).await;
     let begun = door
-        .begin((Table::Logs, &AccessScope::default()), IngestParams::default(), lines(1_000))
+        .begin(
+            (Table::Logs, &AccessScope::default()),
+            IngestParams::default(),
+            lines(1_000),
+        )
         .await
         .unwrap();
     let busy = busy(&door.decoders).await;
@@ -159,9 +163,14 @@ async fn a_body_that_does_not_arrive_in_time_is_refused_and_not_stored() {
     let request = Request::post("/").header(telemetry_codec::CONTENT_TYPE, BatchEncoding::Ndjson.content_type());
     let request = request.body(Body::from_stream(chunks)).unwrap();
     let began = Instant::now();
-    let slow = ingest((Table::Logs, Caller::everybody()), door, IngestParams::default(), request)
-        .await
-        .map(|_| ());
+    let slow = ingest(
+        (Table::Logs, Caller::everybody()),
+        door,
+        IngestParams::default(),
+        request,
+    )
+    .await
+    .map(|_| ());
     let slow = format!("{:?}", slow.unwrap_err());
     assert!(
         slow.contains("408") && slow.contains("nothing of it is stored"),
@@ -194,7 +203,10 @@ async fn what_is_decoded_of_a_body_takes_no_more_than_was_counted_before() {
             .header(telemetry_codec::ENTITY_NAME, name)
             .body(Body::from(body))
             .unwrap();
-        let mut begun = door.begin((Table::Logs, &AccessScope::default()), IngestParams::default(), request).await.unwrap();
+        let mut begun = door
+            .begin((Table::Logs, &AccessScope::default()), IngestParams::default(), request)
+            .await
+            .unwrap();
         let (inbound, mut read) = (door.engine.inbound(), 0);
         while let (_, Some(next)) = begun.body.next(Table::Logs, 0).unwrap() {
             let taken = next.batch.payload.len() + next.batch.rows.iter().map(model::batch::slice_bytes).sum::<usize>();

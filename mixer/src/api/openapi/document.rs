@@ -6,8 +6,8 @@ use query::RowFormat;
 use serde_json::{Map, Value, json};
 
 use super::{ApiRoute, RequestBody, ResponseBody, RouteMethod, problems, schemas};
-use crate::api::content_negotiation::content_type;
 use crate::access::{AccessRight, Role};
+use crate::api::content_negotiation::content_type;
 use crate::api::exposition;
 
 pub(super) fn of(routes: &[ApiRoute]) -> Value {

@@ -211,8 +211,11 @@ pub(super) const FLUX_PATH: &[ApiParameter] = &[path(
     "The business signal.",
 )];
 pub(super) const RACK_PATH: &[ApiParameter] = &[path("id", ParameterKind::Sized(1, u32::MAX), "A Rack's id or name.")];
-pub(super) const TOKEN_PATH: &[ApiParameter] =
-    &[path("token", ParameterKind::Sized(1, u32::MAX), "A token's name or id.")];
+pub(super) const TOKEN_PATH: &[ApiParameter] = &[path(
+    "token",
+    ParameterKind::Sized(1, u32::MAX),
+    "A token's name or id.",
+)];
 pub(super) const TAPPED: &[ApiParameter] = &[ApiParameter {
     required: true,
     ..query(

@@ -9,7 +9,11 @@ pub(in crate::api) const CODES: &[(u16, &str, &str)] = &[
     (400, "bad_body", "the body cannot be read"),
     (400, "nothing_stored", "no row of the body can be stored"),
     (400, "sql_error", "the statement cannot be executed"),
-    (401, "unauthorized", "the request has no token, or one that opens nothing"),
+    (
+        401,
+        "unauthorized",
+        "the request has no token, or one that opens nothing",
+    ),
     (403, "cross_origin", "a browser asks for a page of another site"),
     (403, "not_collected", "this Mixer collects no telemetry"),
     (403, "forbidden", "the caller's roles or scope do not allow it"),
@@ -53,7 +57,11 @@ pub(in crate::api) const CODES: &[(u16, &str, &str)] = &[
     ),
     (413, "bad_body", "the body is too large"),
     (415, "bad_body", "the body's type or compression is not supported"),
-    (421, "unknown_host", "the Mixer does not answer for the host of the request"),
+    (
+        421,
+        "unknown_host",
+        "the Mixer does not answer for the host of the request",
+    ),
     (
         422,
         "no_object_store",

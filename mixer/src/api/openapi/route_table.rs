@@ -132,21 +132,23 @@ impl ApiRoute {
 }
 
 const LOGS: ApiRoute = get(AccessRight::ReadRows, "/api/v1/telemetry/logs", "logs", "Log records")
-.of(LOGS_ONLY)
+    .of(LOGS_ONLY)
     .filters_by(&[inline_schema::<LogFilter>])
     .takes(&[p::TIMES, p::ORDER, p::PAGES, p::FORMAT, p::KNOWN])
     .gives(ResponseBody::Rows("Logs"))
     .fails(ROWS)
     .details(LISTED);
 const TRACES: ApiRoute = get(AccessRight::ReadRows, "/api/v1/telemetry/traces", "traces", "Spans")
-.of(TRACES_ONLY)
+    .of(TRACES_ONLY)
     .filters_by(&[inline_schema::<TraceFilter>])
     .takes(&[p::TIMES, p::ORDER, p::PAGES, p::FORMAT, p::KNOWN])
     .gives(ResponseBody::Rows("Spans"))
     .fails(ROWS)
     .leads_to(&[link("trace", &[("trace_id", "$response.body#/data/0/trace_id")])])
     .details(LISTED);
-const TRACE: ApiRoute = get(AccessRight::ReadRows, "/api/v1/telemetry/traces/{trace_id}",
+const TRACE: ApiRoute = get(
+    AccessRight::ReadRows,
+    "/api/v1/telemetry/traces/{trace_id}",
     "trace",
     "One trace: its spans as a tree, and its logs",
 )
@@ -154,7 +156,9 @@ const TRACE: ApiRoute = get(AccessRight::ReadRows, "/api/v1/telemetry/traces/{tr
 .takes(&[p::TRACE_PATH])
 .gives(ResponseBody::Json("Trace"))
 .fails(FIND);
-const METRICS: ApiRoute = get(AccessRight::ReadRows, "/api/v1/telemetry/metrics",
+const METRICS: ApiRoute = get(
+    AccessRight::ReadRows,
+    "/api/v1/telemetry/metrics",
     "metrics",
     "Metric points, or their aggregates",
 )
@@ -164,7 +168,9 @@ const METRICS: ApiRoute = get(AccessRight::ReadRows, "/api/v1/telemetry/metrics"
 .gives(ResponseBody::Rows("Points"))
 .fails(ROWS)
 .details(POINTS);
-const METRIC: ApiRoute = get(AccessRight::ReadRows, "/api/v1/telemetry/metrics/{metric_name}",
+const METRIC: ApiRoute = get(
+    AccessRight::ReadRows,
+    "/api/v1/telemetry/metrics/{metric_name}",
     "metric",
     "One metric: its description, and its points or aggregates",
 )
@@ -175,18 +181,25 @@ const METRIC: ApiRoute = get(AccessRight::ReadRows, "/api/v1/telemetry/metrics/{
 .fails(ROWS_OF_ONE)
 .details(POINTS);
 
-const MESSAGES: ApiRoute = get(AccessRight::ReadRows, "/api/v1/messages", "messages", "Business messages")
+const MESSAGES: ApiRoute = get(
+    AccessRight::ReadRows,
+    "/api/v1/messages",
+    "messages",
+    "Business messages",
+)
 .of(MESSAGES_ONLY)
-    .filters_by(&[inline_schema::<MessageFilter>])
-    .takes(&[p::TIMES, p::ORDER, p::PAGES, p::FORMAT, p::KNOWN])
-    .gives(ResponseBody::Rows("Messages"))
-    .fails(ROWS)
-    .leads_to(&[
-        link("messages_of", &[("flux_id", "$response.body#/data/0/flux_id")]),
-        link("flux", &[("flux_id", "$response.body#/data/0/flux_id")]),
-    ])
-    .details(LISTED);
-const MESSAGES_TAIL: ApiRoute = get(AccessRight::ReadRows, "/api/v1/messages/tail",
+.filters_by(&[inline_schema::<MessageFilter>])
+.takes(&[p::TIMES, p::ORDER, p::PAGES, p::FORMAT, p::KNOWN])
+.gives(ResponseBody::Rows("Messages"))
+.fails(ROWS)
+.leads_to(&[
+    link("messages_of", &[("flux_id", "$response.body#/data/0/flux_id")]),
+    link("flux", &[("flux_id", "$response.body#/data/0/flux_id")]),
+])
+.details(LISTED);
+const MESSAGES_TAIL: ApiRoute = get(
+    AccessRight::ReadRows,
+    "/api/v1/messages/tail",
     "messages_tail",
     "Business messages as they become visible, as server-sent events",
 )
@@ -196,7 +209,9 @@ const MESSAGES_TAIL: ApiRoute = get(AccessRight::ReadRows, "/api/v1/messages/tai
 .gives(ResponseBody::Events("MessageEvent"))
 .fails(&[400, 403, 429, 503])
 .details("An event without a name is a row as the list of messages gives it. All else is as with the tail of logs.");
-const MESSAGES_OF: ApiRoute = get(AccessRight::ReadRows, "/api/v1/messages/{flux_id}",
+const MESSAGES_OF: ApiRoute = get(
+    AccessRight::ReadRows,
+    "/api/v1/messages/{flux_id}",
     "messages_of",
     "The messages of one business signal, the oldest first",
 )

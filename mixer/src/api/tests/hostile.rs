@@ -271,7 +271,11 @@ async fn ten_thousand_generated_requests_are_never_a_server_error() {
     // So many places that nobody is turned away for being one too many.
     let limits = QueryLimits::new(model::ByteSize::mib(512), Duration::from_secs(120), 64);
     let querier = Arc::new(QueryEngine::new(Arc::clone(&bench.engine), limits, Clock::new(now)).unwrap());
-    let router = guarded(telemetry::routes(Arc::clone(&querier)), Arc::clone(&bench.exposition), bench.guards.clone());
+    let router = guarded(
+        telemetry::routes(Arc::clone(&querier)),
+        Arc::clone(&bench.exposition),
+        bench.guards.clone(),
+    );
     let mut random = Random::new();
     let mut requests: Vec<String> = (0..REQUESTS).map(|_| random.request()).collect();
     // What is right is among them.
