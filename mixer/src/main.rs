@@ -341,6 +341,7 @@ async fn live(
 /// Starts the Mixer and closes it when a signal or a failure says so.
 async fn until_asked(config: MixerConfig, shutdown: &ShutdownListener) -> ExitReason {
     let asked = shutdown.token();
+    let scheme = if config.api.tls_files().is_some() { "https" } else { "http" };
     let started = Mixer::start(config, system_clock(), os_entropy()).await;
     let mut mixer = match started {
         Ok(mixer) => mixer,
@@ -359,7 +360,7 @@ async fn until_asked(config: MixerConfig, shutdown: &ShutdownListener) -> ExitRe
         let postgres = postgres
             .map(|address| format!(" postgres={address}"))
             .unwrap_or_default();
-        let _ = print(&format!("ready api=http://{api} bus={}{postgres}\n", bus.url));
+        let _ = print(&format!("ready api={scheme}://{api} bus={}{postgres}\n", bus.url));
         std::future::pending().await
     };
     let exit = tokio::select! {
