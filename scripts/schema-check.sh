@@ -45,6 +45,10 @@ start() {
 
 mkdir "$run/mixer" "$run/rack"
 cp "$root/examples/flow.yaml" "$run/mixer/scenario.yaml"
+# Everybody needs a token, so that requests without one are seen to be refused.
+PLATFORM_TOKEN=$("$bin/platform" token generate)
+export PLATFORM_TOKEN
+(umask 077; printf '[[token]]\nname = "schema-check"\ntoken = "%s"\nroles = ["admin"]\n' "$PLATFORM_TOKEN" > "$run/mixer/tokens.toml")
 cat > "$run/mixer/platform-mixer.toml" <<TOML
 [mixer]
 startup_scenario = "scenario.yaml"
@@ -53,6 +57,8 @@ auto_adopt = true
 push_delay = "100ms"
 [api]
 port = 0
+auth = "tokens"
+tokens_file = "tokens.toml"
 [snake]
 port = 0
 server_binary = "$root/.tools/bin/nats-server"
@@ -68,7 +74,7 @@ echo "schema-check: seed $seed, $api"
 status=0
 cp -r "$here" "$run/check"
 (cd "$run/check" && "$root/.tools/schema-check/bin/st" --config-file schemathesis.toml run "$api/api/v1/openapi.json" \
-  --seed "$seed" --max-examples "${CASES:-10}" --no-color "$@") || status=$?
+  --header "Authorization: Bearer $PLATFORM_TOKEN" --seed "$seed" --max-examples "${CASES:-10}" --no-color "$@") || status=$?
 stop_all || { cat "$run/mixer/stderr" >&2; echo "schema-check: something did not stop cleanly" >&2; status=1; }
 if grep -q panicked "$run/mixer/stderr"; then grep -A20 panicked "$run/mixer/stderr" >&2; status=1; fi
 exit $status

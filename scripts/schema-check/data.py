@@ -1,9 +1,10 @@
 """Gives a Mixer a little of everything: rows over HTTP, and over the bus a message, and telemetry that cannot be decoded.
 
-usage: data.py API_URL BUS_URL FILE_WITH_THE_OPERATORS_KEY_FOR_THE_BUS
+usage: PLATFORM_TOKEN=plt_… data.py API_URL BUS_URL FILE_WITH_THE_OPERATORS_KEY_FOR_THE_BUS
 """
 
 import json
+import os
 import socket
 import sys
 import time
@@ -27,7 +28,8 @@ def at(seconds):
 
 def send(table, rows):
     lines = "".join(json.dumps(row) + "\n" for row in rows).encode()
-    request = urllib.request.Request(f"{api}/api/v1/ingest/{table}", lines, {"Content-Type": "application/x-ndjson"})
+    request = urllib.request.Request(f"{api}/api/v1/ingest/{table}", lines,
+                                     {"Content-Type": "application/x-ndjson", "Authorization": f"Bearer {os.environ['PLATFORM_TOKEN']}"})
     with urllib.request.urlopen(request) as answer:
         stored = json.load(answer)["data"]["stored"]
     assert stored == len(rows), (table, stored)

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use model::Token;
+use tokio_util::sync::CancellationToken;
 
 use super::{AccessRight, AccessScope, Role, TokenDigest};
 
@@ -36,11 +37,13 @@ impl std::fmt::Display for CallerIdentity {
 }
 
 /// Who asks, and what it may do.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub(crate) struct Caller {
     pub(crate) identity: CallerIdentity,
     pub(crate) roles: Vec<Role>,
     pub(crate) scope: AccessScope,
+    /// Cancelled when it may do nothing any more: streams that have no end of their own end then.
+    pub(crate) revoked: CancellationToken,
 }
 
 impl Caller {
@@ -59,6 +62,7 @@ impl Caller {
             identity,
             roles: vec![Role::Admin],
             scope: AccessScope::default(),
+            revoked: CancellationToken::new(),
         })
     }
 

@@ -5,7 +5,7 @@
 //!
 //! # Invariants
 //!
-//! - A tail ends when its client leaves, when the API stops, or when a write makes no progress (`server`). It has no deadline.
+//! - A tail ends when its client leaves, when its token is revoked, when the API stops, or when a write makes no progress (`server`). It has no deadline.
 //!
 //! # Not here
 //!
@@ -22,11 +22,13 @@ use axum::{Router, http::HeaderMap};
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, header};
 use query::{LiveTail, QueryEngine};
+use tokio_util::sync::CancellationToken;
 
-use super::authorization::CallerQuerier;
+use super::authorization::{CallerQuerier, RequestCaller};
 use super::problem::ApiProblem;
 use super::query_params::QueryParams;
 use super::server::ShutdownToken;
+use crate::access::Caller;
 
 const LAST_EVENT_ID: &str = "Last-Event-ID";
 
@@ -39,22 +41,22 @@ pub(crate) fn routes(querier: Arc<QueryEngine>) -> Router {
 
 async fn logs(
     CallerQuerier(querier): CallerQuerier,
-    stopping: Extension<ShutdownToken>,
+    (stopping, RequestCaller(caller)): (Extension<ShutdownToken>, RequestCaller),
     headers: HeaderMap,
     params: QueryParams,
 ) -> Result<Response, ApiProblem> {
     let tail = querier.tail(&params.filter()?, last(&headers))?;
-    Ok(events(tail, stopping))
+    Ok(events(tail, stopping, &caller))
 }
 
 async fn messages(
     CallerQuerier(querier): CallerQuerier,
-    stopping: Extension<ShutdownToken>,
+    (stopping, RequestCaller(caller)): (Extension<ShutdownToken>, RequestCaller),
     headers: HeaderMap,
     params: QueryParams,
 ) -> Result<Response, ApiProblem> {
     let tail = querier.tail_messages(&params.filter()?, last(&headers))?;
-    Ok(events(tail, stopping))
+    Ok(events(tail, stopping, &caller))
 }
 
 /// The id of the last event that the reader had, with who said so.
@@ -69,13 +71,24 @@ pub(super) fn is_events(headers: &HeaderMap) -> bool {
     kind.is_some_and(|kind| kind.starts_with(b"text/event-stream"))
 }
 
-fn events(tail: LiveTail, Extension(ShutdownToken(stop)): Extension<ShutdownToken>) -> Response {
+fn events(tail: LiveTail, Extension(ShutdownToken(stop)): Extension<ShutdownToken>, caller: &Caller) -> Response {
     let pieces = futures::stream::unfold(tail, |mut tail: LiveTail| async move {
         let piece = tail.next().await?;
         Some((Ok::<Bytes, Infallible>(piece), tail))
     });
-    let until_stopped = futures::StreamExt::take_until(pieces, stop.cancelled_owned());
+    let until_stopped = futures::StreamExt::take_until(pieces, ended(stop, caller));
     event_stream(Body::from_stream(until_stopped))
+}
+
+/// Returns when a stream of a caller ends: at the stop, or when the caller may follow it no more.
+pub(super) fn ended(stop: CancellationToken, caller: &Caller) -> impl Future<Output = ()> + Send + use<> {
+    let revoked = caller.revoked.clone();
+    async move {
+        tokio::select! {
+            () = stop.cancelled() => {}
+            () = revoked.cancelled() => {}
+        }
+    }
 }
 
 /// An answer of server-sent events.

@@ -42,7 +42,7 @@ use super::authorization::{RequestCaller, rack_in_scope};
 use super::problem::ApiProblem;
 use super::query_params::{InPath, QueryParams, in_path};
 use super::server::ShutdownToken;
-use super::tail::event_stream;
+use super::tail::{ended, event_stream};
 use crate::control::{ControlPlane, TapEvent, TapStream};
 use crate::hex;
 
@@ -89,7 +89,7 @@ async fn tap(
     });
     let pieces = futures::StreamExt::chain(hello, pieces);
     let Extension(ShutdownToken(stop)) = stopping;
-    let until_stopped = futures::StreamExt::take_until(pieces, stop.cancelled_owned());
+    let until_stopped = futures::StreamExt::take_until(pieces, ended(stop, &caller));
     Ok(event_stream(Body::from_stream(until_stopped)))
 }
 

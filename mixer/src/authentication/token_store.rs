@@ -2,7 +2,8 @@
 //!
 //! # Invariants
 //!
-//! - A token is in the registry before its secret is given out; it opens nothing once its revocation returns.
+//! - A token is in the registry before its secret is given out; it opens nothing once its revocation returns. Streams that its caller follows end
+//!   then, those of one that expires within [`FILE_LOOKED_AT`].
 //! - Names are unique over both kinds. A token of the file whose name or secret the registry has is left out, and the log says so.
 //! - The time of its last use is kept in memory and written once a minute and at the end: a crash loses a minute of it, and no request waits for it.
 //!
@@ -125,6 +126,12 @@ impl TokenEntry {
         }
     }
 
+    /// Whether it gives the same to the same.
+    fn is_same(&self, other: &Self) -> bool {
+        let facts = |entry: &Self| (entry.name.clone(), entry.caller.roles.clone(), entry.caller.scope.clone(), entry.expires);
+        facts(self) == facts(other)
+    }
+
     fn view(&self, digest: TokenDigest) -> TokenView {
         let used = self.last_used.load(Ordering::Relaxed);
         TokenView {
@@ -145,6 +152,7 @@ fn caller(digest: TokenDigest, name: Token, roles: Vec<Role>, scope: AccessScope
         identity: CallerIdentity::Token { digest, name },
         roles,
         scope,
+        revoked: CancellationToken::new(),
     })
 }
 
@@ -207,15 +215,25 @@ impl TokenStore {
             .collect();
         let mut tokens = self.tokens.write();
         let before: TokenTable = tokens.extract_if(|_, entry| entry.is_provided).collect();
-        for (digest, entry) in provided {
+        for (digest, mut entry) in provided {
             if tokens.contains_key(&digest) || tokens.values().any(|other| other.name == entry.name) {
                 tracing::warn!(token = %entry.name, "a token of api.tokens_file is left out: another has its name or its secret");
                 continue;
             }
-            if let Some(used) = before.get(&digest).map(|entry| entry.last_used.load(Ordering::Relaxed)) {
-                entry.last_used.store(used, Ordering::Relaxed);
+            if let Some(former) = before.get(&digest) {
+                entry.last_used = AtomicI64::new(former.last_used.load(Ordering::Relaxed));
+                if former.is_same(&entry) {
+                    // Who follows a stream with it goes on.
+                    entry.caller = Arc::clone(&former.caller);
+                }
             }
             tokens.insert(digest, Arc::new(entry));
+        }
+        for (digest, former) in before {
+            let goes_on = tokens.get(&digest).is_some_and(|now| Arc::ptr_eq(&now.caller, &former.caller));
+            if !goes_on {
+                former.caller.revoked.cancel();
+            }
         }
     }
 
@@ -331,6 +349,7 @@ impl TokenStore {
         });
         written.await?;
         self.tokens.write().remove(&digest);
+        entry.caller.revoked.cancel();
         Ok(entry.view(digest))
     }
 
@@ -348,12 +367,22 @@ impl TokenStore {
             if stopped {
                 return;
             }
+            self.end_expired();
             let Some(path) = &self.file else { continue };
             let now = changed_at(path);
             if now != seen {
                 seen = now;
                 self.read_file(path);
             }
+        }
+    }
+
+    /// Ends what callers with tokens that have expired still follow.
+    fn end_expired(&self) {
+        let now = self.clock.now();
+        let tokens = self.tokens.read();
+        for entry in tokens.values().filter(|entry| entry.expires.is_some_and(|at| now >= at)) {
+            entry.caller.revoked.cancel();
         }
     }
 
