@@ -48,7 +48,7 @@ async fn double(mixer: &Mixer) -> u64 {
 async fn a_rack_works_without_its_mixer_for_an_hour_and_catches_up_in_order() {
     let folder = tempfile::tempdir().unwrap();
     let at = folder.path();
-    let lines = at.join("app.log");
+    let lines = at.join("files/app.log");
     let scenario = write_scenario(at, &real::scenario(&lines, at));
     let hand = Hand::new();
     let flags = [

@@ -61,7 +61,7 @@ async fn a_mixer_whose_clock_was_a_day_ahead_and_a_rack_whose_clock_is_a_day_beh
 async fn a_rack_whose_clock_is_a_day_off_works_and_its_offset_is_shown() {
     for (name, ahead) in [("ahead", true), ("behind", false)] {
         let folder = tempfile::tempdir().unwrap();
-        let lines = folder.path().join("app.log");
+        let lines = folder.path().join("files/app.log");
         let scenario = write_scenario(folder.path(), &real::scenario(&lines, folder.path()));
         let flags = [
             ("mixer.startup_scenario", scenario.as_str()),

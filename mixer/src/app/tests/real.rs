@@ -17,7 +17,8 @@ use super::*;
 
 /// Lines of a file go to a file over lane hot, and over lane guaranteed to another one.
 pub(super) fn scenario(lines: &Path, folder: &Path) -> String {
-    let (near, far) = (folder.join("near.txt"), folder.join("far.txt"));
+    std::fs::create_dir_all(folder.join("files")).unwrap();
+    let (near, far) = (folder.join("files/near.txt"), folder.join("files/far.txt"));
     let [lines, near, far] = [lines, &near, &far].map(Path::display);
     format!(
         "meta: {{ name: real, version: '1' }}\nracks: [ {{ name: rack-a }} ]\ngears:\n  \
@@ -36,10 +37,13 @@ pub(super) async fn agent(folder: &Path, mixer: &Mixer, clock: Clock) -> RackAge
 /// The same where a bus is said to be.
 pub(super) async fn agent_at(folder: &Path, url: &str, clock: Clock) -> RackAgent {
     let dir = folder.join("rack").display().to_string();
+    let files = folder.join("files").display().to_string();
     let flags = [
         ("base.name", "rack-a"),
         ("base.state_dir", dir.as_str()),
         ("store.dir", dir.as_str()),
+        ("policy.read_roots", files.as_str()),
+        ("policy.write_roots", files.as_str()),
         ("snake.url", url),
         ("snake.reconnect_wait", "50ms"),
         ("snake.convergence_delay", "10ms"),
@@ -82,13 +86,13 @@ pub(super) fn write(file: &Path, numbers: Range<u32>) {
 
 /// Whether the first gear has had a line; it may have had one twice where the Rack was stopped.
 pub(super) fn is_near(folder: &Path, number: u32) -> Option<()> {
-    let text = std::fs::read_to_string(folder.join("near.txt")).ok()?;
+    let text = std::fs::read_to_string(folder.join("files/near.txt")).ok()?;
     text.lines().any(|had| had == line(number)).then_some(())
 }
 
 /// Whether the last gear has had so many lines: each once, in order, none that is not there.
 pub(super) fn is_written(folder: &Path, count: u32) -> Option<()> {
-    let text = std::fs::read_to_string(folder.join("far.txt")).ok()?;
+    let text = std::fs::read_to_string(folder.join("files/far.txt")).ok()?;
     let had: Vec<&str> = text.lines().collect();
     let wanted: Vec<String> = (0..count).map(line).collect();
     assert!(
