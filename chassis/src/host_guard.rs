@@ -115,7 +115,9 @@ impl HostGuard {
     fn is_own(&self, host: &Authority) -> bool {
         let name = host.host();
         let listed = |allowed: &Authority| {
-            allowed.host().eq_ignore_ascii_case(name) && allowed.port().is_none_or(|port| host.port() == Some(port))
+            // A port that is left out is the usual one of either scheme.
+            let has_port = |port| host.port_u16().map_or(matches!(port, 80 | 443), |own| own == port);
+            allowed.host().eq_ignore_ascii_case(name) && allowed.port_u16().is_none_or(has_port)
         };
         if host.as_str().contains('@') {
             return false;
@@ -198,8 +200,10 @@ mod tests {
             ("127.0.0.1:80", "only.example:81", 200),
             ("127.0.0.1:80", "only.example:82", 421),
             ("127.0.0.1:80", "only.example", 421),
+            ("127.0.0.1:80", "https.example", 200),
+            ("127.0.0.1:80", "https.example:443", 200),
         ] {
-            let allowed = ["rack.example", "only.example:81"];
+            let allowed = ["rack.example", "only.example:81", "https.example:443"];
             let status = status(listen, &allowed, &Method::GET, &[("host", host)]);
             assert_eq!(status, wanted, "{listen} {host}");
         }

@@ -21,6 +21,7 @@ mod config_error;
 mod error;
 mod exit;
 pub mod file_modes;
+pub mod file_stamp;
 pub mod host_guard;
 pub mod lingering_close;
 pub mod log_rate_limiter;

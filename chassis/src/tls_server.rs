@@ -14,7 +14,7 @@ use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -25,6 +25,8 @@ use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tokio_util::either::Either;
+
+use crate::file_stamp::FileStamp;
 
 /// A connection with TLS or without it.
 pub type ServerStream<S> = Either<Box<TlsStream<S>>, S>;
@@ -72,8 +74,8 @@ pub enum TlsFileError {
     },
 }
 
-/// When each file was changed last.
-type FileTimes = Vec<Option<SystemTime>>;
+/// The files as they were when they were read.
+type FileStamps = Vec<Option<FileStamp>>;
 
 /// What a server accepts encrypted connections with.
 #[derive(Debug)]
@@ -85,8 +87,10 @@ pub struct ServerTls {
 #[derive(Debug)]
 struct LoadedTls {
     config: Arc<ServerConfig>,
-    times: FileTimes,
+    stamps: FileStamps,
     looked: Instant,
+    /// Why the last look failed.
+    failed: Option<String>,
 }
 
 impl ServerTls {
@@ -95,11 +99,12 @@ impl ServerTls {
     /// # Errors
     /// [`TlsFileError`].
     pub fn open(files: ServerTlsFiles) -> Result<Self, TlsFileError> {
-        let times = files.times();
+        let stamps = files.stamps();
         let loaded = LoadedTls {
             config: files.load()?,
-            times,
+            stamps,
             looked: Instant::now(),
+            failed: None,
         };
         Ok(Self {
             files,
@@ -134,17 +139,21 @@ impl ServerTls {
     }
 
     fn look(&self, loaded: &mut LoadedTls) {
-        let times = self.files.times();
-        if times == loaded.times {
+        let stamps = self.files.stamps();
+        if stamps == loaded.stamps {
             return;
         }
-        loaded.times = times;
         match self.files.load() {
             Ok(config) => {
                 tracing::info!(certificate = %self.files.certificate.display(), "read the TLS certificate again");
-                loaded.config = config;
+                (loaded.config, loaded.stamps, loaded.failed) = (config, stamps, None);
             }
-            Err(error) => tracing::error!(%error, "the TLS certificate of before stays in force"),
+            // It is tried again at the next look, and told of once.
+            Err(error) if loaded.failed.as_ref() != Some(&error.to_string()) => {
+                tracing::error!(%error, "the TLS certificate of before stays in force");
+                loaded.failed = Some(error.to_string());
+            }
+            Err(_) => {}
         }
     }
 
@@ -155,10 +164,9 @@ impl ServerTls {
 }
 
 impl ServerTlsFiles {
-    fn times(&self) -> FileTimes {
+    fn stamps(&self) -> FileStamps {
         let files = [Some(&self.certificate), Some(&self.key), self.client_ca.as_ref()];
-        let changed = |path: &PathBuf| std::fs::metadata(path).and_then(|meta| meta.modified()).ok();
-        files.into_iter().flatten().map(changed).collect()
+        files.into_iter().flatten().map(|path| FileStamp::of(path)).collect()
     }
 
     fn load(&self) -> Result<Arc<ServerConfig>, TlsFileError> {
@@ -286,14 +294,14 @@ mod tests {
         tokio::time::pause();
         tokio::time::advance(LOOK).await;
         tokio::time::resume();
-        server.loaded().times.clear();
+        server.loaded().stamps.clear();
         assert!(is_trusted(&server, &second, "mixer.test").await);
         assert!(!is_trusted(&server, &first, "mixer.test").await);
         std::fs::write(&files.certificate, "no certificate").unwrap();
         tokio::time::pause();
         tokio::time::advance(LOOK).await;
         tokio::time::resume();
-        server.loaded().times.clear();
+        server.loaded().stamps.clear();
         assert!(is_trusted(&server, &second, "mixer.test").await);
     }
 

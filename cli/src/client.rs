@@ -17,7 +17,7 @@ use ureq::{SendBody, Timeout};
 
 use crate::args::ApiArgs;
 use crate::error::Error;
-use crate::login::ApiCredentials;
+use crate::login::{ApiCredentials, is_loopback};
 use crate::progress::ProgressLine;
 
 /// The longest one answer may take.
@@ -80,6 +80,11 @@ impl ApiClient {
         let (base, token) = match credentials {
             Ok(credentials) => (Ok(credentials.url), credentials.token),
             Err(error) => (Err(error.to_string()), None),
+        };
+        // What goes to this machine goes through no proxy, whatever the environment says of proxies.
+        let config = match &base {
+            Ok(url) if is_loopback(url) => config.proxy(None),
+            _ => config,
         };
         let bearer = token.and_then(|token| HeaderValue::try_from(format!("Bearer {token}")).ok());
         let config = config.http_status_as_error(false).middleware(

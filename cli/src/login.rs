@@ -20,6 +20,7 @@ use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use ureq::http::Uri;
 
 use crate::error::Error;
 
@@ -153,23 +154,23 @@ impl ApiCredentials {
 
 /// Refuses an address to which a token would go in clear text over a network.
 pub(crate) fn refuse_clear_text(url: &str) -> Result<(), Error> {
-    let Some(rest) = url.strip_prefix("http://") else {
-        return Ok(());
-    };
-    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
-    let host = authority.rsplit('@').next().unwrap_or_default();
-    let host = match host.strip_prefix('[') {
-        Some(v6) => v6.split(']').next().unwrap_or_default(),
-        None => host.split(':').next().unwrap_or_default(),
-    };
-    let is_loopback = host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|host| host.is_loopback());
-    if is_loopback {
+    let parsed = url.parse::<Uri>().ok();
+    let is_encrypted = parsed.as_ref().and_then(Uri::scheme_str) == Some("https");
+    if is_encrypted || is_loopback(url) {
         return Ok(());
     }
+    let host = parsed.as_ref().and_then(Uri::host).unwrap_or(url);
     Err(Error::Usage(format!(
         "the token would go in clear text to {host}: use https, or allow it with `platform login --allow-insecure` \
          or {ALLOW_INSECURE}=true"
     )))
+}
+
+/// Whether an address is on this machine.
+pub(crate) fn is_loopback(url: &str) -> bool {
+    let Ok(parsed) = url.parse::<Uri>() else { return false };
+    let host = parsed.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
+    host.eq_ignore_ascii_case("localhost") || host.parse::<std::net::IpAddr>().is_ok_and(|host| host.is_loopback())
 }
 
 #[cfg(test)]
@@ -191,6 +192,8 @@ mod tests {
             "http://mixer:8090",
             "http://localhost.evil/",
             "http://127.0.0.1@evil:80",
+            "HTTP://mixer:8090",
+            "ftp://localhost.x",
             "http://[2001:db8::1]:1",
         ] {
             assert!(refuse_clear_text(bad).is_err(), "{bad}");

@@ -201,6 +201,16 @@ pub struct QueryStats {
 }
 
 impl QueryStats {
+    /// Without what tells of rows outside a scope: files hold rows of many entities.
+    pub(crate) fn of_scope(self) -> Self {
+        Self {
+            rows: self.rows,
+            ms: self.ms,
+            partial: self.partial,
+            ..Self::default()
+        }
+    }
+
     /// What two looks at one view cost that were made one after the other; `self` from the beginning to the end.
     pub(crate) fn add_cost(self, part: Self) -> Self {
         Self {

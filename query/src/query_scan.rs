@@ -276,11 +276,15 @@ impl QueryScan {
             .filter(|file| self.window.overlaps(file.min_ts, file.max_ts));
         let hot = self.view.hot(self.table).iter();
         let hot = hot.filter(|hot| self.window.overlaps(hot.min_ts, hot.max_ts));
-        QueryStats {
+        let stats = QueryStats {
             files_considered: files.len() as u64,
             files_pruned: (files.len() - met.count()) as u64 + self.meter.pruned(),
             hot_rows: hot.map(|hot| hot.batch.num_rows() as u64).sum(),
             ..self.meter.stats(&self.view, self.started, rows as u64)
+        };
+        match self.scope.limits_entities() {
+            true => stats.of_scope(),
+            false => stats,
         }
     }
 }

@@ -31,8 +31,10 @@ pub enum AccessRight {
     ActivateScenarios,
     /// Admitting a Rack.
     AdmitRacks,
-    /// Suspending and resuming Racks; their labels and log levels.
+    /// Suspending and resuming Racks; their log levels.
     OperateRacks,
+    /// Changing labels, by which scenarios choose Racks.
+    LabelRacks,
     /// Revoking a Rack's identity.
     RemoveRacks,
     /// Replaying and dropping dead letters.
@@ -105,6 +107,7 @@ impl Role {
                 R::ActivateScenarios,
                 R::AdmitRacks,
                 R::OperateRacks,
+                R::LabelRacks,
                 R::HandleLetters,
             ],
             Self::Auditor => &[R::Monitor, R::ReadFleet, R::ReadAudit],

@@ -4,7 +4,7 @@
 //!
 //! - A scope narrows what roles give, and never widens it.
 //! - With [`AccessScope::racks`] a token acts on the Racks that have all of these labels, one at a time; what concerns the whole fleet
-//!   (activations, dead letters, tokens) is refused to it.
+//!   (activations, labels, dead letters, tokens) is refused to it.
 //!
 //! Not here: how rows are kept from a scope (`query::DataScope`).
 
@@ -79,6 +79,7 @@ impl AccessScope {
             right,
             AccessRight::WriteScenarios
                 | AccessRight::ActivateScenarios
+                | AccessRight::LabelRacks
                 | AccessRight::HandleLetters
                 | AccessRight::ManageTokens
         );

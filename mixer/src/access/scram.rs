@@ -8,7 +8,8 @@
 //! # Invariants
 //!
 //! - What is kept ([`ScramVerifier`]) checks a proof and cannot make one.
-//! - A name that nobody has goes through the same steps and fails at the proof: the exchange does not tell which names there are.
+//! - A name that nobody has goes through the same steps and fails at the proof: as long as the process runs, the exchange does not tell which names
+//!   there are.
 //! - Every text of the client's is read as bytes that may be anything: what does not fit is [`BadExchange`].
 //!
 //! Not here: channel binding (`SCRAM-SHA-256-PLUS` is not offered); PostgreSQL's frames (`postgres::startup`).

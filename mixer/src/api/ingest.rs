@@ -217,7 +217,7 @@ impl IngestHandler {
         let encoding = headers::encoding(&head.headers)?;
         let packing = body::packing(&head.headers)?;
         let publisher = headers::publisher(&head.headers)?;
-        let key = IdempotencyHeader::of(&head.headers, table, &publisher)?;
+        let key = IdempotencyHeader::of(&head.headers, table, (&publisher, &scope.entities))?;
         let mut room = IngestReservation::new(&self.engine.inbound().bodies);
         let body = body::unpack(packing, body::read(&head.headers, body, &mut room).await?, &mut room).await?;
         self.counters.bytes.inc_by(body.len() as u64);

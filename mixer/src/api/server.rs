@@ -182,12 +182,16 @@ async fn connection(
     let client = ends.ok().map(ClientConnection::new);
     let stream = match tls {
         None => ServerStream::Right(stream),
-        Some(tls) => match tls.accept(stream, HEAD_TIME).await {
-            Ok(stream) => ServerStream::Left(stream),
-            Err(error) => {
-                tracing::debug!(%error, "a TLS handshake failed");
-                return;
-            }
+        Some(tls) => tokio::select! {
+            biased;
+            () = stop.cancelled() => return,
+            accepted = tls.accept(stream, HEAD_TIME) => match accepted {
+                Ok(stream) => ServerStream::Left(stream),
+                Err(error) => {
+                    tracing::debug!(%error, "a TLS handshake failed");
+                    return;
+                }
+            },
         },
     };
     let (unread, rate) = (UnreadBodyFlag::default(), MinimumRate::default());

@@ -122,6 +122,9 @@ impl Authenticator {
     }
 }
 
+/// What the kernel calls every user that a user namespace does not have, and `nobody`.
+const UNMAPPED: u32 = 65_534;
+
 /// Both ends of a connection, as the Mixer sees them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ConnectionEnds {
@@ -142,6 +145,6 @@ impl ConnectionEnds {
             .inspect_err(|error| tracing::debug!(%error, "cannot tell whose connection it is"))
             .ok()??;
         let is_trusted = owner == 0 || owner == nix::unistd::geteuid().as_raw();
-        is_trusted.then_some(owner)
+        (is_trusted && owner != UNMAPPED).then_some(owner)
     }
 }

@@ -113,7 +113,10 @@ pub(super) fn read(path: &Path) -> Result<Vec<ProvidedToken>, TokenFileError> {
         reason,
     };
     let mut text = Zeroizing::new(String::new());
-    file.take(LARGEST).read_to_string(&mut text).map_err(unreadable)?;
+    file.take(LARGEST + 1).read_to_string(&mut text).map_err(unreadable)?;
+    if text.len() as u64 > LARGEST {
+        return Err(malformed(format!("it has more than {LARGEST} bytes")));
+    }
     // The error of a parser shows the line, which may be the one with the secret.
     let file: TokenFile = toml_edit::de::from_str(&text).map_err(|error| malformed(error.message().to_owned()))?;
     let tokens: Result<Vec<_>, String> = file.token.into_iter().map(ProvidedToken::checked).collect();

@@ -13,10 +13,11 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
+use chassis::file_stamp::FileStamp;
 use model::{Clock, Entropy, Timestamp, Token};
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use schemars::JsonSchema;
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
@@ -164,6 +165,8 @@ pub(crate) struct TokenStore {
     clock: Clock,
     entropy: Entropy,
     file: Option<PathBuf>,
+    /// The file as it was when it was last read whole.
+    seen: Mutex<Option<FileStamp>>,
     tokens: RwLock<TokenTable>,
     /// Held over a change, so that two do not take one name.
     changing: tokio::sync::Mutex<()>,
@@ -195,6 +198,7 @@ impl TokenStore {
         let store = Self {
             tokens: RwLock::new(tokens.collect()),
             unknown: entropy.bytes(),
+            seen: Mutex::default(),
             changing: tokio::sync::Mutex::default(),
             registry,
             clock,
@@ -202,7 +206,9 @@ impl TokenStore {
             file,
         };
         if let Some(path) = &store.file {
+            let stamp = FileStamp::of(path);
             store.replace_provided(token_file::read(path)?);
+            *store.seen.lock() = stamp;
         }
         Ok(store)
     }
@@ -355,7 +361,7 @@ impl TokenStore {
 
     /// Writes when tokens were used, and reads the file again when it has changed, until the stop.
     pub(crate) async fn run(self: Arc<Self>, stop: CancellationToken) {
-        let (mut written, mut seen) = (HashMap::new(), self.file.as_deref().and_then(changed_at));
+        let (mut written, mut failed) = (HashMap::new(), None);
         let mut looks = 0_u64;
         let looks_per_write = USES_WRITTEN.as_secs() / FILE_LOOKED_AT.as_secs();
         loop {
@@ -368,11 +374,8 @@ impl TokenStore {
                 return;
             }
             self.end_expired();
-            let Some(path) = &self.file else { continue };
-            let now = changed_at(path);
-            if now != seen {
-                seen = now;
-                self.read_file(path);
+            if let Some(path) = &self.file {
+                self.read_file(path, &mut failed);
             }
         }
     }
@@ -386,13 +389,26 @@ impl TokenStore {
         }
     }
 
-    fn read_file(&self, path: &Path) {
+    /// Reads the file if it is another than the one that was read last. One that cannot be read is tried again each time, and told of once.
+    fn read_file(&self, path: &Path, failed: &mut Option<String>) {
+        let stamp = FileStamp::of(path);
+        if stamp.is_some() && stamp == *self.seen.lock() {
+            return;
+        }
         match token_file::read(path) {
             Ok(provided) => {
                 tracing::info!(path = %path.display(), tokens = provided.len(), "read api.tokens_file again");
                 self.replace_provided(provided);
+                *self.seen.lock() = stamp;
+                *failed = None;
             }
-            Err(error) => tracing::error!(%error, "the tokens of before stay in force"),
+            Err(error) => {
+                let reason = error.to_string();
+                if failed.as_ref() != Some(&reason) {
+                    tracing::error!(%error, "the tokens of before stay in force");
+                    *failed = Some(reason);
+                }
+            }
         }
     }
 
@@ -420,12 +436,6 @@ impl TokenStore {
             Err(error) => tracing::warn!(%error, "could not write when tokens were used"),
         }
     }
-}
-
-/// When a file was changed, and how long it is; `None` if it is not there.
-fn changed_at(path: &Path) -> Option<(SystemTime, u64)> {
-    let meta = std::fs::metadata(path).ok()?;
-    Some((meta.modified().ok()?, meta.len()))
 }
 
 fn check(new: &NewToken) -> Result<(), TokenError> {

@@ -70,15 +70,22 @@ pub(super) async fn authenticate(
     may_read(caller)
 }
 
-/// Whether a session's caller may still do what it began with.
-pub(super) fn still_known(authenticator: &Authenticator, caller: &Caller) -> Result<(), PgReplyError> {
+/// Whether a session's caller may still do what it began with, and nothing else.
+pub(super) fn still_known(authenticator: &Authenticator, caller: &Arc<Caller>) -> Result<(), PgReplyError> {
     let CallerIdentity::Token { digest, .. } = &caller.identity else {
         return Ok(());
     };
     let known = authenticator.tokens().authenticate(*digest);
-    known
-        .map(drop)
-        .map_err(|error| PgError::fatal("28P01", error.to_string()).into())
+    let known = known.map_err(|error| PgError::fatal("28P01", error.to_string()))?;
+    match Arc::ptr_eq(&known, caller) {
+        true => Ok(()),
+        false => Err(revoked().into()),
+    }
+}
+
+/// That the token of a session opens nothing any more, or something else.
+pub(super) fn revoked() -> PgError {
+    PgError::fatal("28P01", "the token was revoked or changed: connect again")
 }
 
 fn may_read(caller: Arc<Caller>) -> Result<Arc<Caller>, PgReplyError> {

@@ -197,7 +197,12 @@ async fn connection(stream: TcpStream, host: Arc<SessionManager>, _heard: OwnedS
     let mut begun = started(&host, &mut incoming, &mut out, offered(&host)).await;
     let mut is_encrypted = false;
     if let (Ok(StartupRequest::Encryption), Some(tls)) = (&begun, &host.tls) {
-        match framing::encrypt((incoming, out), tls, STARTUP_TIME).await {
+        let encrypted = tokio::select! {
+            biased;
+            () = host.stop.cancelled() => return,
+            encrypted = framing::encrypt((incoming, out), tls, STARTUP_TIME) => encrypted,
+        };
+        match encrypted {
             Ok(halves) => (incoming, out) = halves,
             Err(error) => {
                 tracing::debug!(%error, "a TLS handshake of a PostgreSQL client failed");
@@ -208,7 +213,8 @@ async fn connection(stream: TcpStream, host: Arc<SessionManager>, _heard: OwnedS
         begun = started(&host, &mut incoming, &mut out, PgEncryption::NotOffered).await;
     }
     let ended = match begun {
-        Ok(_) if host.tls.is_some() && !is_encrypted && !ends.peer.ip().to_canonical().is_loopback() => {
+        Ok(StartupRequest::Session { .. })
+            if host.tls.is_some() && !is_encrypted && !ends.peer.ip().to_canonical().is_loopback() => {
             Err(PgError::fatal(
                 "28000",
                 "the connection must be encrypted: use sslmode=require or better",
@@ -269,10 +275,6 @@ async fn served(
         }
         StartupRequest::Encryption | StartupRequest::Nothing => return Ok(()),
     };
-    let Ok(_place) = Arc::clone(&host.places).try_acquire_owned() else {
-        let message = format!("sorry, too many clients already: {MAX_CONNECTIONS} are connected");
-        return Err(PgError::fatal("53300", message).into());
-    };
     let user = settings.iter().find(|(name, _)| name == "user");
     let user = user.map_or("", |(_, user)| user.as_str());
     let authenticated = sasl::authenticate(&host.authenticator, (user, ends), incoming, out);
@@ -283,6 +285,10 @@ async fn served(
             Ok(caller) => caller?,
             Err(_) => return Err(PgError::protocol("the password did not come in time").into()),
         },
+    };
+    let Ok(_place) = Arc::clone(&host.places).try_acquire_owned() else {
+        let message = format!("sorry, too many clients already: {MAX_CONNECTIONS} are connected");
+        return Err(PgError::fatal("53300", message).into());
     };
     let querier = scoped(&host.querier, &caller.scope);
     let registered = host.register();
@@ -311,6 +317,7 @@ async fn served(
                 return Ok(());
             },
             () = incoming.gone() => return Ok(()),
+            () = caller.revoked.cancelled() => return Err(sasl::revoked().into()),
             () = late => return Err(stopping().into()),
         }
     }

@@ -303,11 +303,12 @@ impl StatementTask {
             }
             next = stream.next().await;
         }
+        let query = QueryStats {
+            partial: self.asking.partial(),
+            ..self.asking.meter.stats(&self.asking.view, self.started, rows)
+        };
         Ok(SqlStats {
-            query: QueryStats {
-                partial: self.asking.partial(),
-                ..self.asking.meter.stats(&self.asking.view, self.started, rows)
-            },
+            query: if self.asking.scope.limits_entities() { query.of_scope() } else { query },
             truncated,
         })
     }

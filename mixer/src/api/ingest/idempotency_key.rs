@@ -1,6 +1,6 @@
 //! `Idempotency-Key`: which request this is, and that it is not being answered already.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use engine::RequestPart;
@@ -16,7 +16,7 @@ use crate::api::problem::ApiProblem;
 pub(super) const HEADER: &str = "Idempotency-Key";
 const MAX_KEY: usize = 255;
 
-/// A request's key, of one publisher and table.
+/// A request's key, of one publisher, one table, and one scope of entities.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct IdempotencyHeader {
     id: Uuid,
@@ -29,7 +29,7 @@ impl IdempotencyHeader {
     pub(super) fn of(
         headers: &HeaderMap,
         table: Table,
-        publisher: &PublisherIdentity,
+        (publisher, writers): (&PublisherIdentity, &BTreeSet<String>),
     ) -> Result<Option<Self>, ApiProblem> {
         let Some(value) = headers.get(HEADER) else {
             return Ok(None);
@@ -42,7 +42,12 @@ impl IdempotencyHeader {
             return Err(ApiProblem::parameter(HEADER, reason));
         }
         let scoped = format!("{table}/{text}");
-        let publisher = publisher.entity_id.uuid();
+        let mut publisher = publisher.entity_id.uuid();
+        if !writers.is_empty() {
+            // Of another scope other rows of the same body are good.
+            let entities: Vec<&str> = writers.iter().map(String::as_str).collect();
+            publisher = Uuid::new_v5(&publisher, entities.join("\0").as_bytes());
+        }
         let (high, low) = publisher.as_u64_pair();
         Ok(Some(Self {
             id: Uuid::new_v5(&publisher, scoped.as_bytes()),

@@ -388,14 +388,14 @@ pub(super) const ROUTES: &[ApiRoute] = &[
         .details("Until the Rack restarts or its configuration file changes the level."),
     ApiRoute {
         method: RouteMethod::Put,
-        ..change(AccessRight::OperateRacks, "/api/v1/racks/{id}/labels", "rack_labels", "Replaces the labels of a Rack")
+        ..change(AccessRight::LabelRacks, "/api/v1/racks/{id}/labels", "rack_labels", "Replaces the labels of a Rack")
     }
     .with(RequestBody::Required("Labels"))
     .details("Groups of a scenario select Racks by their labels. The Rack is sent its new assignment, now or when it \
               is online."),
     ApiRoute {
         method: RouteMethod::Patch,
-        ..change(AccessRight::OperateRacks, "/api/v1/racks/{id}/labels", "change_rack_labels", "Sets and removes labels of a Rack")
+        ..change(AccessRight::LabelRacks, "/api/v1/racks/{id}/labels", "change_rack_labels", "Sets and removes labels of a Rack")
     }
     .with(RequestBody::Required("LabelChanges"))
     .fails(&[400, 403, 404, 409, 413, 422])
