@@ -169,7 +169,11 @@ pub(crate) fn refuse_clear_text(url: &str) -> Result<(), Error> {
 /// Whether an address is on this machine.
 pub(crate) fn is_loopback(url: &str) -> bool {
     let Ok(parsed) = url.parse::<Uri>() else { return false };
-    let host = parsed.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
+    let host = parsed
+        .host()
+        .unwrap_or_default()
+        .trim_start_matches('[')
+        .trim_end_matches(']');
     host.eq_ignore_ascii_case("localhost") || host.parse::<std::net::IpAddr>().is_ok_and(|host| host.is_loopback())
 }
 

@@ -341,7 +341,11 @@ async fn live(
 /// Starts the Mixer and closes it when a signal or a failure says so.
 async fn until_asked(config: MixerConfig, shutdown: &ShutdownListener) -> ExitReason {
     let asked = shutdown.token();
-    let scheme = if config.api.tls_files().is_some() { "https" } else { "http" };
+    let scheme = if config.api.tls_files().is_some() {
+        "https"
+    } else {
+        "http"
+    };
     let started = Mixer::start(config, system_clock(), os_entropy()).await;
     let mut mixer = match started {
         Ok(mixer) => mixer,

@@ -62,7 +62,10 @@ async fn tokens_outlive_a_restart_and_a_revoked_one_does_not_come_back() {
     let again = open(&registry, None, &clock);
     let caller = again.authenticate(kept.digest()).unwrap();
     assert!(matches!(&caller.identity, CallerIdentity::Token { name, .. } if name.as_str() == "kept"));
-    assert_eq!(again.authenticate(gone.digest()).err(), Some(AuthenticationError::Unknown));
+    assert_eq!(
+        again.authenticate(gone.digest()).err(),
+        Some(AuthenticationError::Unknown)
+    );
     clock.forward(Duration::from_secs(60));
     assert!(matches!(
         again.authenticate(kept.digest()),

@@ -129,7 +129,14 @@ impl TokenEntry {
 
     /// Whether it gives the same to the same.
     fn is_same(&self, other: &Self) -> bool {
-        let facts = |entry: &Self| (entry.name.clone(), entry.caller.roles.clone(), entry.caller.scope.clone(), entry.expires);
+        let facts = |entry: &Self| {
+            (
+                entry.name.clone(),
+                entry.caller.roles.clone(),
+                entry.caller.scope.clone(),
+                entry.expires,
+            )
+        };
         facts(self) == facts(other)
     }
 
@@ -236,7 +243,9 @@ impl TokenStore {
             tokens.insert(digest, Arc::new(entry));
         }
         for (digest, former) in before {
-            let goes_on = tokens.get(&digest).is_some_and(|now| Arc::ptr_eq(&now.caller, &former.caller));
+            let goes_on = tokens
+                .get(&digest)
+                .is_some_and(|now| Arc::ptr_eq(&now.caller, &former.caller));
             if !goes_on {
                 former.caller.revoked.cancel();
             }
@@ -384,7 +393,10 @@ impl TokenStore {
     fn end_expired(&self) {
         let now = self.clock.now();
         let tokens = self.tokens.read();
-        for entry in tokens.values().filter(|entry| entry.expires.is_some_and(|at| now >= at)) {
+        for entry in tokens
+            .values()
+            .filter(|entry| entry.expires.is_some_and(|at| now >= at))
+        {
             entry.caller.revoked.cancel();
         }
     }

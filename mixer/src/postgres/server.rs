@@ -214,7 +214,8 @@ async fn connection(stream: TcpStream, host: Arc<SessionManager>, _heard: OwnedS
     }
     let ended = match begun {
         Ok(StartupRequest::Session { .. })
-            if host.tls.is_some() && !is_encrypted && !ends.peer.ip().to_canonical().is_loopback() => {
+            if host.tls.is_some() && !is_encrypted && !ends.peer.ip().to_canonical().is_loopback() =>
+        {
             Err(PgError::fatal(
                 "28000",
                 "the connection must be encrypted: use sslmode=require or better",

@@ -308,7 +308,11 @@ impl StatementTask {
             ..self.asking.meter.stats(&self.asking.view, self.started, rows)
         };
         Ok(SqlStats {
-            query: if self.asking.scope.limits_entities() { query.of_scope() } else { query },
+            query: if self.asking.scope.limits_entities() {
+                query.of_scope()
+            } else {
+                query
+            },
             truncated,
         })
     }

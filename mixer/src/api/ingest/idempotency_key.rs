@@ -119,12 +119,21 @@ mod tests {
     use super::*;
 
     fn key(name: &str, table: Table, text: &str) -> Result<Option<IdempotencyHeader>, ApiProblem> {
+        scoped_key((name, &[]), table, text)
+    }
+
+    fn scoped_key(
+        (name, writers): (&str, &[&str]),
+        table: Table,
+        text: &str,
+    ) -> Result<Option<IdempotencyHeader>, ApiProblem> {
         let publisher = PublisherIdentity {
             entity_id: EntityId::for_name(name),
             entity_name: name.to_owned(),
         };
         let headers = HeaderMap::from_iter([(http::HeaderName::from_static("idempotency-key"), text.parse().unwrap())]);
-        IdempotencyHeader::of(&headers, table, &publisher)
+        let writers = writers.iter().map(|&name| name.to_owned()).collect();
+        IdempotencyHeader::of(&headers, table, (&publisher, &writers))
     }
 
     #[test]
@@ -138,6 +147,8 @@ mod tests {
         ] {
             assert_ne!(one, key(other.0, other.1, other.2).unwrap(), "{other:?}");
         }
+        let scoped = scoped_key(("a", &["a"]), Table::Logs, "1").unwrap();
+        assert!(scoped != one && scoped != scoped_key(("a", &["a", "b"]), Table::Logs, "1").unwrap());
         assert!(key("a", Table::Logs, "").is_err() && key("a", Table::Logs, &"k".repeat(256)).is_err());
     }
 
