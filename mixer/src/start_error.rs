@@ -7,7 +7,7 @@ use chassis::ExitReason;
 use chassis::tls_server::TlsFileError;
 use engine::ErrorKind;
 
-use crate::authentication::TokenFileError;
+use crate::authentication::{TokenFileError, TokenStoreError};
 use crate::bucket::BucketError;
 use crate::bus_server::BusError;
 use crate::cluster::ClusterError;
@@ -56,7 +56,7 @@ pub enum StartError {
     Tls(#[from] TlsFileError),
     /// The API tokens cannot be read.
     #[error(transparent)]
-    Tokens(#[from] TokenFileError),
+    Tokens(#[from] TokenStoreError),
     /// The cluster's identity cannot be used.
     #[error(transparent)]
     Cluster(#[from] ClusterError),
@@ -131,8 +131,9 @@ impl StartError {
             Self::Tls(TlsFileError::Exposed { .. }) => ExitReason::Denied,
             Self::Tls(_) => ExitReason::Config,
             Self::Tokens(error) => match error {
-                TokenFileError::Exposed { .. } => ExitReason::Denied,
-                TokenFileError::Unreadable { .. } | TokenFileError::Malformed { .. } => ExitReason::Config,
+                TokenStoreError::File(TokenFileError::Exposed { .. }) => ExitReason::Denied,
+                TokenStoreError::File(_) => ExitReason::Config,
+                TokenStoreError::Registry(error) => of_registry(error),
             },
             Self::Cluster(error) => match error {
                 ClusterError::Exposed { .. } => ExitReason::Denied,

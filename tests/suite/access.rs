@@ -177,7 +177,7 @@ fn a_request_that_closed_its_end_is_not_taken_for_roots() -> Result<(), Failure>
 
 #[test]
 fn a_web_page_of_another_site_gets_nothing() -> Result<(), Failure> {
-    let mixer = TestMixer::start("")?;
+    let mixer = TestMixer::with(&[("api.allowed_hosts", "[\"mixer.example\"]")], &[])?;
     for (headers, status) in [
         (&[("Host", "evil.example:8090")][..], 421),
         (&[("Host", "evil.example"), ("Origin", "http://evil.example")], 421),
@@ -186,6 +186,7 @@ fn a_web_page_of_another_site_gets_nothing() -> Result<(), Failure> {
         (&[("Sec-Fetch-Site", "cross-site")], 403),
         (&[("Sec-Fetch-Site", "same-origin")], 200),
         (&[("Host", "localhost")], 200),
+        (&[("Host", "mixer.example:8090")], 200),
     ] {
         let answer = mixer.api.send(
             "/api/v1/sql",

@@ -40,7 +40,7 @@ fn mode_of(path: &Path) -> std::io::Result<u32> {
 
 #[test]
 fn group_reads_data_files_alone_and_others_nothing() -> Result<(), Failure> {
-    let logs = tempfile::tempdir()?;
+    let logs = harness::gear_files()?;
     let file = logs.path().join("app.log");
     let (mut mixer, _scenario) = mixer_with(&tail_scenario(&file))?;
     let mut rack = TestRack::new("rack-a", &mixer.bus_url, "")?;

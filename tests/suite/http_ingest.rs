@@ -407,7 +407,13 @@ fn what_cannot_be_taken_is_a_problem_that_says_why() -> Result<(), Failure> {
             400,
             "Idempotency-Key",
         ),
-        (logs, &[NDJSON, ("Origin", "http://elsewhere")], &row, 403, "cross-site"),
+        (
+            logs,
+            &[NDJSON, ("Origin", "http://elsewhere")],
+            &row,
+            403,
+            "pages of this very host",
+        ),
     ] {
         let answer = mixer.api.send(path, headers, body)?;
         assert_eq!(answer.status, status, "{path} {headers:?}: {}", answer.text);

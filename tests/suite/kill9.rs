@@ -48,7 +48,7 @@ fn writer(
 fn every_line_is_stored_exactly_once_after_kill_9_of_mixer_bus_and_rack() -> Result<(), Failure> {
     let (kills, rows) = (setting("PLATFORM_TEST_KILLS", 6), setting("PLATFORM_TEST_ROWS", 20_000));
     let mut random = Random::for_test("every_line_is_stored_exactly_once_after_kill_9_of_mixer_bus_and_rack");
-    let logs = tempfile::tempdir()?;
+    let logs = harness::gear_files()?;
     let file = logs.path().join("app.log");
     let (mut mixer, _scenario) = mixer_with(&tail_scenario(&file))?;
     let mut rack = TestRack::new("rack-a", &mixer.bus_url, "")?;

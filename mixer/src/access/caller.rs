@@ -5,7 +5,7 @@ use std::sync::Arc;
 use model::Token;
 use tokio_util::sync::CancellationToken;
 
-use super::{AccessRight, AccessScope, Role, TokenDigest};
+use super::{AccessRight, AccessRole, AccessScope, TokenDigest};
 
 /// Who asks.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,15 +38,15 @@ impl std::fmt::Display for CallerIdentity {
 
 /// Who asks, and what it may do.
 #[derive(Debug, Clone)]
-pub(crate) struct Caller {
+pub(crate) struct ApiCaller {
     pub(crate) identity: CallerIdentity,
-    pub(crate) roles: Vec<Role>,
+    pub(crate) roles: Vec<AccessRole>,
     pub(crate) scope: AccessScope,
     /// Cancelled when it may do nothing any more: streams that have no end of their own end then.
     pub(crate) revoked: CancellationToken,
 }
 
-impl Caller {
+impl ApiCaller {
     /// Whoever reaches a port where nobody is asked.
     pub(crate) fn everybody() -> Arc<Self> {
         Self::all_powerful(CallerIdentity::Everybody)
@@ -60,7 +60,7 @@ impl Caller {
     fn all_powerful(identity: CallerIdentity) -> Arc<Self> {
         Arc::new(Self {
             identity,
-            roles: vec![Role::Admin],
+            roles: vec![AccessRole::Admin],
             scope: AccessScope::default(),
             revoked: CancellationToken::new(),
         })

@@ -1,4 +1,4 @@
-//! Access control: callers, and what they may do. Role-based rights, scopes, and the credentials that the registry keeps verifiers of.
+//! Access control: callers, and what they may do. AccessRole-based rights, scopes, and the credentials that the registry keeps verifiers of.
 //!
 //! # Invariants
 //!
@@ -11,14 +11,16 @@
 //! Rack proves who it is (`enrollment`).
 
 mod api_token;
+mod auth_mode;
 mod caller;
 mod role;
 mod scope;
 mod scram;
 
 pub use api_token::{ApiToken, TokenDigest};
-pub(crate) use caller::Caller;
+pub use auth_mode::AuthMode;
+pub(crate) use caller::ApiCaller;
 pub use caller::CallerIdentity;
-pub use role::{AccessRight, Role};
+pub use role::{AccessRight, AccessRole};
 pub use scope::AccessScope;
 pub(crate) use scram::{BadExchange, ScramExchange, ScramVerifier};

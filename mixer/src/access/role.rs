@@ -1,4 +1,4 @@
-//! Role-based access control: the rights that routes need, and the roles that give them.
+//! AccessRole-based access control: the rights that routes need, and the roles that give them.
 //!
 //! Invariant: a right says one thing that a caller may do. A role is a list of rights, a token has one role or several; what none of them gives is
 //! refused.
@@ -46,7 +46,7 @@ pub enum AccessRight {
 /// What a token is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Role {
+pub enum AccessRole {
     /// Watches the Mixer: health and metrics.
     Monitor,
     /// Reads telemetry and messages, and what Racks there are.
@@ -63,7 +63,7 @@ pub enum Role {
     Auditor,
 }
 
-impl Role {
+impl AccessRole {
     /// All of them.
     pub const ALL: [Self; 7] = [
         Self::Monitor,
@@ -125,7 +125,7 @@ impl Role {
     }
 }
 
-impl std::fmt::Display for Role {
+impl std::fmt::Display for AccessRole {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.as_str())
     }

@@ -25,8 +25,8 @@ use query::{DataScope, QueryEngine};
 
 use super::openapi::route_access;
 use super::problem::ApiProblem;
-use crate::access::{AccessRight, AccessScope, Caller};
-use crate::authentication::{AuthenticationError, Authenticator, ConnectionEnds};
+use crate::access::{AccessRight, AccessScope, ApiCaller};
+use crate::authentication::{ApiAuthenticator, AuthenticationError, ConnectionEnds};
 use crate::control::ControlPlane;
 
 /// What proxies write for who they speak for.
@@ -36,7 +36,7 @@ const PROXY_HEADERS: [&str; 5] = ["forwarded", "x-forwarded-for", "x-forwarded-h
 #[derive(Debug, Clone)]
 pub(super) struct ClientConnection {
     pub(super) ends: ConnectionEnds,
-    local_caller: Arc<OnceLock<Arc<Caller>>>,
+    local_caller: Arc<OnceLock<Arc<ApiCaller>>>,
 }
 
 impl ClientConnection {
@@ -50,7 +50,7 @@ impl ClientConnection {
 
 /// Refuses what the caller has no right to.
 pub(super) async fn authorize(
-    State(authenticator): State<Arc<Authenticator>>,
+    State(authenticator): State<Arc<ApiAuthenticator>>,
     mut request: Request,
     next: Next,
 ) -> Response {
@@ -92,7 +92,7 @@ fn method_problem(request: &Request, allowed: &str) -> Response {
     response
 }
 
-fn caller(authenticator: &Authenticator, request: &Request) -> Result<Arc<Caller>, AuthenticationError> {
+fn caller(authenticator: &ApiAuthenticator, request: &Request) -> Result<Arc<ApiCaller>, AuthenticationError> {
     if let Some(value) = request.headers().get(header::AUTHORIZATION) {
         let token = value.to_str().ok().and_then(bearer);
         return authenticator.by_token(token.ok_or(AuthenticationError::Malformed)?);
@@ -121,13 +121,13 @@ fn is_forwarded(headers: &HeaderMap) -> bool {
 
 /// The caller of a request that [`authorize`] let through; everybody's rights end there if it did not.
 #[derive(Debug)]
-pub(super) struct RequestCaller(pub(super) Arc<Caller>);
+pub(super) struct RequestCaller(pub(super) Arc<ApiCaller>);
 
 impl<S: Sync> FromRequestParts<S> for RequestCaller {
     type Rejection = ApiProblem;
 
     async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, ApiProblem> {
-        let caller = parts.extensions.get::<Arc<Caller>>();
+        let caller = parts.extensions.get::<Arc<ApiCaller>>();
         let caller = caller.ok_or_else(|| ApiProblem::unauthorized(&AuthenticationError::Missing))?;
         Ok(Self(Arc::clone(caller)))
     }

@@ -14,7 +14,7 @@ use tokio_util::task::TaskTracker;
 
 use super::authorization::ClientConnection;
 use super::problem::ApiProblem;
-use crate::access::{Caller, CallerIdentity};
+use crate::access::{ApiCaller, CallerIdentity};
 use crate::registry::AuditActor;
 
 /// Who asks for a change, for the audit log.
@@ -25,7 +25,7 @@ impl<S: Sync> FromRequestParts<S> for RequestActor {
     type Rejection = Infallible;
     async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, Infallible> {
         let connection = parts.extensions.get::<ClientConnection>();
-        let caller = parts.extensions.get::<Arc<Caller>>();
+        let caller = parts.extensions.get::<Arc<ApiCaller>>();
         Ok(Self(AuditActor::Api {
             address: connection.map(|connection| connection.ends.peer.ip().to_canonical()),
             identity: caller.map_or(CallerIdentity::Everybody, |caller| caller.identity.clone()),

@@ -56,7 +56,7 @@ use super::authorization::RequestCaller;
 use super::json_response::ItemResponse;
 use super::problem::ApiProblem;
 use super::query_params::QueryParams;
-use crate::access::{AccessScope, Caller};
+use crate::access::{AccessScope, ApiCaller};
 
 /// About the bytes of one append.
 const PART: u64 = 4 << 20;
@@ -178,7 +178,7 @@ enum DurablePlace {
 }
 
 async fn ingest(
-    (table, caller): (Table, Arc<Caller>),
+    (table, caller): (Table, Arc<ApiCaller>),
     door: IngestHandler,
     params: IngestParams,
     request: Request,

@@ -77,7 +77,7 @@ use tokio::net::TcpListener;
 use tokio_util::task::TaskTracker;
 use tower_http::catch_panic::CatchPanicLayer;
 
-use crate::authentication::Authenticator;
+use crate::authentication::ApiAuthenticator;
 use crate::control::ControlPlane;
 use crate::dlq::DeadLetterQueue;
 use crate::duckdb::ViewFileStats;
@@ -113,7 +113,7 @@ pub struct ApiParts {
     /// The specs of business messages.
     pub specs: Arc<SpecRegistry>,
     /// Who may call.
-    pub(crate) authenticator: Arc<Authenticator>,
+    pub(crate) authenticator: Arc<ApiAuthenticator>,
     /// Whether the process reports about itself at `/metrics`.
     pub reports_itself: bool,
 }
@@ -182,7 +182,7 @@ fn all_routes_of(parts: ApiParts) -> std::io::Result<Router> {
 fn guarded(
     router: Router,
     exposition: Arc<MetricsExposition>,
-    (authenticator, hosts): (Arc<Authenticator>, Arc<HostGuard>),
+    (authenticator, hosts): (Arc<ApiAuthenticator>, Arc<HostGuard>),
 ) -> Router {
     router
         .fallback(|request: Request| async move { ApiProblem::no_route(request.uri().path()) })

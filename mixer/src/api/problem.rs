@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::openapi::problems;
-use crate::access::{AccessRight, Caller, Role};
+use crate::access::{AccessRight, AccessRole, ApiCaller};
 use crate::authentication::{AuthenticationError, TokenError};
 use crate::control::ControlError;
 use crate::dlq::DlqError;
@@ -138,8 +138,8 @@ impl ApiProblem {
     }
 
     /// A caller without the right that a route asks for.
-    pub(crate) fn without_right(caller: &Caller, right: AccessRight) -> Self {
-        let wanted = Role::names_with(right).join(", ");
+    pub(crate) fn without_right(caller: &ApiCaller, right: AccessRight) -> Self {
+        let wanted = AccessRole::names_with(right).join(", ");
         if caller.roles.iter().any(|role| role.has(right)) {
             let detail = "this concerns the whole fleet, and the token's scope is limited to a part of it";
             return Self::forbidden(detail);

@@ -28,7 +28,7 @@ use super::authorization::{CallerQuerier, RequestCaller};
 use super::problem::ApiProblem;
 use super::query_params::QueryParams;
 use super::server::ShutdownToken;
-use crate::access::Caller;
+use crate::access::ApiCaller;
 
 const LAST_EVENT_ID: &str = "Last-Event-ID";
 
@@ -71,7 +71,7 @@ pub(super) fn is_events(headers: &HeaderMap) -> bool {
     kind.is_some_and(|kind| kind.starts_with(b"text/event-stream"))
 }
 
-fn events(tail: LiveTail, Extension(ShutdownToken(stop)): Extension<ShutdownToken>, caller: &Caller) -> Response {
+fn events(tail: LiveTail, Extension(ShutdownToken(stop)): Extension<ShutdownToken>, caller: &ApiCaller) -> Response {
     let pieces = futures::stream::unfold(tail, |mut tail: LiveTail| async move {
         let piece = tail.next().await?;
         Some((Ok::<Bytes, Infallible>(piece), tail))
@@ -81,7 +81,7 @@ fn events(tail: LiveTail, Extension(ShutdownToken(stop)): Extension<ShutdownToke
 }
 
 /// Returns when a stream of a caller ends: at the stop, or when the caller may follow it no more.
-pub(super) fn ended(stop: CancellationToken, caller: &Caller) -> impl Future<Output = ()> + Send + use<> {
+pub(super) fn ended(stop: CancellationToken, caller: &ApiCaller) -> impl Future<Output = ()> + Send + use<> {
     let revoked = caller.revoked.clone();
     async move {
         tokio::select! {

@@ -28,8 +28,9 @@ use chassis::host_guard::HostGuard;
 
 use super::exposition::MetricsExposition;
 use super::{ApiServer, SlowClientLimits, guarded, server, sql, telemetry};
+use crate::access::AuthMode;
 use crate::app::Mixer;
-use crate::authentication::{AuthMode, Authenticator, TokenStore};
+use crate::authentication::{ApiAuthenticator, TokenStore};
 use crate::config::{MixerConfig, SCHEMA};
 use crate::registry::ClusterRegistry;
 use crate::testing::{eventually, nats_server};
@@ -44,7 +45,7 @@ struct Bench {
     exposition: Arc<MetricsExposition>,
     api: ApiServer,
     /// Nobody is asked who calls.
-    guards: (Arc<Authenticator>, Arc<HostGuard>),
+    guards: (Arc<ApiAuthenticator>, Arc<HostGuard>),
     _dir: tempfile::TempDir,
 }
 
@@ -84,7 +85,7 @@ impl Bench {
         let routes = telemetry::routes(Arc::clone(&querier)).merge(sql::routes(Arc::clone(&querier)));
         let registry = Arc::new(ClusterRegistry::open(&dir.path().join("registry.redb")).unwrap());
         let tokens = TokenStore::open(registry, None, Clock::new(now), crate::testing::entropy()).unwrap();
-        let authenticator = Arc::new(Authenticator::new(AuthMode::Off, Arc::new(tokens)));
+        let authenticator = Arc::new(ApiAuthenticator::new(AuthMode::Off, Arc::new(tokens)));
         let hosts = Arc::new(HostGuard::new(([127, 0, 0, 1], 0).into(), Vec::new()));
         let guards = (authenticator, hosts);
         let router = guarded(routes, Arc::clone(&exposition), guards.clone());

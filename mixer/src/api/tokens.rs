@@ -16,7 +16,7 @@ use super::extractors::{BodyResult, EmptyBody, RequestActor, ServiceHandle, body
 use super::json_response::{ItemResponse, ListResponse};
 use super::problem::ApiProblem;
 use super::query_params::{InPath, NoParams, in_path};
-use crate::access::{AccessScope, Role};
+use crate::access::{AccessRole, AccessScope};
 use crate::authentication::{NewToken, TokenStore, TokenView};
 
 pub(crate) fn routes(tokens: Arc<TokenStore>, changes: TaskTracker) -> Router {
@@ -34,7 +34,7 @@ pub(super) struct TokenRequest {
     /// What it is called, and the user name of PostgreSQL clients.
     name: Option<Token>,
     /// What it is for.
-    roles: Vec<Role>,
+    roles: Vec<AccessRole>,
     /// What it is limited to.
     scope: AccessScope,
     /// How long it opens anything; for ever if it is left out.
@@ -55,7 +55,7 @@ pub(super) struct CreatedToken {
 pub(super) struct CallerView {
     /// A user of the Mixer's machine, or a token, by name.
     caller: String,
-    roles: Vec<Role>,
+    roles: Vec<AccessRole>,
     scope: AccessScope,
 }
 

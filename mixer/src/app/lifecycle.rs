@@ -12,9 +12,10 @@ use tokio::sync::Semaphore;
 
 use super::listeners::{ListenAddresses, api_address, listen, postgres_address, reserve, reserve_postgres};
 use super::settings;
+use crate::access::AuthMode;
 use crate::agent_rpc::{AgentRpcServer, MisroutedReplies, RpcServices};
 use crate::api::{self, ApiParts, ApiServer};
-use crate::authentication::{AuthMode, Authenticator, TokenStore};
+use crate::authentication::{ApiAuthenticator, TokenStore};
 use crate::bootstrap::{registry_file, require_registry};
 use crate::bus_server::{BusServer, MixerBus};
 use crate::cluster::Cluster;
@@ -52,7 +53,7 @@ pub(super) struct MixerComponents {
     pub(super) engine: Option<Arc<Engine>>,
     pub(super) views: Option<Arc<ViewFileWriter>>,
     pub(super) specs: Option<Arc<SpecRegistry>>,
-    pub(super) authenticator: Option<Arc<Authenticator>>,
+    pub(super) authenticator: Option<Arc<ApiAuthenticator>>,
     bus: Option<BusServer>,
 }
 
@@ -80,7 +81,7 @@ impl MixerComponents {
         self.engine = Some(Arc::clone(&engine));
         let registry = Arc::new(ClusterRegistry::open(&registry_file(&config.store.dir))?);
         let tokens = self.tokens(&config, &registry, (&clock, &entropy), fatal)?;
-        let authenticator = Arc::new(Authenticator::new(config.api.auth, tokens));
+        let authenticator = Arc::new(ApiAuthenticator::new(config.api.auth, tokens));
         self.authenticator = Some(Arc::clone(&authenticator));
         let (bus, acl) = settings::bus(&config, &registry, &entropy)?;
         let server = BusServer::start(bus, fatal).await?;

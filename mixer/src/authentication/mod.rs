@@ -3,7 +3,7 @@
 //! ```text
 //!  Authorization: Bearer plt_… ──────────────▶ TokenStore ─┐
 //!  SCRAM with the token's name ──────────────▶ TokenStore ─┤
-//!  connection over loopback ── socket owner ─▶ local user ─┴▶ Caller { roles, scope }
+//!  connection over loopback ── socket owner ─▶ local user ─┴▶ ApiCaller { roles, scope }
 //! ```
 //!
 //! | `api.auth` | the Mixer's own user and root, over loopback | everybody else |
@@ -30,32 +30,11 @@ mod token_store;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use crate::access::{ApiToken, Caller};
+use crate::access::{ApiCaller, ApiToken, AuthMode};
 
 pub use token_file::TokenFileError;
+pub use token_store::TokenStoreError;
 pub(crate) use token_store::{NewToken, TokenError, TokenStore, TokenView};
-
-/// Whose word is taken.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AuthMode {
-    /// The Mixer's own user and root need no token over loopback.
-    Auto,
-    /// Everybody needs a token.
-    Tokens,
-    /// Nobody does; over loopback only.
-    Off,
-}
-
-impl AuthMode {
-    /// Its word in the configuration.
-    pub(crate) const fn as_str(self) -> &'static str {
-        match self {
-            Self::Auto => "auto",
-            Self::Tokens => "tokens",
-            Self::Off => "off",
-        }
-    }
-}
 
 /// Why a caller is not let in.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -83,12 +62,12 @@ pub(crate) enum AuthenticationError {
 
 /// Decides who calls.
 #[derive(Debug)]
-pub(crate) struct Authenticator {
+pub(crate) struct ApiAuthenticator {
     mode: AuthMode,
     tokens: Arc<TokenStore>,
 }
 
-impl Authenticator {
+impl ApiAuthenticator {
     pub(crate) const fn new(mode: AuthMode, tokens: Arc<TokenStore>) -> Self {
         Self { mode, tokens }
     }
@@ -104,19 +83,22 @@ impl Authenticator {
     }
 
     /// Who calls with this token.
-    pub(crate) fn by_token(&self, secret: &str) -> Result<Arc<Caller>, AuthenticationError> {
+    pub(crate) fn by_token(&self, secret: &str) -> Result<Arc<ApiCaller>, AuthenticationError> {
         let token: ApiToken = secret.parse().map_err(|_| AuthenticationError::Malformed)?;
         self.tokens.authenticate(token.digest())
     }
 
     /// Who calls without a credential: the Mixer's own user or root over loopback, or anybody if nobody is asked.
-    pub(crate) fn by_connection(&self, connection: Option<ConnectionEnds>) -> Result<Arc<Caller>, AuthenticationError> {
+    pub(crate) fn by_connection(
+        &self,
+        connection: Option<ConnectionEnds>,
+    ) -> Result<Arc<ApiCaller>, AuthenticationError> {
         match self.mode {
-            AuthMode::Off => Ok(Caller::everybody()),
+            AuthMode::Off => Ok(ApiCaller::everybody()),
             AuthMode::Tokens => Err(AuthenticationError::Missing),
             AuthMode::Auto => {
                 let user = connection.and_then(ConnectionEnds::trusted_user);
-                user.map(Caller::local).ok_or(AuthenticationError::Missing)
+                user.map(ApiCaller::local).ok_or(AuthenticationError::Missing)
             }
         }
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::access::{AccessScope, CallerIdentity, Role, ScramExchange};
+use crate::access::{AccessRole, AccessScope, CallerIdentity, ScramExchange};
 use crate::registry::{AuditActor, AuditQuery, ClusterRegistry};
 use crate::testing::{Hand, entropy};
 
@@ -25,7 +25,7 @@ fn open(registry: &Arc<ClusterRegistry>, file: Option<&Path>, clock: &Hand) -> A
 fn new(name: &str, lifetime: Option<Duration>) -> NewToken {
     NewToken {
         name: name.parse().unwrap(),
-        roles: vec![Role::Reader],
+        roles: vec![AccessRole::Reader],
         scope: AccessScope::default(),
         lifetime,
     }

@@ -26,7 +26,7 @@ use model::{Timestamp, Token};
 use serde::Deserialize;
 use zeroize::Zeroizing;
 
-use crate::access::{AccessScope, ApiToken, Role};
+use crate::access::{AccessRole, AccessScope, ApiToken};
 
 /// The largest file that is read.
 const LARGEST: u64 = 1 << 20;
@@ -72,7 +72,7 @@ struct TokenFile {
 pub(super) struct ProvidedToken {
     pub(super) name: Token,
     pub(super) token: ApiToken,
-    pub(super) roles: Vec<Role>,
+    pub(super) roles: Vec<AccessRole>,
     #[serde(default)]
     pub(super) expires: Option<Timestamp>,
     #[serde(default)]

@@ -23,11 +23,10 @@ use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
 use super::AuthenticationError;
-use super::token_file::{self, ProvidedToken};
-use crate::access::{AccessScope, ApiToken, Caller, CallerIdentity, Role, ScramVerifier, TokenDigest};
+use super::token_file::{self, ProvidedToken, TokenFileError};
+use crate::access::{AccessRole, AccessScope, ApiCaller, ApiToken, CallerIdentity, ScramVerifier, TokenDigest};
 use crate::lifecycle_event::LifecycleEvent;
 use crate::registry::{AuditActor, AuditEntry, ClusterRegistry, RegistryError, TokenRow};
-use crate::start_error::StartError;
 
 /// So many tokens there may be.
 const MOST_TOKENS: usize = 10_000;
@@ -64,7 +63,7 @@ pub(crate) enum TokenError {
 #[derive(Debug, Clone)]
 pub(crate) struct NewToken {
     pub(crate) name: Token,
-    pub(crate) roles: Vec<Role>,
+    pub(crate) roles: Vec<AccessRole>,
     pub(crate) scope: AccessScope,
     /// How long it opens anything; for ever if there is none.
     pub(crate) lifetime: Option<Duration>,
@@ -76,7 +75,7 @@ pub(crate) struct TokenView {
     /// The beginning of its SHA-256, as the audit log names it.
     pub(crate) id: String,
     pub(crate) name: Token,
-    pub(crate) roles: Vec<Role>,
+    pub(crate) roles: Vec<AccessRole>,
     pub(crate) scope: AccessScope,
     pub(crate) created: Option<Timestamp>,
     /// Who made it; `api.tokens_file` for those of the file.
@@ -89,7 +88,7 @@ pub(crate) struct TokenView {
 /// A token in force.
 #[derive(Debug)]
 struct TokenEntry {
-    caller: Arc<Caller>,
+    caller: Arc<ApiCaller>,
     name: Token,
     created: Option<Timestamp>,
     created_by: String,
@@ -155,13 +154,24 @@ impl TokenEntry {
     }
 }
 
-fn caller(digest: TokenDigest, name: Token, roles: Vec<Role>, scope: AccessScope) -> Arc<Caller> {
-    Arc::new(Caller {
+fn caller(digest: TokenDigest, name: Token, roles: Vec<AccessRole>, scope: AccessScope) -> Arc<ApiCaller> {
+    Arc::new(ApiCaller {
         identity: CallerIdentity::Token { digest, name },
         roles,
         scope,
         revoked: CancellationToken::new(),
     })
+}
+
+/// Why tokens cannot be read at a start.
+#[derive(Debug, thiserror::Error)]
+pub enum TokenStoreError {
+    /// The registry failed.
+    #[error(transparent)]
+    Registry(#[from] RegistryError),
+    /// The file cannot be used.
+    #[error(transparent)]
+    File(#[from] TokenFileError),
 }
 
 type TokenTable = HashMap<TokenDigest, Arc<TokenEntry>>;
@@ -193,13 +203,13 @@ impl TokenStore {
     /// Reads the tokens of the registry, and those of the file if there is one.
     ///
     /// # Errors
-    /// If either cannot be read.
+    /// [`TokenStoreError`].
     pub(crate) fn open(
         registry: Arc<ClusterRegistry>,
         file: Option<PathBuf>,
         clock: Clock,
         entropy: Entropy,
-    ) -> Result<Self, StartError> {
+    ) -> Result<Self, TokenStoreError> {
         let rows = registry.tokens()?.into_iter();
         let tokens = rows.map(|(digest, row, used)| (digest, Arc::new(TokenEntry::new(digest, row, used))));
         let store = Self {
@@ -256,7 +266,7 @@ impl TokenStore {
     ///
     /// # Errors
     /// [`AuthenticationError`] if it opens nothing.
-    pub(crate) fn authenticate(&self, digest: TokenDigest) -> Result<Arc<Caller>, AuthenticationError> {
+    pub(crate) fn authenticate(&self, digest: TokenDigest) -> Result<Arc<ApiCaller>, AuthenticationError> {
         let entry = self.tokens.read().get(&digest).cloned();
         let entry = entry.ok_or(AuthenticationError::Unknown)?;
         let now = self.clock.now();
@@ -452,7 +462,7 @@ impl TokenStore {
 
 fn check(new: &NewToken) -> Result<(), TokenError> {
     if new.roles.is_empty() {
-        let known: Vec<_> = Role::ALL.iter().map(|role| role.as_str()).collect();
+        let known: Vec<_> = AccessRole::ALL.iter().map(|role| role.as_str()).collect();
         return Err(TokenError::BadToken(format!(
             "roles: at least one of {}",
             known.join(", ")

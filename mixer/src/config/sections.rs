@@ -11,7 +11,7 @@ use engine::AckDurability;
 use http::uri::Authority;
 use model::{ByteSize, Token};
 
-use crate::authentication::AuthMode;
+use crate::access::AuthMode;
 
 /// Who runs the bus server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use chassis::config::{ConfigErrors, ConfigProblem, Settings};
 use http::uri::Authority;
 
 use super::{ApiConfig, BusServerConfig, MixerConfig, ServerMode};
-use crate::authentication::AuthMode;
+use crate::access::AuthMode;
 use crate::bus_server::check_stream_subjects;
 
 /// What is right for the tools, and refused at a start of the Mixer.

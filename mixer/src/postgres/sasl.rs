@@ -19,8 +19,8 @@ use bytes::{BufMut, Bytes};
 use super::framing::{BackendWriter, FrontendReader, put_text};
 use super::pg_error::PgError;
 use super::rows::PgReplyError;
-use crate::access::{AccessRight, BadExchange, Caller, CallerIdentity, ScramExchange};
-use crate::authentication::{Authenticator, ConnectionEnds};
+use crate::access::{AccessRight, ApiCaller, BadExchange, CallerIdentity, ScramExchange};
+use crate::authentication::{ApiAuthenticator, ConnectionEnds};
 
 /// The largest message of a client that has not said who it is.
 const MAX_MESSAGE: usize = 4 << 10;
@@ -31,11 +31,11 @@ const SASL_FINAL: i32 = 12;
 
 /// Who the client is, and that it may read rows.
 pub(super) async fn authenticate(
-    authenticator: &Authenticator,
+    authenticator: &ApiAuthenticator,
     (user, ends): (&str, ConnectionEnds),
     incoming: &mut FrontendReader,
     out: &mut BackendWriter,
-) -> Result<Arc<Caller>, PgReplyError> {
+) -> Result<Arc<ApiCaller>, PgReplyError> {
     let tokens = authenticator.tokens();
     let (verifier, token) = tokens.scram(user);
     let local = match token {
@@ -71,7 +71,7 @@ pub(super) async fn authenticate(
 }
 
 /// Whether a session's caller may still do what it began with, and nothing else.
-pub(super) fn still_known(authenticator: &Authenticator, caller: &Arc<Caller>) -> Result<(), PgReplyError> {
+pub(super) fn still_known(authenticator: &ApiAuthenticator, caller: &Arc<ApiCaller>) -> Result<(), PgReplyError> {
     let CallerIdentity::Token { digest, .. } = &caller.identity else {
         return Ok(());
     };
@@ -88,7 +88,7 @@ pub(super) fn revoked() -> PgError {
     PgError::fatal("28P01", "the token was revoked or changed: connect again")
 }
 
-fn may_read(caller: Arc<Caller>) -> Result<Arc<Caller>, PgReplyError> {
+fn may_read(caller: Arc<ApiCaller>) -> Result<Arc<ApiCaller>, PgReplyError> {
     if caller.has(AccessRight::ReadRows) {
         return Ok(caller);
     }

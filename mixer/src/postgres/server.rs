@@ -31,7 +31,7 @@ use super::session::{PgSession, SessionStep};
 use super::session_settings::SessionSettings;
 use super::startup::{self, PgEncryption, StartupRequest};
 use crate::api::{next_connection, scoped};
-use crate::authentication::{Authenticator, ConnectionEnds};
+use crate::authentication::{ApiAuthenticator, ConnectionEnds};
 
 /// So many clients at once.
 pub(super) const MAX_CONNECTIONS: usize = 100;
@@ -77,7 +77,7 @@ impl PostgresServer {
 /// # Errors
 /// If the listener has no address.
 pub(crate) fn serve(
-    (querier, authenticator, tls): (Arc<QueryEngine>, Arc<Authenticator>, Option<Arc<ServerTls>>),
+    (querier, authenticator, tls): (Arc<QueryEngine>, Arc<ApiAuthenticator>, Option<Arc<ServerTls>>),
     listener: TcpListener,
     entropy: Entropy,
 ) -> io::Result<PostgresServer> {
@@ -105,7 +105,7 @@ pub(crate) fn serve(
 /// What all connections share.
 struct SessionManager {
     querier: Arc<QueryEngine>,
-    authenticator: Arc<Authenticator>,
+    authenticator: Arc<ApiAuthenticator>,
     /// Without it nothing is encrypted.
     tls: Option<Arc<ServerTls>>,
     entropy: Entropy,

@@ -17,7 +17,7 @@ use redb::{ReadableDatabase, ReadableTable, TableDefinition};
 use serde::{Deserialize, Serialize};
 
 use super::{ClusterRegistry, RegistryError, RegistryTransaction, db, from_cbor, to_cbor};
-use crate::access::{AccessScope, Role, ScramVerifier, TokenDigest};
+use crate::access::{AccessRole, AccessScope, ScramVerifier, TokenDigest};
 
 const TOKENS: TableDefinition<&[u8], &[u8]> = TableDefinition::new("tokens");
 const USES: TableDefinition<&[u8], i64> = TableDefinition::new("token_uses");
@@ -27,7 +27,7 @@ const USES: TableDefinition<&[u8], i64> = TableDefinition::new("token_uses");
 pub(crate) struct TokenRow {
     /// Unique among the tokens that there are.
     pub(crate) name: Token,
-    pub(crate) roles: Vec<Role>,
+    pub(crate) roles: Vec<AccessRole>,
     pub(crate) scope: AccessScope,
     pub(crate) created: Timestamp,
     /// Who made it.

@@ -99,7 +99,7 @@ fn the_level_and_its_overrides_decide_what_is_logged() -> Result<(), Failure> {
 
 #[test]
 fn a_gear_says_no_more_than_rate_and_burst_allow_until_throttling_is_switched_off() -> Result<(), Failure> {
-    let logs = tempfile::tempdir()?;
+    let logs = harness::gear_files()?;
     let file = logs.path().join("app.log");
     let (startup, _folder) = scenario(&crate::first_light::tail_scenario(&file))?;
     let mixer = TestMixer::with(&[("mixer.startup_scenario", &startup)], &[])?;

@@ -3,13 +3,12 @@
 use harness::{Failure, binary, process};
 
 #[test]
-fn what_is_not_in_this_version_is_refused_with_what_to_do_instead() -> Result<(), Failure> {
+fn what_cannot_be_used_is_refused_with_what_to_do_instead() -> Result<(), Failure> {
     for (key, value, instead) in [
         ("observability.tier", "\"otlp\"", "use \"embedded\""),
         ("observability.otlp.messages.enabled", "true", "set it to false"),
-        ("api.tls_cert", "\"cert.pem\"", "proxy"),
-        ("api.tls_key", "\"key.pem\"", "proxy"),
-        ("api.tokens_file", "\"tokens\"", "loopback"),
+        ("api.tls_cert", "\"cert.pem\"", "api.tls_key"),
+        ("api.tls_client_ca", "\"ca.pem\"", "api.tls_cert"),
         ("observability.otlp.headers", "{ key = \"plain\" }", "${"),
     ] {
         let folder = tempfile::tempdir()?;

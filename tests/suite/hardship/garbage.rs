@@ -81,7 +81,7 @@ fn lines(mixer: &TestMixer, count: u64) -> Result<(), Failure> {
 #[test]
 fn each_of_ten_thousand_garbage_messages_is_a_letter_and_good_ones_arrive_once_and_in_order() -> Result<(), Failure> {
     let garbage = setting("PLATFORM_TEST_GARBAGE", 10_000);
-    let logs = tempfile::tempdir()?;
+    let logs = harness::gear_files()?;
     let file = logs.path().join("app.log");
     let (mixer, _scenario) = mixer_with(&lanes::scenario(&file))?;
     let mut a = TestRack::new("rack-a", &mixer.bus_url, "")?;

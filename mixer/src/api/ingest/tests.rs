@@ -164,7 +164,7 @@ async fn a_body_that_does_not_arrive_in_time_is_refused_and_not_stored() {
     let request = request.body(Body::from_stream(chunks)).unwrap();
     let began = Instant::now();
     let slow = ingest(
-        (Table::Logs, Caller::everybody()),
+        (Table::Logs, ApiCaller::everybody()),
         door,
         IngestParams::default(),
         request,

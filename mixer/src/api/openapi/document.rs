@@ -6,7 +6,7 @@ use query::RowFormat;
 use serde_json::{Map, Value, json};
 
 use super::{ApiRoute, RequestBody, ResponseBody, RouteMethod, problems, schemas};
-use crate::access::{AccessRight, Role};
+use crate::access::{AccessRight, AccessRole};
 use crate::api::content_negotiation::content_type;
 use crate::api::exposition;
 
@@ -76,7 +76,7 @@ fn operation(route: &ApiRoute) -> Value {
     match route.right {
         AccessRight::Anybody => operation["security"] = json!([]),
         AccessRight::Known => {}
-        right => operation["x-roles"] = json!(Role::names_with(right)),
+        right => operation["x-roles"] = json!(AccessRole::names_with(right)),
     }
     if route.successor.is_some() {
         operation["deprecated"] = true.into();

@@ -18,7 +18,7 @@ use tower::ServiceExt;
 
 use super::route_table::ROUTES;
 use super::{ApiRoute, document, problems};
-use crate::access::Caller;
+use crate::access::ApiCaller;
 use crate::api::query_params::FORMAT;
 use crate::api::tests::whole_mixer;
 
@@ -33,7 +33,7 @@ fn paths(router: &Router) -> BTreeSet<String> {
 /// The methods of a path, as the answer to one that it lacks names them.
 async fn methods(router: &Router, path: &str) -> BTreeSet<String> {
     let path = path.replace(['{', '}'], "");
-    let request = Request::options(&path).extension(Caller::everybody());
+    let request = Request::options(&path).extension(ApiCaller::everybody());
     let request = request.body(Body::empty()).unwrap();
     let refused = router.clone().oneshot(request).await.unwrap();
     assert_eq!(refused.status(), StatusCode::METHOD_NOT_ALLOWED, "{path}");

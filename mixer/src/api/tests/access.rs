@@ -9,7 +9,7 @@ use http::{Method, Request, StatusCode, header};
 use tower::ServiceExt;
 
 use super::*;
-use crate::access::{AccessRight, AccessScope, ApiToken, Role};
+use crate::access::{AccessRight, AccessRole, AccessScope, ApiToken};
 use crate::api::openapi::every_route;
 use crate::authentication::NewToken;
 use crate::registry::AuditActor;
@@ -28,7 +28,7 @@ impl GuardedApi {
         let registry = Arc::new(ClusterRegistry::open(&folder.join("tokens.redb")).unwrap());
         let tokens = TokenStore::open(registry, None, clock.clock(), crate::testing::entropy()).unwrap();
         let tokens = Arc::new(tokens);
-        let authenticator = Arc::new(Authenticator::new(AuthMode::Tokens, Arc::clone(&tokens)));
+        let authenticator = Arc::new(ApiAuthenticator::new(AuthMode::Tokens, Arc::clone(&tokens)));
         let parts = crate::api::ApiParts {
             authenticator,
             ..mixer.api_parts().unwrap()
@@ -38,7 +38,7 @@ impl GuardedApi {
         Self { router, tokens, clock }
     }
 
-    async fn token(&self, name: &str, roles: &[Role], scope: AccessScope) -> ApiToken {
+    async fn token(&self, name: &str, roles: &[AccessRole], scope: AccessScope) -> ApiToken {
         let new = NewToken {
             name: name.parse().unwrap(),
             roles: roles.to_vec(),
@@ -99,14 +99,14 @@ async fn every_route_lets_in_the_roles_that_have_its_right_and_nobody_else() {
     let mixer = whole_mixer(folder.path()).await;
     let api = GuardedApi::new(&mixer, folder.path());
     let mut by_role = BTreeMap::new();
-    for role in Role::ALL {
+    for role in AccessRole::ALL {
         by_role.insert(role, api.token(role.as_str(), &[role], AccessScope::default()).await);
     }
-    let revoked = api.token("revoked", &[Role::Admin], AccessScope::default()).await;
+    let revoked = api.token("revoked", &[AccessRole::Admin], AccessScope::default()).await;
     api.tokens.revoke("revoked", &AuditActor::default()).await.unwrap();
     let expired = NewToken {
         name: "expired".parse().unwrap(),
-        roles: vec![Role::Admin],
+        roles: vec![AccessRole::Admin],
         scope: AccessScope::default(),
         lifetime: Some(Duration::from_secs(60)),
     };
@@ -128,7 +128,7 @@ async fn every_route_lets_in_the_roles_that_have_its_right_and_nobody_else() {
         ("no bearer", Some("Basic cGx0XzE6".to_owned())),
         (
             "half a token",
-            Some(format!("Bearer {}", &by_role[&Role::Admin].expose()[..40])),
+            Some(format!("Bearer {}", &by_role[&AccessRole::Admin].expose()[..40])),
         ),
         ("nothing", Some("Bearer ".to_owned())),
     ];
@@ -168,12 +168,22 @@ async fn a_scope_keeps_a_token_from_other_tables_racks_and_what_concerns_all() {
     let api = GuardedApi::new(&mixer, folder.path());
     let scope = |json: Value| -> AccessScope { serde_json::from_value(json).unwrap() };
     let tables = scope(json!({ "tables": ["logs"] }));
-    let logs = api.token("logs", &[Role::Reader, Role::Ingester], tables.clone()).await;
+    let logs = api
+        .token("logs", &[AccessRole::Reader, AccessRole::Ingester], tables.clone())
+        .await;
     let entities = api
-        .token("entities", &[Role::Operator], scope(json!({ "entities": ["press-1"] })))
+        .token(
+            "entities",
+            &[AccessRole::Operator],
+            scope(json!({ "entities": ["press-1"] })),
+        )
         .await;
     let racks = api
-        .token("racks", &[Role::Admin], scope(json!({ "racks": { "site": "lyon" } })))
+        .token(
+            "racks",
+            &[AccessRole::Admin],
+            scope(json!({ "racks": { "site": "lyon" } })),
+        )
         .await;
     for (token, method, path, let_in) in [
         (&logs, Method::GET, "/api/v1/telemetry/logs", true),
@@ -219,7 +229,7 @@ async fn a_path_that_no_row_names_and_a_method_that_it_lacks_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let mixer = whole_mixer(folder.path()).await;
     let api = GuardedApi::new(&mixer, folder.path());
-    let admin = api.token("admin", &[Role::Admin], AccessScope::default()).await;
+    let admin = api.token("admin", &[AccessRole::Admin], AccessScope::default()).await;
     for (method, path, wanted) in [
         (Method::GET, "/nothing", StatusCode::NOT_FOUND),
         (Method::DELETE, "/api/v1/racks", StatusCode::METHOD_NOT_ALLOWED),
