@@ -143,11 +143,16 @@ impl TestMixer {
         self.path().join("data/telemetry")
     }
 
-    /// What a client shows to its bus that is to have the Mixer's rights there: the operator's key, another one after each start.
+    /// What a client shows to its bus that is to have the Mixer's rights there: the operator's key, another one after each start; nothing at a bus elsewhere.
     ///
     /// # Errors
     /// If there is none.
     pub fn operator(&self) -> Result<ConnectOptions, Failure> {
+        let toml = std::fs::read_to_string(self.path().join("platform-mixer.toml"))?;
+        if toml.contains("snake.server = \"external\"") {
+            // The users of a server elsewhere are not the Mixer's.
+            return Ok(ConnectOptions::new());
+        }
         let place = self.store().join("keys/bus-operator.nk");
         let seed = std::fs::read_to_string(&place).map_err(|error| format!("{}: {error}", place.display()))?;
         Ok(ConnectOptions::with_nkey(seed.trim().to_owned()))
