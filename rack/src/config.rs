@@ -5,7 +5,7 @@
 //! How values are merged and checked: `chassis::config`.
 
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use chassis::config::{
@@ -187,16 +187,31 @@ fn invalid_policy(settings: &Settings, policy: &PolicyConfig) -> Option<ConfigPr
     })
 }
 
-/// A folder in which gears could write the very file that bounds them.
+/// A folder that holds the very file that bounds gears, or the key of the Rack's state.
 fn own_file<'a>(settings: &Settings, policy: &'a PolicyConfig) -> Option<(&'static str, &'a str, String)> {
-    let file = std::path::absolute(settings.file()?).ok()?;
-    let mut roots = policy.write_roots.iter();
-    let root = roots.find(|root| std::path::absolute(root).is_ok_and(|root| file.starts_with(root)))?;
-    let wanted = format!(
-        "folders that do not hold {}, in which this policy stands",
-        file.display()
-    );
-    Some(("policy.write_roots", root.to_str()?, wanted))
+    let key_file = settings.some_text("base.state_key_file").map(Path::new);
+    let files: Vec<&Path> = settings.file().into_iter().chain(key_file).collect();
+    for (key, roots) in [
+        ("policy.read_roots", &policy.read_roots),
+        ("policy.write_roots", &policy.write_roots),
+    ] {
+        for root in roots {
+            if let Some(file) = files.iter().find(|file| is_beneath(file, root)) {
+                let wanted = format!("folders that do not hold {}, which is the Rack's own", file.display());
+                return Some((key, root.to_str()?, wanted));
+            }
+        }
+    }
+    None
+}
+
+/// Whether a file lies beneath a folder, as they are written or behind their links.
+fn is_beneath(file: &Path, folder: &Path) -> bool {
+    let spellings = |path: &Path| [std::path::absolute(path).ok(), path.canonicalize().ok()];
+    let files: Vec<PathBuf> = spellings(file).into_iter().flatten().collect();
+    let folders = spellings(folder);
+    let mut folders = folders.iter().flatten();
+    folders.any(|folder| files.iter().any(|file| file.starts_with(folder)))
 }
 
 /// The whole of `platform.toml`.

@@ -99,11 +99,12 @@ impl FileRoots {
     /// The names in a folder.
     pub(crate) fn names_in(&self, folder: &Path) -> io::Result<Vec<OsString>> {
         let mut folder = Dir::from_fd(OwnedFd::from(self.open(folder, OFlag::O_RDONLY | OFlag::O_DIRECTORY)?))?;
-        let names = folder.iter().flatten();
-        Ok(names
-            .map(|entry| OsStr::from_bytes(entry.file_name().to_bytes()).to_owned())
-            .filter(|name| name != "." && name != "..")
-            .collect())
+        // After an error the iterator goes on for ever: the first one ends it.
+        let names = folder
+            .iter()
+            .map(|entry| Ok(OsStr::from_bytes(entry?.file_name().to_bytes()).to_owned()));
+        let names: io::Result<Vec<OsString>> = names.collect();
+        Ok(names?.into_iter().filter(|name| name != "." && name != "..").collect())
     }
 
     /// Opens a folder to rename files in it.
@@ -178,6 +179,9 @@ fn real_path(path: &Path) -> io::Result<PathBuf> {
 }
 
 /// `EXDEV` where the path is not beneath a root.
+/// How often a file is opened where the kernel asks to try again.
+const TRIES: usize = 16;
+
 fn open_beneath(roots: &[PathBuf], path: &Path, flags: OFlag) -> nix::Result<OwnedFd> {
     let found = roots
         .iter()
@@ -201,6 +205,13 @@ fn open_beneath(roots: &[PathBuf], path: &Path, flags: OFlag) -> nix::Result<Own
     } else {
         how
     };
+    // The kernel asks to try again where something was renamed anywhere while it followed `..` of a link.
+    for _ in 1..TRIES {
+        match openat2(&root, rest, how) {
+            Err(Errno::EAGAIN) => {}
+            opened => return opened,
+        }
+    }
     openat2(&root, rest, how)
 }
 
