@@ -150,7 +150,7 @@ fn remove(mixer: &mut TestMixer, a: &TestRack) -> Result<(), Failure> {
 
 #[test]
 fn a_removed_rack_that_begins_anew_under_its_name_brings_what_waits_in_its_folders() -> Result<(), Failure> {
-    let folder = tempfile::tempdir()?;
+    let folder = harness::gear_files()?;
     let (mut mixer, mut a, _b) = with_full_outbox(folder.path())?;
     remove(&mut mixer, &a)?;
     a.start()?;
@@ -164,7 +164,7 @@ fn a_removed_rack_that_begins_anew_under_its_name_brings_what_waits_in_its_folde
 
 #[test]
 fn the_backlog_of_a_removed_rack_under_another_name_becomes_dead_letters_once() -> Result<(), Failure> {
-    let folder = tempfile::tempdir()?;
+    let folder = harness::gear_files()?;
     let (mut mixer, mut a, _b) = with_full_outbox(folder.path())?;
     remove(&mut mixer, &a)?;
     let config = a.path().join("platform.toml");
