@@ -11,14 +11,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use model::{Table, Token};
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
 use super::AccessRight;
 
 /// The most entities that a scope may name.
 const MOST_ENTITIES: usize = 256;
-/// The longest name of an entity, in bytes.
+/// The longest name of an entity, in characters.
 const LONGEST_ENTITY: usize = model::telemetry_codec::MAX_ENTITY_NAME;
 
 /// What a token is limited to.
@@ -27,15 +27,30 @@ const LONGEST_ENTITY: usize = model::telemetry_codec::MAX_ENTITY_NAME;
 pub struct AccessScope {
     /// The tables whose rows it reads or stores; all if there are none.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
-    #[schemars(with = "BTreeSet<String>")]
+    #[schemars(schema_with = "tables_schema")]
     pub tables: BTreeSet<Table>,
     /// The entities whose rows it reads or stores, by id or name; all if there are none.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    #[schemars(schema_with = "entities_schema")]
     pub entities: BTreeSet<String>,
     /// The labels of the Racks that it acts on; all Racks if there are none.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    #[schemars(with = "BTreeMap<String, String>")]
+    #[schemars(schema_with = "labels_schema")]
     pub racks: BTreeMap<Token, String>,
+}
+
+fn tables_schema(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "type": "array", "items": { "enum": Table::ALL.map(Table::name) } })
+}
+
+fn entities_schema(_: &mut SchemaGenerator) -> Schema {
+    let name = json_schema!({ "type": "string", "minLength": 1, "maxLength": LONGEST_ENTITY });
+    json_schema!({ "type": "array", "maxItems": MOST_ENTITIES, "items": name })
+}
+
+fn labels_schema(_: &mut SchemaGenerator) -> Schema {
+    let names = model::inline_schema::<Token>();
+    json_schema!({ "type": "object", "propertyNames": names, "additionalProperties": { "type": "string" } })
 }
 
 impl AccessScope {
@@ -47,11 +62,11 @@ impl AccessScope {
                 "scope.entities: it has {count} entries, {MOST_ENTITIES} at most"
             ));
         }
-        let is_bad = |name: &&String| name.is_empty() || name.len() > LONGEST_ENTITY;
+        let is_bad = |name: &&String| name.is_empty() || name.chars().count() > LONGEST_ENTITY;
         match self.entities.iter().find(is_bad) {
             Some(bad) => Err(format!(
-                "scope.entities: {bad:?} has {} bytes, not 1 to {LONGEST_ENTITY}",
-                bad.len()
+                "scope.entities: {bad:?} has {} characters, not 1 to {LONGEST_ENTITY}",
+                bad.chars().count()
             )),
             None => Ok(()),
         }

@@ -28,16 +28,19 @@ pub(crate) fn routes(tokens: Arc<TokenStore>, changes: TaskTracker) -> Router {
 }
 
 /// A token that is to be made.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
 pub(super) struct TokenRequest {
     /// What it is called, and the user name of PostgreSQL clients.
-    name: Option<Token>,
+    name: Token,
     /// What it is for.
+    #[schemars(length(min = 1))]
     roles: Vec<AccessRole>,
     /// What it is limited to.
+    #[serde(default)]
     scope: AccessScope,
     /// How long it opens anything; for ever if it is left out.
+    #[serde(default)]
     expires_in: Option<HumanDuration>,
 }
 
@@ -71,15 +74,13 @@ async fn create(
     _: NoParams,
     sent: BodyResult,
 ) -> Result<ItemResponse<CreatedToken>, ApiProblem> {
-    let asked: TokenRequest = body(sent)?;
+    let asked: Option<TokenRequest> = body(sent)?;
     let bad = |detail: &str| ApiProblem::body(StatusCode::BAD_REQUEST, detail);
-    let name = asked
-        .name
-        .ok_or_else(|| bad("the body: name is missing: {\"name\": \"grafana\", \"roles\": [\"reader\"]}"))?;
+    let asked = asked.ok_or_else(|| bad("the body is missing: {\"name\": \"grafana\", \"roles\": [\"reader\"]}"))?;
     let tokens = Arc::clone(&service.room);
     let change = async move {
         let new = NewToken {
-            name,
+            name: asked.name,
             roles: asked.roles,
             scope: asked.scope,
             lifetime: asked.expires_in.map(HumanDuration::get),
