@@ -7,7 +7,7 @@ use axum::routing::{get, post};
 use axum::{Json, Router};
 use http::StatusCode;
 use model::{HumanDuration, Token};
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use tokio_util::task::TaskTracker;
 
@@ -41,7 +41,13 @@ pub(super) struct TokenRequest {
     scope: AccessScope,
     /// How long it opens anything; for ever if it is left out.
     #[serde(default)]
+    #[schemars(schema_with = "lifetime_schema")]
     expires_in: Option<HumanDuration>,
+}
+
+/// A duration of one number; longer ones may be more than there is.
+fn lifetime_schema(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "type": ["string", "null"], "pattern": "^[1-9][0-9]{0,5}(ms|s|m|h|d)$", "examples": ["90d"] })
 }
 
 /// A token that was made, with its secret: the only answer that has it.
