@@ -189,15 +189,17 @@ fn invalid_policy(settings: &Settings, policy: &PolicyConfig) -> Option<ConfigPr
 
 /// A folder that holds the very file that bounds gears, or the key of the Rack's state.
 fn own_file<'a>(settings: &Settings, policy: &'a PolicyConfig) -> Option<(&'static str, &'a str, String)> {
-    let key_file = settings.some_text("base.state_key_file").map(Path::new);
-    let files: Vec<&Path> = settings.file().into_iter().chain(key_file).collect();
+    let file = settings.file().map(|file| (file, "in which this policy stands"));
+    let key_file = settings.some_text("base.state_key_file");
+    let key_file = key_file.map(|file| (Path::new(file), "the key of the Rack's state"));
     for (key, roots) in [
         ("policy.read_roots", &policy.read_roots),
         ("policy.write_roots", &policy.write_roots),
     ] {
         for root in roots {
-            if let Some(file) = files.iter().find(|file| is_beneath(file, root)) {
-                let wanted = format!("folders that do not hold {}, which is the Rack's own", file.display());
+            let mut held = file.iter().chain(&key_file).filter(|(file, _)| is_beneath(file, root));
+            if let Some((file, what)) = held.next() {
+                let wanted = format!("folders that do not hold {}, {what}", file.display());
                 return Some((key, root.to_str()?, wanted));
             }
         }

@@ -172,6 +172,11 @@ fn a_policy_that_cannot_be_meant_is_refused_with_the_key_and_what_is_wanted() {
         ("listen = [\"localhost:80\"]", "addresses or networks with a port"),
         ("connect = [\"10.0.0.0/33\"]", "networks or names with a port"),
         ("write_roots = [\".\"]", "in which this policy stands"),
+        ("read_roots = [\".\"]", "in which this policy stands"),
+        (
+            "read_roots = [\"/etc/keys\"]\n[base]\nstate_key_file = \"/etc/keys/rack.key\"",
+            "the key of the Rack's state",
+        ),
     ] {
         let settings = load_from(&SCHEMA, &format!("[policy]\n{line}\n"), &[]).unwrap();
         let error = RackConfig::of(&settings).unwrap_err().to_string();

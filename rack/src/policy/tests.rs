@@ -310,8 +310,11 @@ fn a_root_that_holds_the_state_or_the_kernels_files_is_refused_with_the_key() {
             assert_eq!(error.exit(), chassis::ExitReason::Config);
         }
     }
-    let everything = policy_of(place, "read_roots = [\"/\"]").unwrap_err().to_string();
-    assert!(everything.contains("the state of the Rack itself"), "{everything}");
+    for key in ["read_roots", "write_roots"] {
+        let everything = load_from(&SCHEMA, &format!("[policy]\n{key} = [\"/\"]\n"), &[]).unwrap();
+        let refused = RackConfig::of(&everything).unwrap_err().to_string();
+        assert!(refused.contains("in which this policy stands"), "{key}: {refused}");
+    }
     let missing = format!("read_roots = [{:?}]", own("not/yet"));
     assert!(policy_of(place, &missing).is_ok(), "a folder may come later");
 }
