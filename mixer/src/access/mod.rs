@@ -21,6 +21,7 @@ pub use api_token::{ApiToken, TokenDigest};
 pub use auth_mode::AuthMode;
 pub(crate) use caller::ApiCaller;
 pub use caller::CallerIdentity;
+pub(crate) use role::role_list;
 pub use role::{AccessRight, AccessRole};
 pub use scope::AccessScope;
 pub(crate) use scram::{BadExchange, ScramExchange, ScramVerifier};

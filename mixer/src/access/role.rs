@@ -125,6 +125,12 @@ impl AccessRole {
     }
 }
 
+/// Roles as a sentence names them: `author and operator`.
+pub(crate) fn role_list(roles: &[AccessRole]) -> String {
+    let names: Vec<_> = roles.iter().map(|role| role.as_str()).collect();
+    names.join(" and ")
+}
+
 impl std::fmt::Display for AccessRole {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.as_str())

@@ -9,8 +9,10 @@
 //! Not here: how rows are kept from a scope (`query::DataScope`).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use model::{Table, Token};
+use query::{DataScope, QueryEngine};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
@@ -70,6 +72,17 @@ impl AccessScope {
             )),
             None => Ok(()),
         }
+    }
+
+    /// The queries that see its rows only.
+    pub(crate) fn queries(&self, all: &Arc<QueryEngine>) -> Arc<QueryEngine> {
+        if self.tables.is_empty() && self.entities.is_empty() {
+            return Arc::clone(all);
+        }
+        Arc::new(all.with_scope(DataScope {
+            tables: (!self.tables.is_empty()).then(|| self.tables.clone()),
+            entities: (!self.entities.is_empty()).then(|| self.entities.clone()),
+        }))
     }
 
     /// Whether rows of a table may be read or stored.

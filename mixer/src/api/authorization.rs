@@ -21,11 +21,11 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use http::request::Parts;
 use http::{HeaderMap, header};
-use query::{DataScope, QueryEngine};
+use query::QueryEngine;
 
 use super::openapi::route_access;
 use super::problem::ApiProblem;
-use crate::access::{AccessRight, AccessScope, ApiCaller};
+use crate::access::{AccessRight, ApiCaller};
 use crate::authentication::{ApiAuthenticator, AuthenticationError, ConnectionEnds};
 use crate::control::ControlPlane;
 
@@ -145,19 +145,8 @@ where
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiProblem> {
         let RequestCaller(caller) = RequestCaller::from_request_parts(parts, state).await?;
-        Ok(Self(scoped(&Arc::from_ref(state), &caller.scope)))
+        Ok(Self(caller.scope.queries(&Arc::from_ref(state))))
     }
-}
-
-/// The queries of a scope.
-pub(crate) fn scoped(querier: &Arc<QueryEngine>, scope: &AccessScope) -> Arc<QueryEngine> {
-    if scope.tables.is_empty() && scope.entities.is_empty() {
-        return Arc::clone(querier);
-    }
-    Arc::new(querier.with_scope(DataScope {
-        tables: (!scope.tables.is_empty()).then(|| scope.tables.clone()),
-        entities: (!scope.entities.is_empty()).then(|| scope.entities.clone()),
-    }))
 }
 
 /// Refuses requests about a Rack, the one of the path, that is not in the caller's scope.

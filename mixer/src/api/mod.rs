@@ -85,7 +85,6 @@ use crate::specs::SpecRegistry;
 use exposition::MetricsExposition;
 use problem::ApiProblem;
 
-pub(crate) use authorization::scoped;
 pub use server::ApiServer;
 use server::SlowClientLimits;
 pub(crate) use server::next_connection;

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::openapi::problems;
-use crate::access::{AccessRight, AccessRole, ApiCaller};
+use crate::access::{AccessRight, AccessRole, ApiCaller, role_list};
 use crate::authentication::{AuthenticationError, TokenError};
 use crate::control::ControlError;
 use crate::dlq::DlqError;
@@ -144,10 +144,9 @@ impl ApiProblem {
             let detail = "this concerns the whole fleet, and the token's scope is limited to a part of it";
             return Self::forbidden(detail);
         }
-        let roles: Vec<_> = caller.roles.iter().map(|role| role.as_str()).collect();
         Self::forbidden(format!(
             "the role {} does not allow it; roles that do: {wanted}",
-            roles.join(" and ")
+            role_list(&caller.roles)
         ))
     }
 

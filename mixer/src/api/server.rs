@@ -175,11 +175,7 @@ async fn connection(
         tracing::debug!(%error, "a connection has gone already");
         return;
     }
-    let ends = stream.peer_addr().and_then(|peer| {
-        let local = stream.local_addr()?;
-        Ok(ConnectionEnds { peer, local })
-    });
-    let client = ends.ok().map(ClientConnection::new);
+    let client = ConnectionEnds::of(&stream).ok().map(ClientConnection::new);
     let stream = match tls {
         None => ServerStream::Right(stream),
         Some(tls) => tokio::select! {

@@ -117,6 +117,14 @@ pub(crate) struct ConnectionEnds {
 }
 
 impl ConnectionEnds {
+    /// Those of an accepted connection.
+    pub(crate) fn of(stream: &tokio::net::TcpStream) -> std::io::Result<Self> {
+        Ok(Self {
+            peer: stream.peer_addr()?,
+            local: stream.local_addr()?,
+        })
+    }
+
     /// The user at the other end, if it is on this machine and is the Mixer's own or root.
     fn trusted_user(self) -> Option<u32> {
         if !self.peer.ip().to_canonical().is_loopback() {

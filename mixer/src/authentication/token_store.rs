@@ -24,7 +24,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::AuthenticationError;
 use super::token_file::{self, ProvidedToken, TokenFileError};
-use crate::access::{AccessRole, AccessScope, ApiCaller, ApiToken, CallerIdentity, ScramVerifier, TokenDigest};
+use crate::access::{
+    AccessRole, AccessScope, ApiCaller, ApiToken, CallerIdentity, ScramVerifier, TokenDigest, role_list,
+};
 use crate::lifecycle_event::LifecycleEvent;
 use crate::registry::{AuditActor, AuditEntry, ClusterRegistry, RegistryError, TokenRow};
 
@@ -323,8 +325,7 @@ impl TokenStore {
             expires: new.lifetime.map(|lifetime| now.plus(lifetime)),
             scram: ScramVerifier::new(&token, &self.entropy),
         };
-        let roles: Vec<_> = row.roles.iter().map(|role| role.as_str()).collect();
-        let why = format!("token {} {}, {}", row.name, digest.id(), roles.join(" and "));
+        let why = format!("token {} {}, {}", row.name, digest.id(), role_list(&row.roles));
         let told = AuditEntry::new(LifecycleEvent::TokenCreated, by, now).because(why);
         let kept = row.clone();
         let written = self.registry.commit(move |change| {

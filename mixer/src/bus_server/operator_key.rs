@@ -7,8 +7,6 @@
 //!
 //! - The file has mode 0600 before it has content, its folder 0700.
 
-use std::fs::Permissions;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use super::BusError;
@@ -16,13 +14,7 @@ use super::accounts::BusUser;
 
 /// Writes the seed as `nats --nkey` reads it.
 pub(super) fn write(path: &Path, operator: &BusUser) -> Result<(), BusError> {
-    let folder = durable_fs::parent_of(path);
-    durable_fs::create_dirs(folder)?;
-    std::fs::set_permissions(folder, Permissions::from_mode(0o700)).map_err(|source| BusError::Io {
-        action: "close to others",
-        path: folder.to_owned(),
-        source,
-    })?;
+    durable_fs::create_private_dirs(durable_fs::parent_of(path))?;
     let seed = format!("{}\n", operator.seed);
     Ok(durable_fs::write_atomically(path, seed.as_bytes(), 0o600)?)
 }

@@ -16,10 +16,10 @@ use std::sync::Arc;
 
 use bytes::{BufMut, Bytes};
 
-use super::framing::{BackendWriter, FrontendReader, put_text};
+use super::framing::{BackendWriter, FrontendReader, MessageFields, put_text};
 use super::pg_error::PgError;
 use super::rows::PgReplyError;
-use crate::access::{AccessRight, ApiCaller, BadExchange, CallerIdentity, ScramExchange};
+use crate::access::{AccessRight, ApiCaller, BadExchange, CallerIdentity, ScramExchange, role_list};
 use crate::authentication::{ApiAuthenticator, ConnectionEnds};
 
 /// The largest message of a client that has not said who it is.
@@ -54,7 +54,7 @@ pub(super) async fn authenticate(
             let first = first_message(incoming).await?;
             let exchange = ScramExchange::begin(verifier, &first, tokens.entropy()).map_err(bad_exchange)?;
             step(out, SASL_CONTINUE, exchange.challenge()).await?;
-            let proof = message(incoming).await?;
+            let proof = password_message(incoming).await?.rest();
             let proved = exchange.finish(&proof).map_err(bad_exchange)?;
             let (Some(answer), Some(digest)) = (proved, token) else {
                 tracing::info!(user, address = %ends.peer.ip(), "a PostgreSQL client has a wrong token");
@@ -92,16 +92,12 @@ fn may_read(caller: Arc<ApiCaller>) -> Result<Arc<ApiCaller>, PgReplyError> {
     if caller.has(AccessRight::ReadRows) {
         return Ok(caller);
     }
-    let roles: Vec<_> = caller.roles.iter().map(|role| role.as_str()).collect();
-    let message = format!("the role {} does not allow reading rows", roles.join(" and "));
+    let message = format!("the role {} does not allow reading rows", role_list(&caller.roles));
     Err(PgError::fatal("42501", message).into())
 }
 
 async fn first_message(incoming: &mut FrontendReader) -> Result<Bytes, PgReplyError> {
-    let Some(frame) = incoming.next_within(MAX_MESSAGE).await? else {
-        return Err(PgError::protocol("the client left before it said who it is").into());
-    };
-    let mut body = password(frame.kind, frame.body)?;
+    let mut body = password_message(incoming).await?;
     if body.text()? != MECHANISM {
         return Err(PgError::protocol(format!("the mechanism is {MECHANISM}")).into());
     }
@@ -109,17 +105,12 @@ async fn first_message(incoming: &mut FrontendReader) -> Result<Bytes, PgReplyEr
     first.ok_or_else(|| PgError::protocol("the first SASL message is missing").into())
 }
 
-async fn message(incoming: &mut FrontendReader) -> Result<Bytes, PgReplyError> {
-    let Some(frame) = incoming.next_within(MAX_MESSAGE).await? else {
-        return Err(PgError::protocol("the client left before it said who it is").into());
-    };
-    Ok(password(frame.kind, frame.body)?.rest())
-}
-
-fn password(kind: u8, body: super::framing::MessageFields) -> Result<super::framing::MessageFields, PgError> {
-    match kind {
-        b'p' => Ok(body),
-        _ => Err(PgError::protocol("a password message was expected")),
+/// The fields of a message with a password, or with a step of SASL.
+async fn password_message(incoming: &mut FrontendReader) -> Result<MessageFields, PgReplyError> {
+    match incoming.next_within(MAX_MESSAGE).await? {
+        Some(frame) if frame.kind == b'p' => Ok(frame.body),
+        Some(_) => Err(PgError::protocol("a password message was expected").into()),
+        None => Err(PgError::protocol("the client left before it said who it is").into()),
     }
 }
 

@@ -30,7 +30,7 @@ use super::sasl;
 use super::session::{PgSession, SessionStep};
 use super::session_settings::SessionSettings;
 use super::startup::{self, PgEncryption, StartupRequest};
-use crate::api::{next_connection, scoped};
+use crate::api::next_connection;
 use crate::authentication::{ApiAuthenticator, ConnectionEnds};
 
 /// So many clients at once.
@@ -188,11 +188,7 @@ async fn connection(stream: TcpStream, host: Arc<SessionManager>, _heard: OwnedS
         tracing::debug!(%error, "a connection has gone already");
         return;
     }
-    let ends = stream.peer_addr().and_then(|peer| {
-        let local = stream.local_addr()?;
-        Ok(ConnectionEnds { peer, local })
-    });
-    let Ok(ends) = ends else { return };
+    let Ok(ends) = ConnectionEnds::of(&stream) else { return };
     let (mut incoming, mut out) = framing::split(stream);
     let mut begun = started(&host, &mut incoming, &mut out, offered(&host)).await;
     let mut is_encrypted = false;
@@ -291,7 +287,7 @@ async fn served(
         let message = format!("sorry, too many clients already: {MAX_CONNECTIONS} are connected");
         return Err(PgError::fatal("53300", message).into());
     };
-    let querier = scoped(&host.querier, &caller.scope);
+    let querier = caller.scope.queries(&host.querier);
     let registered = host.register();
     let (settings, refused) = SessionSettings::new(&settings);
     startup::welcome(out, (registered.number, registered.secret), &refused).await?;
