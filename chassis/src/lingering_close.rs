@@ -6,6 +6,7 @@
 //! # Invariants
 //!
 //! - Only after a body that was not read to its end, at most for 5 s and 64 MiB.
+//! - Such an answer says `Connection: close`: a client that keeps connections would send its next request into the one that ends.
 //!
 //! # Not here
 //!
@@ -18,6 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use http::header::{CONNECTION, HeaderMap, HeaderValue};
 use http_body::{Body, Frame, SizeHint};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep};
@@ -38,6 +40,13 @@ impl UnreadBodyFlag {
         TrackedBody {
             body,
             unread: self.clone(),
+        }
+    }
+
+    /// Says in the head of an answer that the connection ends after it, where the request was not read to its end.
+    pub fn announce_close(&self, head: &mut HeaderMap) {
+        if self.0.load(Relaxed) {
+            head.insert(CONNECTION, HeaderValue::from_static("close"));
         }
     }
 }

@@ -194,12 +194,14 @@ async fn connection(
     let stream = WriteTimeoutStream::new(stream, patience.silence).with_minimum_rate(rate.clone());
     let stream = LingeringStream::new(stream, unread.clone());
     let router = tower::ServiceExt::<http::Request<TrackedBody<Incoming>>>::map_err(router, |never: Infallible| never);
-    let router =
-        tower::ServiceExt::<http::Request<TrackedBody<Incoming>>>::map_response(router, move |response: Response| {
-            let has_end = !is_events(response.headers());
-            rate.set(has_end.then_some(patience.byte_time));
-            response
-        });
+    let of_request = unread.clone();
+    let answered = move |mut response: Response| {
+        let has_end = !is_events(response.headers());
+        rate.set(has_end.then_some(patience.byte_time));
+        of_request.announce_close(response.headers_mut());
+        response
+    };
+    let router = tower::ServiceExt::<http::Request<TrackedBody<Incoming>>>::map_response(router, answered);
     let service = TowerToHyperService::new(tower::ServiceExt::map_request(
         router,
         move |mut request: http::Request<Incoming>| {

@@ -450,6 +450,16 @@ async fn a_whole_mixer_says_how_it_is_what_it_holds_and_who_is_there() {
     mixer.close().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_before_the_request_was_read_says_that_the_connection_ends() {
+    let bench = Bench::new().await;
+    let head = "POST /api/v1/sql HTTP/1.1\r\nhost: evil.example\r\ncontent-length: 8\r\n\r\n";
+    let answer = send(bench.api.addr(), head).await;
+    assert_eq!(answer.status, 421);
+    assert!(answer.has_header("connection", "close"), "{}", answer.head);
+    bench.close().await;
+}
+
 impl Bench {
     async fn sql(&self, head: &str, path: &str, body: &str) -> Answer {
         let request = format!(

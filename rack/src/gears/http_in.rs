@@ -145,10 +145,16 @@ impl ActiveGear for HttpReceiver {
 /// Serves one connection until its peer leaves or the gear stops.
 async fn serve(stream: TcpStream, entry: HttpRequestHandler, stop: CancellationToken) {
     let limit = DefaultBodyLimit::max(entry.cx.limits().max_payload_size());
+    let unread = UnreadBodyFlag::default();
+    let of_request = unread.clone();
+    let answered = move |mut response: Response| {
+        of_request.announce_close(response.headers_mut());
+        response
+    };
     let router: axum::Router = axum::Router::new()
         .fallback(move |request: Request| entry.clone().answer(request))
-        .layer(limit);
-    let unread = UnreadBodyFlag::default();
+        .layer(limit)
+        .layer(tower::util::MapResponseLayer::new(answered));
     let stream = LingeringStream::new(WriteTimeoutStream::new(stream, WRITE_TIMEOUT), unread.clone());
     let watched = move |request: hyper::Request<Incoming>| request.map(|body| unread.track(body));
     let service = tower::ServiceExt::map_request(router, watched);

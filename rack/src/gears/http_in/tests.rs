@@ -322,6 +322,9 @@ async fn what_a_browser_sends_for_a_page_of_another_site_is_refused() {
         let client = Client::builder(TokioExecutor::new()).build_http();
         let answer = client.request(request.unwrap()).await.unwrap();
         assert_eq!(answer.status().as_u16(), status, "{headers:?}");
+        // Its body was not read: the client must not send its next request into this connection.
+        let ends = answer.headers().get("connection").is_some_and(|value| value == "close");
+        assert_eq!(ends, status != 202, "{headers:?}");
         assert_eq!(answer.headers()["x-content-type-options"], "nosniff");
         assert_eq!(answer.headers()["cross-origin-resource-policy"], "same-origin");
     }
