@@ -28,6 +28,9 @@ pub(crate) enum Error {
     },
     #[error("the Mixer's answer cannot be read: {0}")]
     Answer(String),
+    /// Somebody changed it.
+    #[error("the audit log is not as it was recorded: {0}")]
+    AuditLog(String),
     #[error("{0}")]
     NotFound(String),
     /// What came is printed, and is not all that was asked for.
@@ -113,7 +116,12 @@ impl Error {
             },
             Self::NotFound(_) | Self::Failed { .. } => 1,
             Self::Partial(_) => ExitReason::Data.code(),
-            Self::Answer(_) | Self::Data { .. } | Self::Scenario { .. } | Self::Warned { .. } | Self::Files(_) => 65,
+            Self::Answer(_)
+            | Self::AuditLog(_)
+            | Self::Data { .. }
+            | Self::Scenario { .. }
+            | Self::Warned { .. }
+            | Self::Files(_) => 65,
             Self::Letters { refused: 0, .. } | Self::Behind { .. } => 69,
             Self::Letters { .. } => 65,
             Self::Read { .. } | Self::Write(_) | Self::WriteFile { .. } => 74,

@@ -205,7 +205,7 @@ impl Cluster {
     /// Never in practice: our messages encode.
     pub(crate) fn message_id<T: Serialize>(&self, of: &T) -> Result<String, BadSignature> {
         let signed = self.sign(of, SigningContext::MessageId)?;
-        Ok(crate::hex::encode(&Sha256::digest(signed)))
+        Ok(model::hex::encode(&Sha256::digest(signed)))
     }
 }
 
@@ -233,7 +233,7 @@ fn read_key(path: &Path) -> Result<Option<SigningKey>, ClusterError> {
         .read_to_string(&mut text)
         .map_err(|_| malformed())?;
     let hex = text.trim_end().strip_prefix(HEAD).ok_or_else(malformed)?;
-    let bytes = crate::hex::decode(hex).and_then(|bytes| bytes.try_into().ok());
+    let bytes = model::hex::decode(hex).and_then(|bytes| bytes.try_into().ok());
     let bytes = bytes.ok_or_else(malformed)?;
     Ok(Some(SigningKey::from_bytes(&bytes)))
 }
@@ -241,7 +241,7 @@ fn read_key(path: &Path) -> Result<Option<SigningKey>, ClusterError> {
 /// Makes a key and writes it durably, whole or not at all.
 fn create_key(path: &Path, entropy: &Entropy) -> Result<SigningKey, ClusterError> {
     let key = SigningKey::from_bytes(&entropy.bytes());
-    let text = format!("{HEAD}{}\n", crate::hex::encode(&key.to_bytes()));
+    let text = format!("{HEAD}{}\n", model::hex::encode(&key.to_bytes()));
     durable_fs::write_atomically(path, text.as_bytes(), 0o600)?;
     Ok(key)
 }

@@ -11,8 +11,8 @@ mod telemetry;
 mod value_checks;
 
 pub use sections::{
-    ApiConfig, BusServerConfig, EnrollmentConfig, IngestConfig, MixerBaseConfig, MixerSection, PostgresConfig,
-    QueryConfig, ServerMode, StoreConfig, TailConfig,
+    ApiConfig, AuditConfig, BusServerConfig, EnrollmentConfig, IngestConfig, MixerBaseConfig, MixerSection,
+    PostgresConfig, QueryConfig, ServerMode, StoreConfig, TailConfig,
 };
 pub use telemetry::{
     EmbeddedConfig, MixerSwitches, ObservabilityConfig, ObservabilityTier, OtlpConfig, OtlpMessagesConfig,
@@ -28,6 +28,7 @@ chassis::config_file! {
         base: MixerBaseConfig,
         mixer: MixerSection,
         enrollment: EnrollmentConfig,
+        audit: AuditConfig,
         ingest: IngestConfig,
         api: ApiConfig,
         postgres: PostgresConfig,

@@ -8,7 +8,7 @@
 //!
 //! # Invariants
 //!
-//! - Only what is in the audit log is told, after it is durable there; the event's body is the entry.
+//! - Only what is in the audit log is told, after it is durable there; the event's body is the entry, or the signed checkpoint.
 //!
 //! # Not here
 //!
@@ -19,9 +19,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_nats::Client;
 use model::{Token, subject};
+use serde::Serialize;
 
 use crate::lifecycle_event::LifecycleEvent;
-use crate::registry::AuditEntry;
+use crate::registry::{AuditEntry, SignedCheckpoint};
 
 /// How often Racks went from one state into another since the Mixer started.
 pub type TransitionCounts = BTreeMap<(String, String), u64>;
@@ -67,8 +68,17 @@ impl EventPublisher {
     /// Counts and publishes an entry of the audit log.
     pub(crate) async fn publish(&self, entry: &AuditEntry) {
         self.count(entry);
-        let Ok(kind) = entry.kind.parse::<Token>() else { return };
-        let body = match serde_json::to_vec(entry) {
+        self.tell(&entry.kind, entry).await;
+    }
+
+    /// Publishes a checkpoint of the audit log.
+    pub(crate) async fn checkpoint(&self, checkpoint: &SignedCheckpoint) {
+        self.tell("audit_checkpoint", checkpoint).await;
+    }
+
+    async fn tell(&self, kind: &str, body: &impl Serialize) {
+        let Ok(kind) = kind.parse::<Token>() else { return };
+        let body = match serde_json::to_vec(body) {
             Ok(body) => body,
             Err(error) => {
                 tracing::error!(event = %kind, %error, "cannot encode a lifecycle event");

@@ -25,6 +25,7 @@ pub enum LifecycleEvent {
     LettersDropped,
     TokenCreated,
     TokenRevoked,
+    CallRefused,
 }
 
 impl LifecycleEvent {
@@ -51,6 +52,7 @@ impl LifecycleEvent {
             Self::LettersDropped => "letters_dropped",
             Self::TokenCreated => "token_created",
             Self::TokenRevoked => "token_revoked",
+            Self::CallRefused => "call_refused",
         }
     }
 

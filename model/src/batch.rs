@@ -287,8 +287,8 @@ fn value_json(name: &str, column: &ArrayRef, row: usize) -> Value {
             .as_primitive::<arrow_array::types::UInt64Type>()
             .value(row)
             .into(),
-        DataType::Binary => hex(column.as_binary::<i32>().value(row)).into(),
-        DataType::BinaryView => hex(column.as_binary_view().value(row)).into(),
+        DataType::Binary => crate::hex::encode(column.as_binary::<i32>().value(row)).into(),
+        DataType::BinaryView => crate::hex::encode(column.as_binary_view().value(row)).into(),
         DataType::List(_) => {
             let items = column.as_list::<i32>().value(row);
             (0..items.len()).map(|item| value_json(name, &items, item)).collect()
@@ -308,16 +308,6 @@ fn text_json(name: &str, text: &str) -> Value {
 fn float32_json(value: f32) -> Value {
     let shortest = value.to_string().parse::<f64>().unwrap_or_else(|_| f64::from(value));
     serde_json::Number::from_f64(shortest).map_or_else(|| value.to_string().into(), Value::Number)
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes
-        .iter()
-        .fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-            use std::fmt::Write as _;
-            let _ = write!(text, "{byte:02x}");
-            text
-        })
 }
 
 #[cfg(test)]

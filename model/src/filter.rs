@@ -206,6 +206,14 @@ filters! {
         pub cursor: Option<String>,
     }
 
+    /// Which checkpoints of the audit log.
+    pub struct CheckpointFilter {
+        /// At most so many; [`DEFAULT_LIMIT`].
+        pub limit: Option<u32>,
+        /// Go on where an answer's `next_cursor` says.
+        pub cursor: Option<String>,
+    }
+
     /// Which letters of the dead-letter queue. Without `since` it is all that are kept, not those of a day.
     pub struct LetterFilter {
         /// The name of the Rack that they come from.

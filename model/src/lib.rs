@@ -15,6 +15,7 @@
 #[macro_use]
 mod json_schema;
 
+pub mod audit_chain;
 pub mod batch;
 mod case_fold;
 mod clock;
@@ -27,6 +28,7 @@ pub mod filter;
 mod flat_json;
 mod flat_json_cache;
 pub mod gear_manifest;
+pub mod hex;
 mod id;
 mod json_field;
 mod json_scan;

@@ -11,6 +11,8 @@ use nix::unistd::geteuid;
 use serde_json::{Value, json};
 use tokio_postgres::NoTls;
 
+mod audit;
+
 /// A user that owns nothing here.
 const NOBODY: u32 = 65_534;
 

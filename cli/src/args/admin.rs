@@ -106,17 +106,43 @@ fn endpoint(text: &str) -> Result<GearPort, String> {
 }
 
 #[derive(Debug, ClapArgs)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct AuditArgs {
+    #[command(subcommand)]
+    pub(crate) verb: Option<AuditVerb>,
     /// Only of this Rack: its id, or its name at that time
     #[arg(long)]
     pub(crate) rack: Option<String>,
     /// Only of this kind: rack_pending, rack_approved, rack_adopted, rack_suspended, rack_resumed, rack_removed,
     /// rack_renamed, rack_offline, rack_online, rack_log_level, rack_labels, scenario_imported, scenario_activated,
-    /// scenario_rolled_back, scenario_deleted, letters_replayed, letters_dropped, token_created or token_revoked
+    /// scenario_rolled_back, scenario_deleted, letters_replayed, letters_dropped, token_created, token_revoked or call_refused
     #[arg(long)]
     pub(crate) kind: Option<String>,
     #[command(flatten)]
     pub(crate) page: PageArgs,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum AuditVerb {
+    /// Check that no entry was changed, dropped or inserted: the hash chain of the entries, and the signed checkpoints of it
+    Verify {
+        /// Checkpoints that were kept elsewhere: a file with a JSON object a line, as events and `platform audit checkpoints -o ndjson` have them
+        #[arg(long, value_name = "FILE")]
+        checkpoints: Option<PathBuf>,
+        /// The cluster's public key that must have signed them (`signed_by` of a checkpoint), from where you keep it
+        #[arg(long, value_name = "HEX")]
+        cluster_key: Option<String>,
+        #[command(flatten)]
+        api: ApiArgs,
+    },
+    /// List the signed checkpoints of the hash chain, the newest first: keep them away from the Mixer's machine
+    Checkpoints {
+        /// Maximum number of checkpoints
+        #[arg(long, short = 'n', value_name = "N", default_value_t = 100)]
+        limit: u32,
+        #[command(flatten)]
+        api: ApiArgs,
+    },
 }
 
 #[derive(Debug, ClapArgs)]

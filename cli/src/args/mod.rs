@@ -23,7 +23,7 @@ use clap::{Args as ClapArgs, Parser, Subcommand};
 
 pub(crate) use self::access::{LoginArgs, LogoutArgs, TokenArgs, TokenCreateArgs, TokenVerb};
 pub(crate) use self::admin::{
-    ActivationArgs, AuditArgs, ConfigArgs, ConfigFileVerb, GearsArgs, GearsVerb, GraphFormat, LabelChange,
+    ActivationArgs, AuditArgs, AuditVerb, ConfigArgs, ConfigFileVerb, GearsArgs, GearsVerb, GraphFormat, LabelChange,
     RackTargetArgs, RacksArgs, RacksVerb, ScenarioArgs, ScenarioVerb, SpecArgs, SpecVerb, TapArgs,
 };
 pub(crate) use self::dlq::{DlqArgs, DlqDropArgs, DlqListArgs, DlqReplayArgs, DlqVerb, LetterSelectionArgs};

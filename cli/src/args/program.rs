@@ -11,6 +11,12 @@ use super::shared::ApiArgs;
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct DoctorArgs {
+    /// Say what is off in the security of the Mixer (as an auditor or admin) and of this Rack, and how to mend it
+    #[arg(long)]
+    pub(crate) security: bool,
+    /// With --security: fail if anything is off (exit code 77)
+    #[arg(long, requires = "security")]
+    pub(crate) strict: bool,
     #[command(flatten)]
     pub(crate) api: ApiArgs,
 }

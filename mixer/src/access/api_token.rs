@@ -34,7 +34,7 @@ impl ApiToken {
     #[must_use]
     pub fn generate(entropy: &Entropy) -> Self {
         let secret = Zeroizing::new(entropy.bytes::<32>());
-        Self(Zeroizing::new(format!("{HEAD}{}", crate::hex::encode(&*secret))))
+        Self(Zeroizing::new(format!("{HEAD}{}", model::hex::encode(&*secret))))
     }
 
     /// The text, to be shown to who asked for it.
@@ -86,6 +86,6 @@ impl TokenDigest {
     #[must_use]
     pub fn id(&self) -> String {
         let (beginning, _) = self.0.split_at(6);
-        crate::hex::encode(beginning)
+        model::hex::encode(beginning)
     }
 }

@@ -1,20 +1,23 @@
-//! `GET /api/v1/audit`: the audit log of Racks, scenarios and dead letters.
+//! `GET /api/v1/audit`: the audit log of Racks, scenarios, dead letters and calls, and the checkpoints of its hash chain.
 
 use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::State;
 use axum::routing::get;
-use model::filter::{AuditFilter, page_size};
+use model::filter::{AuditFilter, CheckpointFilter, page_size};
 
 use super::json_response::ListResponse;
 use super::problem::ApiProblem;
 use super::query_params::QueryParams;
 use crate::control::ControlPlane;
-use crate::registry::{AuditEntry, AuditQuery};
+use crate::registry::{AuditEntry, AuditQuery, SignedCheckpoint};
 
 pub(crate) fn routes(control: Arc<ControlPlane>) -> Router {
-    Router::new().route("/api/v1/audit", get(list)).with_state(control)
+    Router::new()
+        .route("/api/v1/audit", get(list))
+        .route("/api/v1/audit/checkpoints", get(checkpoints))
+        .with_state(control)
 }
 
 async fn list(
@@ -25,23 +28,41 @@ async fn list(
     let limit = query.limit;
     // One more shows whether there are more.
     query.limit += 1;
-    let mut entries = control.audit(query).await?;
-    let more = entries.len() > limit;
-    entries.truncate(limit);
-    let next = entries.last().filter(|_| more).map(|last| last.id.to_string());
-    Ok(ListResponse {
-        next_cursor: next,
-        ..ListResponse::whole(entries)
-    })
+    Ok(paged(control.audit(query).await?, limit, |last| last.id))
+}
+
+async fn checkpoints(
+    State(control): State<Arc<ControlPlane>>,
+    params: QueryParams,
+) -> Result<ListResponse<SignedCheckpoint>, ApiProblem> {
+    let filter: CheckpointFilter = params.filter()?;
+    let limit = page_size(filter.limit).map_err(|bad| ApiProblem::parameter("limit", bad))?;
+    let before = number(filter.cursor)?.unwrap_or(u64::MAX);
+    let found = control.audit_checkpoints(before, limit + 1).await?;
+    Ok(paged(found, limit, |last| last.id))
+}
+
+/// The first entries, and where the next ones begin if there are more.
+fn paged<T>(mut found: Vec<T>, limit: usize, id: impl Fn(&T) -> u64) -> ListResponse<T> {
+    let more = found.len() > limit;
+    found.truncate(limit);
+    let next_cursor = found.last().filter(|_| more).map(|last| id(last).to_string());
+    ListResponse {
+        next_cursor,
+        ..ListResponse::whole(found)
+    }
+}
+
+fn number(cursor: Option<String>) -> Result<Option<u64>, ApiProblem> {
+    let number = cursor.map(|cursor| cursor.parse());
+    let number = number.transpose();
+    number.map_err(|_| ApiProblem::parameter("cursor", "it is not the next_cursor of an answer"))
 }
 
 fn query(filter: AuditFilter, control: &ControlPlane) -> Result<AuditQuery, ApiProblem> {
     let now = control.now();
     let limit = page_size(filter.limit).map_err(|bad| ApiProblem::parameter("limit", bad))?;
-    let before = filter.cursor.map(|cursor| {
-        let number = cursor.parse::<u64>();
-        number.map_err(|_| ApiProblem::parameter("cursor", "it is not the next_cursor of an answer"))
-    });
+    let before = number(filter.cursor)?;
     let (since, until) = (
         filter.since.map(|since| since.resolve(now)),
         filter.until.map(|until| until.resolve(now)),
@@ -54,7 +75,7 @@ fn query(filter: AuditFilter, control: &ControlPlane) -> Result<AuditQuery, ApiP
         until,
         rack: filter.rack,
         kind: filter.kind,
-        before: before.transpose()?,
+        before,
         limit,
     })
 }

@@ -20,14 +20,15 @@ use axum::extract::{FromRef, FromRequestParts, MatchedPath, RawPathParams, Reque
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use http::request::Parts;
-use http::{HeaderMap, header};
+use http::{HeaderMap, StatusCode, header};
 use query::QueryEngine;
 
-use super::openapi::route_access;
-use super::problem::ApiProblem;
+use super::openapi::{RouteAccess, route_access};
+use super::problem::{ApiProblem, RefusalReason};
 use crate::access::{AccessRight, ApiCaller};
 use crate::authentication::{ApiAuthenticator, AuthenticationError, ConnectionEnds};
 use crate::control::ControlPlane;
+use crate::registry::{AuditActor, CallerInterface};
 
 /// What proxies write for who they speak for.
 const PROXY_HEADERS: [&str; 5] = ["forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via"];
@@ -69,19 +70,61 @@ pub(super) async fn authorize(
         Ok(caller) => caller,
         Err(error) => return ApiProblem::unauthorized(&error).into_response(),
     };
+    let mut response = match lacks(&caller, &route) {
+        Some(problem) => problem.into_response(),
+        None => {
+            request.extensions_mut().insert(Arc::clone(&caller));
+            next.run(request).await
+        }
+    };
+    response.extensions_mut().insert(caller);
+    response
+}
+
+/// What a caller lacks for a route.
+fn lacks(caller: &ApiCaller, route: &RouteAccess) -> Option<ApiProblem> {
     if !caller.has(route.right) {
-        return ApiProblem::without_right(&caller, route.right).into_response();
+        return Some(ApiProblem::without_right(caller, route.right));
     }
     if let Some(table) = route.tables.iter().find(|table| !caller.scope.has_table(**table)) {
-        return ApiProblem::forbidden(format!("the token's scope does not have the table {table}")).into_response();
+        let detail = format!("the token's scope does not have the table {table}");
+        return Some(ApiProblem::forbidden(detail));
     }
     let has_letters = route.tables.contains(&model::Table::DeadLetters);
-    if has_letters && !caller.scope.entities.is_empty() {
-        let detail = "dead letters belong to no entity, and the token's scope is limited to some";
-        return ApiProblem::forbidden(detail).into_response();
+    let detail = "dead letters belong to no entity, and the token's scope is limited to some";
+    (has_letters && !caller.scope.entities.is_empty()).then(|| ApiProblem::forbidden(detail))
+}
+
+/// Tells the audit log of what was refused: by [`authorize`], by a handler, or because a page of another site asks.
+pub(super) async fn report_refusals(
+    State(authenticator): State<Arc<ApiAuthenticator>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let connection = request.extensions().get::<ClientConnection>();
+    let address = connection.map(|connection| connection.ends.peer.ip());
+    let (method, path) = (
+        request.method().clone(),
+        request.extensions().get::<MatchedPath>().cloned(),
+    );
+    let response = next.run(request).await;
+    if [
+        StatusCode::UNAUTHORIZED,
+        StatusCode::FORBIDDEN,
+        StatusCode::MISDIRECTED_REQUEST,
+    ]
+    .contains(&response.status())
+    {
+        let caller = response.extensions().get::<Arc<ApiCaller>>().map(AsRef::as_ref);
+        let by = AuditActor::of_caller(CallerInterface::Api, address, caller);
+        let path = path.as_ref().map_or("an unknown path", MatchedPath::as_str);
+        let reason = response.extensions().get::<RefusalReason>();
+        let reason = reason.map_or("refused", |reason| reason.0.as_str());
+        authenticator
+            .refusals()
+            .report(&by, format!("{method} {path}: {reason}"));
     }
-    request.extensions_mut().insert(caller);
-    next.run(request).await
+    response
 }
 
 fn method_problem(request: &Request, allowed: &str) -> Response {

@@ -14,8 +14,8 @@ use tokio_util::task::TaskTracker;
 
 use super::authorization::ClientConnection;
 use super::problem::ApiProblem;
-use crate::access::{ApiCaller, CallerIdentity};
-use crate::registry::AuditActor;
+use crate::access::ApiCaller;
+use crate::registry::{AuditActor, CallerInterface};
 
 /// Who asks for a change, for the audit log.
 #[derive(Debug)]
@@ -26,10 +26,11 @@ impl<S: Sync> FromRequestParts<S> for RequestActor {
     async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, Infallible> {
         let connection = parts.extensions.get::<ClientConnection>();
         let caller = parts.extensions.get::<Arc<ApiCaller>>();
-        Ok(Self(AuditActor::Api {
-            address: connection.map(|connection| connection.ends.peer.ip().to_canonical()),
-            identity: caller.map_or(CallerIdentity::Everybody, |caller| caller.identity.clone()),
-        }))
+        Ok(Self(AuditActor::of_caller(
+            CallerInterface::Api,
+            connection.map(|connection| connection.ends.peer.ip()),
+            caller.map(AsRef::as_ref),
+        )))
     }
 }
 

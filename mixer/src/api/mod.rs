@@ -15,7 +15,7 @@
 //! | `GET /api/v1/racks/{id}/tap` | the same: messages as they leave a port |
 //! | `GET`, `POST /api/v1/scenarios`, `GET /api/v1/scenarios/{reference}`, `POST /api/v1/scenarios/{reference}/activate` | the same |
 //! | `GET /api/v1/scenarios/status`, `POST /api/v1/scenarios/rollback` | the same |
-//! | `GET /api/v1/audit`, `GET /api/v1/wires` | the same |
+//! | `GET /api/v1/audit`, `GET /api/v1/audit/checkpoints`, `GET /api/v1/wires` | the same |
 //! | `GET /api/v1/dlq`, `GET /api/v1/dlq/{letter_id}`, `POST /api/v1/dlq/{replay,drop}`, `POST /api/v1/dlq/{letter_id}/{replay,drop}` | [`crate::dlq::DeadLetterQueue`] |
 //! | `GET /api/v1/gears`, `GET /api/v1/gears/{type}` | [`gear_spec::manifests`] |
 //! | `GET /api/v1/specs` | [`SpecRegistry`] |
@@ -81,6 +81,7 @@ use crate::authentication::ApiAuthenticator;
 use crate::control::ControlPlane;
 use crate::dlq::DeadLetterQueue;
 use crate::duckdb::ViewFileStats;
+use crate::security_report::SecurityFinding;
 use crate::specs::SpecRegistry;
 use exposition::MetricsExposition;
 use problem::ApiProblem;
@@ -113,6 +114,8 @@ pub struct ApiParts {
     pub specs: Arc<SpecRegistry>,
     /// Who may call.
     pub(crate) authenticator: Arc<ApiAuthenticator>,
+    /// What the configuration says of the Mixer's security.
+    pub(crate) security: Arc<[SecurityFinding]>,
     /// Whether the process reports about itself at `/metrics`.
     pub reports_itself: bool,
 }
@@ -189,8 +192,15 @@ fn guarded(
         .layer(compression::compression_layer())
         .layer(middleware::map_response(compression::vary))
         .layer(middleware::from_fn(in_time))
-        .layer(middleware::from_fn_with_state(authenticator, authorization::authorize))
+        .layer(middleware::from_fn_with_state(
+            Arc::clone(&authenticator),
+            authorization::authorize,
+        ))
         .layer(middleware::from_fn_with_state(hosts, own_host))
+        .layer(middleware::from_fn_with_state(
+            authenticator,
+            authorization::report_refusals,
+        ))
         .layer(CatchPanicLayer::custom(|_| {
             ApiProblem::internal("a request made the program panic").into_response()
         }))

@@ -1,4 +1,4 @@
-//! Operations endpoints: liveness, readiness, version, storage.
+//! Operations endpoints: liveness, readiness, version, storage, security.
 
 use std::sync::Arc;
 
@@ -12,9 +12,10 @@ use serde_json::{Map, Value, json};
 
 use super::ApiParts;
 use super::exposition::{CONTENT, MetricsExposition};
-use super::json_response::ItemResponse;
+use super::json_response::{ItemResponse, ListResponse};
 use super::problem::ApiProblem;
 use super::query_params::NoParams;
+use crate::security_report::{self, SecurityFinding};
 
 pub(crate) fn routes(parts: ApiParts, exposition: Arc<MetricsExposition>) -> Router {
     let metrics = if parts.reports_itself {
@@ -27,8 +28,16 @@ pub(crate) fn routes(parts: ApiParts, exposition: Arc<MetricsExposition>) -> Rou
         .route("/readyz", get(readyz))
         .route("/version", get(version))
         .route("/api/v1/storage", get(storage))
+        .route("/api/v1/security", get(security))
         .with_state(parts)
         .merge(metrics)
+}
+
+/// What is off in the Mixer's security.
+async fn security(State(parts): State<ApiParts>, _: NoParams) -> ListResponse<SecurityFinding> {
+    let tokens = parts.authenticator.tokens().list();
+    let of_tokens = security_report::of_tokens(&tokens, parts.control.now());
+    ListResponse::whole(parts.security.iter().cloned().chain(of_tokens).collect())
 }
 
 /// The process answers.

@@ -35,6 +35,10 @@ pub(crate) struct ApiProblem {
     position: Option<ProblemPosition>,
 }
 
+/// Why a request was refused, for the audit log: in the extensions of the answer.
+#[derive(Debug, Clone)]
+pub(super) struct RefusalReason(pub(super) String);
+
 /// A place in a text, from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 struct ProblemPosition {
@@ -387,6 +391,8 @@ impl IntoResponse for ApiProblem {
         self.log();
         let body = serde_json::to_vec(&self.document()).unwrap_or_default();
         let mut response = (self.status, body).into_response();
+        let refusal = RefusalReason(self.detail);
+        response.extensions_mut().insert(refusal);
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         if self.status == StatusCode::UNAUTHORIZED {

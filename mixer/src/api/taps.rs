@@ -32,6 +32,7 @@ use axum::response::Response;
 use axum::routing::get;
 use bytes::Bytes;
 use model::Token;
+use model::hex;
 use model::scenario::GearPort;
 use model::tap::TapSample;
 use serde::Deserialize;
@@ -44,7 +45,6 @@ use super::query_params::{InPath, QueryParams, in_path};
 use super::server::ShutdownToken;
 use super::tail::{ended, event_stream};
 use crate::control::{ControlPlane, TapEvent, TapStream};
-use crate::hex;
 
 /// How long a stream is silent at most.
 const HEARTBEAT: Duration = Duration::from_secs(15);

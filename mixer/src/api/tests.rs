@@ -30,6 +30,7 @@ use super::exposition::MetricsExposition;
 use super::{ApiServer, SlowClientLimits, guarded, server, sql, telemetry};
 use crate::access::AuthMode;
 use crate::app::Mixer;
+use crate::audit_keeper::refusal_channel;
 use crate::authentication::{ApiAuthenticator, TokenStore};
 use crate::config::{MixerConfig, SCHEMA};
 use crate::registry::ClusterRegistry;
@@ -85,7 +86,11 @@ impl Bench {
         let routes = telemetry::routes(Arc::clone(&querier)).merge(sql::routes(Arc::clone(&querier)));
         let registry = Arc::new(ClusterRegistry::open(&dir.path().join("registry.redb")).unwrap());
         let tokens = TokenStore::open(registry, None, Clock::new(now), crate::testing::entropy()).unwrap();
-        let authenticator = Arc::new(ApiAuthenticator::new(AuthMode::Off, Arc::new(tokens)));
+        let authenticator = Arc::new(ApiAuthenticator::new(
+            AuthMode::Off,
+            Arc::new(tokens),
+            refusal_channel().0,
+        ));
         let hosts = Arc::new(HostGuard::new(([127, 0, 0, 1], 0).into(), Vec::new()));
         let guards = (authenticator, hosts);
         let router = guarded(routes, Arc::clone(&exposition), guards.clone());

@@ -15,6 +15,7 @@ use super::settings;
 use crate::access::AuthMode;
 use crate::agent_rpc::{AgentRpcServer, MisroutedReplies, RpcServices};
 use crate::api::{self, ApiParts, ApiServer};
+use crate::audit_keeper::{AuditKeeper, RefusalReceiver, refusal_channel};
 use crate::authentication::{ApiAuthenticator, TokenStore};
 use crate::bootstrap::{registry_file, require_registry};
 use crate::bus_server::{BusServer, MixerBus};
@@ -36,6 +37,7 @@ use crate::scenario::{
     self, BusAcl, ConvergenceMonitor, FlowControl, RolloutParts, ScenarioCache, ScenarioRef, ScenarioRollout,
     StreamExpiry, WireConsumerManager,
 };
+use crate::security_report;
 use crate::specs::SpecRegistry;
 use crate::start_error::StartError;
 use crate::tasks::{FailureReporter, SupervisedTask};
@@ -79,9 +81,11 @@ impl MixerComponents {
         };
         let engine = Engine::open(store, clock.clone(), entropy.clone()).await?;
         self.engine = Some(Arc::clone(&engine));
-        let registry = Arc::new(ClusterRegistry::open(&registry_file(&config.store.dir))?);
+        let registry = ClusterRegistry::open(&registry_file(&config.store.dir))?;
+        let registry = Arc::new(registry.keep_audit(config.audit.keep));
         let tokens = self.tokens(&config, &registry, (&clock, &entropy), fatal)?;
-        let authenticator = Arc::new(ApiAuthenticator::new(config.api.auth, tokens));
+        let (reporter, refusals) = refusal_channel();
+        let authenticator = Arc::new(ApiAuthenticator::new(config.api.auth, tokens, reporter));
         self.authenticator = Some(Arc::clone(&authenticator));
         let (bus, acl) = settings::bus(&config, &registry, &entropy)?;
         let server = BusServer::start(bus, fatal).await?;
@@ -89,6 +93,7 @@ impl MixerComponents {
         self.bus = Some(server);
 
         let ground = CoreServices::open(&config, (registry, acl), &bus, &clock, &entropy)?;
+        self.keep_audit(&ground, refusals, &clock, fatal);
         let chosen = scenario::choose(
             config.mixer.startup_scenario.as_deref().unwrap_or_default(),
             config.mixer.max_hops.into(),
@@ -144,6 +149,7 @@ impl MixerComponents {
             views: stats,
             specs,
             authenticator: Arc::clone(&authenticator),
+            security: security_report::of_config(&config).into(),
             reports_itself: !config.switches.disable_telemetry,
         };
         let listener = listen(socket, &config)?;
@@ -179,6 +185,19 @@ impl MixerComponents {
         self.tasks
             .push(SupervisedTask::spawn("API tokens", fatal, |stop| kept.run(stop)));
         Ok(tokens)
+    }
+
+    /// Starts what tells the audit log of refused calls and signs its head.
+    fn keep_audit(&mut self, ground: &CoreServices, refusals: RefusalReceiver, clock: &Clock, fatal: &FailureReporter) {
+        let keeper = AuditKeeper {
+            registry: Arc::clone(&ground.registry),
+            cluster: Arc::clone(&ground.cluster),
+            events: ground.events.clone(),
+            clock: clock.clone(),
+            refusals,
+        };
+        self.tasks
+            .push(SupervisedTask::spawn("audit log", fatal, |stop| keeper.run(stop)));
     }
 
     /// Starts the way from the bus into the engine, unless collection is switched off.

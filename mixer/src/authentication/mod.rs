@@ -31,6 +31,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use crate::access::{ApiCaller, ApiToken, AuthMode};
+use crate::audit_keeper::RefusalReporter;
 
 pub use token_file::TokenFileError;
 pub use token_store::TokenStoreError;
@@ -65,11 +66,17 @@ pub(crate) enum AuthenticationError {
 pub(crate) struct ApiAuthenticator {
     mode: AuthMode,
     tokens: Arc<TokenStore>,
+    refusals: RefusalReporter,
 }
 
 impl ApiAuthenticator {
-    pub(crate) const fn new(mode: AuthMode, tokens: Arc<TokenStore>) -> Self {
-        Self { mode, tokens }
+    pub(crate) const fn new(mode: AuthMode, tokens: Arc<TokenStore>, refusals: RefusalReporter) -> Self {
+        Self { mode, tokens, refusals }
+    }
+
+    /// Where it is told that somebody was refused.
+    pub(crate) const fn refusals(&self) -> &RefusalReporter {
+        &self.refusals
     }
 
     /// Whose word is taken.

@@ -150,7 +150,7 @@ impl BusAuthorization {
             system: BusUser::new(entropy)?,
             operator: BusUser::new(entropy)?,
             asks: token.is_some(),
-            password: token.unwrap_or_else(|| crate::hex::encode(&entropy.bytes::<16>())),
+            password: token.unwrap_or_else(|| model::hex::encode(&entropy.bytes::<16>())),
             access,
             applied,
         })

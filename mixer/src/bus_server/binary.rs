@@ -176,7 +176,7 @@ fn hash(path: &Path) -> std::io::Result<String> {
     loop {
         let read = file.read(&mut chunk)?;
         if read == 0 {
-            return Ok(crate::hex::encode(&hasher.finalize()));
+            return Ok(model::hex::encode(&hasher.finalize()));
         }
         hasher.update(chunk.get(..read).unwrap_or_default());
     }

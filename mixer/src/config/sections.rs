@@ -55,6 +55,14 @@ config_section! {
 }
 
 config_section! {
+    /// The audit log.
+    pub struct AuditConfig in "audit" {
+        /// How long decisions and refused calls are kept; the last 500,000 at the most.
+        keep: Duration = "90d", at_least_ms(60_000);
+    }
+}
+
+config_section! {
     /// From the bus into the store.
     pub struct IngestConfig in "ingest" {
         /// Longest wait of a received batch that counts as normal: batches are appended at once, a longer wait is counted as a stall.

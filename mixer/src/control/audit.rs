@@ -1,7 +1,7 @@
 //! Queries of the audit log.
 
 use super::{ControlError, ControlPlane};
-use crate::registry::{AuditEntry, AuditQuery};
+use crate::registry::{AuditEntry, AuditQuery, SignedCheckpoint};
 
 impl ControlPlane {
     /// The entries of the audit log that a query wants, the newest first.
@@ -10,6 +10,21 @@ impl ControlPlane {
     /// [`ControlError::Registry`].
     pub async fn audit(&self, query: AuditQuery) -> Result<Vec<AuditEntry>, ControlError> {
         Ok(self.registry.read(move |registry| registry.audit(&query)).await?)
+    }
+
+    /// The checkpoints of its hash chain below a number, the newest first.
+    ///
+    /// # Errors
+    /// [`ControlError::Registry`].
+    pub(crate) async fn audit_checkpoints(
+        &self,
+        below: u64,
+        limit: usize,
+    ) -> Result<Vec<SignedCheckpoint>, ControlError> {
+        let found = self
+            .registry
+            .read(move |registry| registry.audit_checkpoints(below, limit));
+        Ok(found.await?)
     }
 
     /// Records and publishes events that are not changes of the registry itself.

@@ -80,7 +80,7 @@ impl DeadLetterEntry {
         };
         let (ts, subject, reason) = (text("ts")?.parse().ok()?, text("subject")?, text("reason")?);
         let content_type = text("content_type");
-        let payload = crate::hex::decode(&text("payload")?)?;
+        let payload = model::hex::decode(&text("payload")?)?;
         let headers = match row.remove("headers") {
             Some(Value::Object(headers)) => headers,
             _ => Map::new(),
@@ -248,7 +248,7 @@ impl DeadLetterEntry {
             content_type: self.content_type.clone(),
             headers: self.headers.clone(),
             message: message.map(|message| decoded(&message)),
-            payload: crate::hex::encode(&self.payload),
+            payload: model::hex::encode(&self.payload),
         }
     }
 }
@@ -299,7 +299,7 @@ fn decoded(message: &Message) -> Value {
         "id": message.id, "ts": message.ts, "flux_id": message.flux_id, "trace_id": message.trace_id,
         "span_id": message.span_id, "parent": message.parent, "sampled": message.sampled, "hops": message.hops,
         "meta": message.meta, "data": message.data,
-        "text": std::str::from_utf8(&message.raw).ok(), "raw": crate::hex::encode(&message.raw),
+        "text": std::str::from_utf8(&message.raw).ok(), "raw": model::hex::encode(&message.raw),
     })
 }
 

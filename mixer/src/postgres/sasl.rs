@@ -21,6 +21,7 @@ use super::pg_error::PgError;
 use super::rows::PgReplyError;
 use crate::access::{AccessRight, ApiCaller, BadExchange, CallerIdentity, ScramExchange, role_list};
 use crate::authentication::{ApiAuthenticator, ConnectionEnds};
+use crate::registry::{AuditActor, CallerInterface};
 
 /// The largest message of a client that has not said who it is.
 const MAX_MESSAGE: usize = 4 << 10;
@@ -29,8 +30,29 @@ const SASL: i32 = 10;
 const SASL_CONTINUE: i32 = 11;
 const SASL_FINAL: i32 = 12;
 
-/// Who the client is, and that it may read rows.
+/// Who the client is, and that it may read rows; the audit log is told if it may not.
 pub(super) async fn authenticate(
+    authenticator: &ApiAuthenticator,
+    (user, ends): (&str, ConnectionEnds),
+    incoming: &mut FrontendReader,
+    out: &mut BackendWriter,
+) -> Result<Arc<ApiCaller>, PgReplyError> {
+    let (caller, refused) = match prove(authenticator, (user, ends), incoming, out).await {
+        Ok(caller) if caller.has(AccessRight::ReadRows) => return Ok(caller),
+        Ok(caller) => {
+            let refused = without_right(&caller);
+            (Some(caller), refused)
+        }
+        Err(PgReplyError::Fault(fault)) => (None, fault),
+        Err(PgReplyError::Gone) => return Err(PgReplyError::Gone),
+    };
+    let by = AuditActor::of_caller(CallerInterface::Postgres, Some(ends.peer.ip()), caller.as_deref());
+    authenticator.refusals().report(&by, refused.message.clone());
+    Err(refused.into())
+}
+
+/// Who the client is.
+async fn prove(
     authenticator: &ApiAuthenticator,
     (user, ends): (&str, ConnectionEnds),
     incoming: &mut FrontendReader,
@@ -42,32 +64,28 @@ pub(super) async fn authenticate(
         None => authenticator.by_connection(Some(ends)).ok(),
         Some(_) => None,
     };
-    let caller = match local {
-        Some(caller) => caller,
-        None => {
-            out.message(b'R', |out| {
-                out.put_i32(SASL);
-                put_text(out, MECHANISM);
-                out.put_u8(0);
-            });
-            out.send().await?;
-            let first = first_message(incoming).await?;
-            let exchange = ScramExchange::begin(verifier, &first, tokens.entropy()).map_err(bad_exchange)?;
-            step(out, SASL_CONTINUE, exchange.challenge()).await?;
-            let proof = password_message(incoming).await?.rest();
-            let proved = exchange.finish(&proof).map_err(bad_exchange)?;
-            let (Some(answer), Some(digest)) = (proved, token) else {
-                tracing::info!(user, address = %ends.peer.ip(), "a PostgreSQL client has a wrong token");
-                return Err(wrong_password(user));
-            };
-            let caller = tokens
-                .authenticate(digest)
-                .map_err(|error| PgError::fatal("28P01", error.to_string()))?;
-            step(out, SASL_FINAL, &answer).await?;
-            caller
-        }
+    if let Some(caller) = local {
+        return Ok(caller);
+    }
+    out.message(b'R', |out| {
+        out.put_i32(SASL);
+        put_text(out, MECHANISM);
+        out.put_u8(0);
+    });
+    out.send().await?;
+    let first = first_message(incoming).await?;
+    let exchange = ScramExchange::begin(verifier, &first, tokens.entropy()).map_err(bad_exchange)?;
+    step(out, SASL_CONTINUE, exchange.challenge()).await?;
+    let proof = password_message(incoming).await?.rest();
+    let proved = exchange.finish(&proof).map_err(bad_exchange)?;
+    let (Some(answer), Some(digest)) = (proved, token) else {
+        return Err(wrong_password(user).into());
     };
-    may_read(caller)
+    let caller = tokens
+        .authenticate(digest)
+        .map_err(|error| PgError::fatal("28P01", error.to_string()))?;
+    step(out, SASL_FINAL, &answer).await?;
+    Ok(caller)
 }
 
 /// Whether a session's caller may still do what it began with, and nothing else.
@@ -88,12 +106,9 @@ pub(super) fn revoked() -> PgError {
     PgError::fatal("28P01", "the token was revoked or changed: connect again")
 }
 
-fn may_read(caller: Arc<ApiCaller>) -> Result<Arc<ApiCaller>, PgReplyError> {
-    if caller.has(AccessRight::ReadRows) {
-        return Ok(caller);
-    }
+fn without_right(caller: &ApiCaller) -> PgError {
     let message = format!("the role {} does not allow reading rows", role_list(&caller.roles));
-    Err(PgError::fatal("42501", message).into())
+    PgError::fatal("42501", message)
 }
 
 async fn first_message(incoming: &mut FrontendReader) -> Result<Bytes, PgReplyError> {
@@ -126,9 +141,9 @@ fn bad_exchange(error: BadExchange) -> PgError {
     PgError::protocol(error.to_string())
 }
 
-fn wrong_password(user: &str) -> PgReplyError {
+fn wrong_password(user: &str) -> PgError {
     let message = format!(
         "password authentication failed for user {user:?}: the user is a token's name, the password the token (platform token create)"
     );
-    PgError::fatal("28P01", message).into()
+    PgError::fatal("28P01", message)
 }

@@ -2,36 +2,58 @@
 //!
 //! | table | key | value | kept |
 //! |---|---|---|---|
-//! | `audit` | number | CBOR [`AuditEntry`]: decisions | the last [`DECISIONS`] |
-//! | `sightings` | number | CBOR [`AuditEntry`]: offline and back | the last [`SIGHTINGS`] |
+//! | `audit` | number | CBOR [`AuditEntry`]: decisions and refused calls | `audit.keep`, and the last [`MAX_DECISIONS`] |
+//! | `sightings` | number | CBOR [`AuditEntry`]: offline and back | the last [`MAX_SIGHTINGS`] |
+//! | `checkpoints` | number of the last entry | CBOR [`SignedCheckpoint`] | the last [`checkpoint::MAX_CHECKPOINTS`] |
 //!
 //! # Invariants
 //!
 //! - An entry is written in the transaction of the change that it tells of: neither is there without the other.
 //! - Numbers grow by one over both tables and are never used twice; an entry is never changed.
 //! - A Rack that comes and goes pushes out sightings only, never a decision.
+//! - Decisions are a hash chain ([`model::audit_chain`]); sightings have no link, nobody decided them.
+//! - An entry pushes out two old ones at the most: a clock that leaps ahead empties nothing at once.
 
+mod checkpoint;
 #[cfg(test)]
 mod tests;
 
+use std::time::Duration;
+
+use model::audit_chain::{AUDIT_CHAIN_START, audit_link};
 use model::{EntityId, Timestamp, Token};
-use redb::{ReadableDatabase, ReadableTableMetadata, TableDefinition};
+use redb::{ReadableDatabase, ReadableTable, ReadableTableMetadata, TableDefinition};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{ActiveScenario, ClusterRegistry, RackRow, RegistryError, RegistryTransaction, db, from_cbor, to_cbor};
-use crate::access::CallerIdentity;
+use crate::access::{AccessRole, ApiCaller, CallerIdentity, role_list};
 use crate::lifecycle_event::LifecycleEvent;
+
+pub(crate) use checkpoint::SignedCheckpoint;
 
 pub(super) const AUDIT: TableDefinition<u64, &[u8]> = TableDefinition::new("audit");
 pub(super) const SEEN: TableDefinition<u64, &[u8]> = TableDefinition::new("sightings");
 
-/// So many decisions are kept.
-const DECISIONS: u64 = 50_000;
+/// How long decisions are kept where nobody says otherwise.
+pub(super) const DEFAULT_KEEP: Duration = Duration::from_secs(90 * 24 * 60 * 60);
+/// So many decisions are kept, however young: about 200 MiB.
+const MAX_DECISIONS: u64 = 500_000;
 /// So many sightings are kept.
-const SIGHTINGS: u64 = 50_000;
+const MAX_SIGHTINGS: u64 = 50_000;
+/// So many old entries go when one is written.
+const PRUNED_AT_ONCE: usize = 2;
 /// The longest text of an entry.
 const LONGEST: usize = 256;
+/// Where the head of the chain stands in `meta`.
+const CHAIN_HEAD: &str = "audit_head";
+
+/// The last entry of the chain.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct ChainHead {
+    id: u64,
+    chain: String,
+}
 
 /// Who did something.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -41,13 +63,42 @@ pub enum AuditActor {
     Mixer,
     /// A Rack, by its signed word.
     Rack(Token),
-    /// Somebody at the REST API.
-    Api {
+    /// Somebody at the REST API, or a PostgreSQL client.
+    Caller {
+        /// What was called.
+        interface: CallerInterface,
         /// Where the request came from.
         address: Option<std::net::IpAddr>,
         /// Who sent it.
         identity: CallerIdentity,
+        /// The roles of its token.
+        roles: Vec<AccessRole>,
     },
+}
+
+impl AuditActor {
+    /// Who called, as far as it is known.
+    pub(crate) fn of_caller(
+        interface: CallerInterface,
+        address: Option<std::net::IpAddr>,
+        caller: Option<&ApiCaller>,
+    ) -> Self {
+        Self::Caller {
+            interface,
+            address: address.map(|address| address.to_canonical()),
+            identity: caller.map_or(CallerIdentity::Everybody, |caller| caller.identity.clone()),
+            roles: caller.map(|caller| caller.roles.clone()).unwrap_or_default(),
+        }
+    }
+}
+
+/// What callers call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CallerInterface {
+    /// The REST API.
+    Api,
+    /// The PostgreSQL protocol.
+    Postgres,
 }
 
 impl std::fmt::Display for AuditActor {
@@ -55,14 +106,23 @@ impl std::fmt::Display for AuditActor {
         match self {
             Self::Mixer => f.write_str("mixer"),
             Self::Rack(name) => write!(f, "rack {name}"),
-            Self::Api { address, identity } => {
-                f.write_str("api")?;
+            Self::Caller {
+                interface,
+                address,
+                identity,
+                roles,
+            } => {
+                f.write_str(match interface {
+                    CallerInterface::Api => "api",
+                    CallerInterface::Postgres => "postgres",
+                })?;
                 if let Some(address) = address {
                     write!(f, " {address}")?;
                 }
                 match identity {
                     CallerIdentity::Everybody => Ok(()),
-                    identity => write!(f, " ({identity})"),
+                    CallerIdentity::LocalUser(_) => write!(f, " ({identity})"),
+                    CallerIdentity::Token { .. } => write!(f, " ({identity} as {})", role_list(roles)),
                 }
             }
         }
@@ -94,6 +154,8 @@ pub struct AuditEntry {
     pub to: Option<String>,
     /// Why, where there is more to say.
     pub why: Option<String>,
+    /// Its link of the hash chain; sightings have none.
+    pub chain: Option<String>,
 }
 
 /// Which entries.
@@ -128,6 +190,7 @@ impl AuditEntry {
             from: None,
             to: None,
             why: None,
+            chain: None,
         }
     }
 
@@ -242,31 +305,61 @@ impl RegistryTransaction<'_> {
     pub(super) fn create_audit(&self) -> Result<(), RegistryError> {
         self.transaction.open_table(AUDIT).map_err(db)?;
         self.transaction.open_table(SEEN).map_err(db)?;
-        Ok(())
+        self.create_checkpoints()
     }
 
-    /// Writes an entry, with its number; the oldest of its table goes if there are too many.
+    /// Writes an entry, with its number and its link; old ones of its table go.
     ///
     /// # Errors
     /// [`RegistryError`].
     pub fn record(&self, event: AuditEntry) -> Result<AuditEntry, RegistryError> {
         let last: u64 = self.meta("audit")?.unwrap_or(0);
-        let entry = AuditEntry {
+        let mut entry = AuditEntry {
             id: last.saturating_add(1),
             ..event.bounded()
         };
         self.set_meta("audit", &entry.id)?;
-        let (table, kept) = match LifecycleEvent::is_sighting(&entry.kind) {
-            true => (SEEN, SIGHTINGS),
-            false => (AUDIT, DECISIONS),
+        let is_sighting = LifecycleEvent::is_sighting(&entry.kind);
+        if !is_sighting {
+            entry.chain = Some(self.link(&entry)?);
+        }
+        let (table, most, oldest) = match is_sighting {
+            true => (SEEN, MAX_SIGHTINGS, Timestamp::MIN),
+            false => (AUDIT, MAX_DECISIONS, entry.ts.minus(self.audit_keep)),
         };
         let mut table = self.transaction.open_table(table).map_err(db)?;
         table
             .insert(entry.id, to_cbor("audit entry", &entry)?.as_slice())
             .map_err(db)?;
-        while table.len().map_err(db)? > kept {
-            table.pop_first().map_err(db)?;
+        for _ in 0..PRUNED_AT_ONCE {
+            let first = table.first().map_err(db)?;
+            let first = first.map(|(_, bytes)| self::entry(bytes.value())).transpose()?;
+            let is_old = first.is_some_and(|first| first.ts < oldest);
+            if is_old || table.len().map_err(db)? > most {
+                table.pop_first().map_err(db)?;
+            }
         }
         Ok(entry)
+    }
+
+    /// Takes an entry into the hash chain.
+    fn link(&self, entry: &AuditEntry) -> Result<String, RegistryError> {
+        let head: Option<ChainHead> = self.meta(CHAIN_HEAD)?;
+        let previous = head.map_or_else(|| AUDIT_CHAIN_START.to_owned(), |head| head.chain);
+        let fields = match serde_json::to_value(entry) {
+            Ok(serde_json::Value::Object(fields)) => fields,
+            other => {
+                return Err(RegistryError::Damaged {
+                    what: "audit entry",
+                    reason: format!("{other:?}"),
+                });
+            }
+        };
+        let head = ChainHead {
+            id: entry.id,
+            chain: audit_link(&previous, &fields),
+        };
+        self.set_meta(CHAIN_HEAD, &head)?;
+        Ok(head.chain)
     }
 }

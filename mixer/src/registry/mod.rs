@@ -2,7 +2,7 @@
 //!
 //! | table | key | value |
 //! |---|---|---|
-//! | `meta` | `format`, `cluster`, `active`, `history`, `turns`, `audit` (the last number), `issued` (`issuer`), `stream_marks` ([`crate::scenario`]) | one CBOR value each |
+//! | `meta` | `format`, `cluster`, `active`, `history`, `turns`, `audit` (the last number), `audit_head`, `issued` (`issuer`), `stream_marks` ([`crate::scenario`]) | one CBOR value each |
 //! | `racks` | entity id (16 bytes) | CBOR [`RackRow`] |
 //! | `keys` | Rack public key (32 bytes) | entity id |
 //! | `names` | name | entity id |
@@ -10,7 +10,7 @@
 //! | `scenarios` | content hash (hex) | CBOR [`ScenarioRow`], the file's text in it |
 //! | `heads` | content hash (hex) | CBOR [`ScenarioHead`]: the same without the text |
 //! | `references` | `name:version` | content hash |
-//! | `audit`, `sightings` | number | CBOR [`AuditEntry`] (`audit`) |
+//! | `audit`, `sightings`, `checkpoints` | number | CBOR [`AuditEntry`], [`SignedCheckpoint`] (`audit`) |
 //! | `letters` | id of a dead letter (16 bytes) | CBOR [`LetterMark`] |
 //! | `turns` | entity id and gear | the last number given out to a letter |
 //! | `tokens`, `token_uses` | SHA-256 of an API token | CBOR `TokenRow`; when it was last used (`token`) |
@@ -46,6 +46,7 @@ use std::io;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use model::{ClusterId, Timestamp};
 use redb::backends::FileBackend;
@@ -53,7 +54,8 @@ use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition, WriteTran
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-pub use audit::{AuditActor, AuditEntry, AuditQuery};
+pub(crate) use audit::SignedCheckpoint;
+pub use audit::{AuditActor, AuditEntry, AuditQuery, CallerInterface};
 pub use letter::{LetterMark, MAX_MARKS, ReplaySequence};
 pub use rack::RackRow;
 pub(crate) use rack::begun;
@@ -154,6 +156,7 @@ pub struct ClusterIdentity {
 #[derive(Debug)]
 pub struct ClusterRegistry {
     database: Database,
+    audit_keep: Duration,
 }
 
 impl ClusterRegistry {
@@ -168,7 +171,10 @@ impl ClusterRegistry {
             redb::DatabaseError::DatabaseAlreadyOpen => RegistryError::InUse { path: path.to_owned() },
             other => db(other),
         })?;
-        let registry = Self { database };
+        let registry = Self {
+            database,
+            audit_keep: audit::DEFAULT_KEEP,
+        };
         registry.change(|change| match change.meta::<u16>("format")? {
             Some(FORMAT) => change.create_tables(),
             Some(found) => Err(RegistryError::Format {
@@ -183,6 +189,13 @@ impl ClusterRegistry {
         Ok(registry)
     }
 
+    /// The registry with decisions of its audit log kept for so long.
+    #[must_use]
+    pub fn keep_audit(mut self, audit_keep: Duration) -> Self {
+        self.audit_keep = audit_keep;
+        self
+    }
+
     /// Runs `f` in one transaction: durable when it returns `Ok`, undone when it returns `Err`.
     ///
     /// # Errors
@@ -194,6 +207,7 @@ impl ClusterRegistry {
         let transaction = self.database.begin_write().map_err(db)?;
         let answer = f(&RegistryTransaction {
             transaction: &transaction,
+            audit_keep: self.audit_keep,
         })?;
         transaction.commit().map_err(db)?;
         Ok(answer)
@@ -210,6 +224,7 @@ impl ClusterRegistry {
         let transaction = self.database.begin_write().map_err(db)?;
         let answer = f(&RegistryTransaction {
             transaction: &transaction,
+            audit_keep: self.audit_keep,
         })?;
         transaction.abort().map_err(db)?;
         Ok(answer)
@@ -273,6 +288,7 @@ impl ClusterRegistry {
 /// An open change; see [`ClusterRegistry::change`].
 pub struct RegistryTransaction<'t> {
     transaction: &'t WriteTransaction,
+    audit_keep: Duration,
 }
 
 impl std::fmt::Debug for RegistryTransaction<'_> {

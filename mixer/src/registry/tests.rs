@@ -434,7 +434,12 @@ fn a_file_of_another_format_is_refused_and_not_written_to() {
         assert!(text.contains("registry.redb") && text.contains("backup"), "{text}");
         let database = redb::Database::open(&path).unwrap();
         assert_eq!(
-            ClusterRegistry { database }.meta::<u16>("format").unwrap(),
+            ClusterRegistry {
+                database,
+                audit_keep: std::time::Duration::ZERO
+            }
+            .meta::<u16>("format")
+            .unwrap(),
             Some(format)
         );
     }

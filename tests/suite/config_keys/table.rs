@@ -77,6 +77,7 @@ pub(super) const MIXER: &[(&str, Proof)] = &[
     ("store.specs_dir", Test("specs.rs::a_spec_that_comes_while_messages_flow_gets_them_with_their_columns")),
     ("enrollment.auto_adopt", Test("first_light.rs::a_rack_waits_for_approval_and_then_runs_its_gears")),
     ("enrollment.push_delay", Test("config_keys/api_query.rs::a_mixer_that_shall_not_collect_or_report_does_neither_and_pushes_late")),
+    ("audit.keep", Test("mixer/src/registry/audit/tests.rs::decisions_are_kept_by_time_however_many_there_are_and_a_leap_of_the_clock_takes_two_at_a_time")),
     ("ingest.flush_interval", Test("config_keys/bus.rs::the_bus_and_its_streams_are_what_the_keys_say")),
     ("ingest.buffer_size", Test("config_keys/bus.rs::the_bus_and_its_streams_are_what_the_keys_say")),
     ("ingest.floor", Test("config_keys/object_store.rs::rows_of_open_files_are_at_another_mixer_an_interval_later")),

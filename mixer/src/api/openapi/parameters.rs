@@ -262,12 +262,14 @@ pub(super) const AUDIT_PAGE: &[ApiParameter] = &[
     ),
     UNTIL,
     LIMIT,
-    query(
-        "cursor",
-        ParameterKind::Pattern("^[0-9]{1,19}$"),
-        "The `next_cursor` of an answer.",
-    ),
+    NUMBER_CURSOR,
 ];
+pub(super) const CHECKPOINTS_PAGE: &[ApiParameter] = &[LIMIT, NUMBER_CURSOR];
+const NUMBER_CURSOR: ApiParameter = query(
+    "cursor",
+    ParameterKind::Pattern("^[0-9]{1,19}$"),
+    "The `next_cursor` of an answer.",
+);
 pub(super) const DRY_RUN: &[ApiParameter] = &[query(
     "dry_run",
     ParameterKind::Switch,

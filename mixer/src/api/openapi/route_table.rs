@@ -1,8 +1,8 @@
 //! Every method of every path.
 
 use model::filter::{
-    AuditFilter, FluxFilter, HistogramFilter, LetterFilter, LogFilter, MessageFilter, MetricFilter, SeriesFilter,
-    TraceFilter,
+    AuditFilter, CheckpointFilter, FluxFilter, HistogramFilter, LetterFilter, LogFilter, MessageFilter, MetricFilter,
+    SeriesFilter, TraceFilter,
 };
 use model::{Table, inline_schema};
 use serde_json::Value;
@@ -477,7 +477,13 @@ pub(super) const ROUTES: &[ApiRoute] = &[
     .takes(&[p::AUDIT_PAGE])
         .gives(ResponseBody::Json("Audit"))
         .fails(&[400])
-        .details("A window that ends before it begins is refused. The last 50000 decisions are kept, and as many sightings (offline, online)."),
+        .details("A window that ends before it begins is refused. Decisions and refused calls are kept as long as `audit.keep` says (the last 500000 at the most), and the last 50000 sightings (offline, online)."),
+    get(AccessRight::ReadAudit, "/api/v1/audit/checkpoints", "audit_checkpoints", "The signed checkpoints of the audit log's hash chain, the newest first")
+        .filters_by(&[inline_schema::<CheckpointFilter>])
+        .takes(&[p::CHECKPOINTS_PAGE])
+        .gives(ResponseBody::Json("AuditCheckpoints"))
+        .fails(&[400])
+        .details("One an hour, if there was an entry. `signed` has the rest in it, signed with the cluster's key (`signed_by`): `platform audit verify` checks it."),
     get(AccessRight::ReadRows, "/api/v1/dlq", "letters", "The letters of the dead-letter queue, the newest first")
 .of(LETTERS_ONLY)
         .filters_by(&[inline_schema::<LetterFilter>])
@@ -533,6 +539,10 @@ pub(super) const ROUTES: &[ApiRoute] = &[
         .with(RequestBody::Json("Nothing"))
         .gives(ResponseBody::Json("Token"))
         .fails(&[400, 404, 409, 413]),
+    get(AccessRight::ReadAudit, "/api/v1/security", "security", "What is off in the Mixer's security, and how to mend it")
+        .gives(ResponseBody::Json("SecurityFindings"))
+        .fails(&[400])
+        .details("`platform doctor --security` shows it, with what the Rack's own file says."),
     get(AccessRight::Known, "/api/v1/whoami", "whoami", "Who the caller is, with its roles and scope")
         .gives(ResponseBody::Json("Caller"))
         .fails(&[400]),

@@ -11,8 +11,9 @@ use crate::api::gears::GearType;
 use crate::api::tokens::{CallerView, CreatedToken, TokenRequest};
 use crate::authentication::TokenView;
 use crate::control::{ImportReport, RackView, ScenarioReport, ScenarioView};
-use crate::registry::AuditEntry;
+use crate::registry::{AuditEntry, SignedCheckpoint};
 use crate::scenario::{ScenarioRef, WireBacklog};
+use crate::security_report::SecurityFinding;
 use crate::specs::SpecListView;
 
 /// Every schema of the document.
@@ -424,6 +425,12 @@ fn control() -> Value {
         "Audit": object(json!({
             "data": list(reference("AuditEntry")), "next_cursor": or_null(text()), "stats": object(json!({ "rows": count() })),
         })),
+        "AuditCheckpoint": written_schema::<SignedCheckpoint>(),
+        "AuditCheckpoints": object(json!({
+            "data": list(reference("AuditCheckpoint")), "next_cursor": or_null(text()), "stats": object(json!({ "rows": count() })),
+        })),
+        "SecurityFinding": written_schema::<SecurityFinding>(),
+        "SecurityFindings": whole(reference("SecurityFinding")),
         "Deleted": one(&written_schema::<ScenarioRef>()),
         "Imported": one(&written_schema::<ImportReport>()),
         "ScenarioReport": one(&written_schema::<ScenarioReport>()),

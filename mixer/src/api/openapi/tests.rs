@@ -8,8 +8,8 @@ use axum::Router;
 use axum::body::Body;
 use http::{Request, StatusCode, header};
 use model::filter::{
-    AuditFilter, DeadLetterFilter, FluxFilter, HistogramFilter, LetterFilter, LogFilter, MessageFilter, MetricFilter,
-    SeriesFilter, TopFilter, TraceFilter,
+    AuditFilter, CheckpointFilter, DeadLetterFilter, FluxFilter, HistogramFilter, LetterFilter, LogFilter,
+    MessageFilter, MetricFilter, SeriesFilter, TopFilter, TraceFilter,
 };
 use model::{Level, MetricType, SpanStatus, inline_schema};
 use serde::de::DeserializeOwned;
@@ -186,6 +186,7 @@ fn the_parameters_of_other_lists_are_the_fields_of_their_filters() {
     for (path, fields) in [
         ("/api/v1/dlq", fields::<LetterFilter>()),
         ("/api/v1/audit", fields::<AuditFilter>()),
+        ("/api/v1/audit/checkpoints", fields::<CheckpointFilter>()),
     ] {
         let route = ROUTES.iter().find(|route| route.path == path).unwrap();
         assert_eq!(documented(route), fields, "{path}");

@@ -28,7 +28,11 @@ impl GuardedApi {
         let registry = Arc::new(ClusterRegistry::open(&folder.join("tokens.redb")).unwrap());
         let tokens = TokenStore::open(registry, None, clock.clock(), crate::testing::entropy()).unwrap();
         let tokens = Arc::new(tokens);
-        let authenticator = Arc::new(ApiAuthenticator::new(AuthMode::Tokens, Arc::clone(&tokens)));
+        let authenticator = Arc::new(ApiAuthenticator::new(
+            AuthMode::Tokens,
+            Arc::clone(&tokens),
+            crate::audit_keeper::refusal_channel().0,
+        ));
         let parts = crate::api::ApiParts {
             authenticator,
             ..mixer.api_parts().unwrap()

@@ -2,9 +2,9 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use model::Timestamp;
+use model::audit_chain::{AUDIT_CHAIN_START, AuditCheckpoint, audit_link};
 
-use super::{AuditActor, AuditEntry, AuditQuery, SIGHTINGS};
-use crate::access::CallerIdentity;
+use super::{AuditActor, AuditEntry, AuditQuery, CallerInterface, DEFAULT_KEEP, MAX_SIGHTINGS};
 use crate::lifecycle_event::LifecycleEvent;
 use crate::registry::tests::row;
 use crate::registry::{ClusterRegistry, RegistryError};
@@ -28,10 +28,7 @@ fn numbers(registry: &ClusterRegistry, query: AuditQuery) -> Vec<u64> {
 /// An approval, an absence and a return of `a`, a removal of `b`, and an activation.
 fn filled(path: &std::path::Path) -> ClusterRegistry {
     let registry = ClusterRegistry::open(path).unwrap();
-    let api = AuditActor::Api {
-        address: Some([192, 0, 2, 7].into()),
-        identity: CallerIdentity::Everybody,
-    };
+    let api = AuditActor::of_caller(CallerInterface::Api, Some([192, 0, 2, 7].into()), None);
     let entries = [
         AuditEntry::new(LifecycleEvent::RackApproved, &api, at(10))
             .of(&row("a"))
@@ -109,7 +106,7 @@ fn a_rack_that_comes_and_goes_for_ever_pushes_out_sightings_and_never_a_decision
     let registry = filled(&folder.path().join("registry.redb"));
     registry
         .change(|change| {
-            for n in 0..SIGHTINGS {
+            for n in 0..MAX_SIGHTINGS {
                 let entry = AuditEntry::new(LifecycleEvent::RackOffline, &AuditActor::Mixer, at(100));
                 change.record(entry.because(n.to_string()))?;
             }
@@ -121,7 +118,7 @@ fn a_rack_that_comes_and_goes_for_ever_pushes_out_sightings_and_never_a_decision
         .iter()
         .filter(|entry| LifecycleEvent::is_sighting(&entry.kind))
         .count();
-    assert_eq!(u64::try_from(sightings).unwrap(), SIGHTINGS);
+    assert_eq!(u64::try_from(sightings).unwrap(), MAX_SIGHTINGS);
     let decisions = kept.iter().filter(|entry| !LifecycleEvent::is_sighting(&entry.kind));
     assert_eq!(decisions.map(|entry| entry.id).collect::<Vec<_>>(), [5, 4, 1]);
 }
@@ -133,4 +130,53 @@ fn a_long_reason_is_cut_at_a_character() {
     let entry = AuditEntry::new(LifecycleEvent::RackRemoved, &AuditActor::Mixer, at(1)).because("é".repeat(500));
     let kept = registry.change(|change| change.record(entry)).unwrap();
     assert_eq!(kept.why, Some("é".repeat(128)));
+}
+
+#[test]
+fn decisions_are_kept_by_time_however_many_there_are_and_a_leap_of_the_clock_takes_two_at_a_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let registry = ClusterRegistry::open(&folder.path().join("registry.redb")).unwrap();
+    let labels = |micros| AuditEntry::new(LifecycleEvent::RackLabels, &AuditActor::Mixer, at(micros));
+    let count: i64 = 60_000;
+    registry
+        .change(|change| (1..=count).try_for_each(|n| change.record(labels(n)).map(drop)))
+        .unwrap();
+    assert_eq!(numbers(&registry, all()).len(), 60_000);
+    let keep = i64::try_from(DEFAULT_KEEP.as_micros()).unwrap();
+    registry.change(|change| change.record(labels(keep + 3))).unwrap();
+    let kept = numbers(&registry, all());
+    assert_eq!(kept.last(), Some(&3), "what is exactly as old as it may be stays");
+    registry.change(|change| change.record(labels(keep * 2))).unwrap();
+    assert_eq!(numbers(&registry, all()).last(), Some(&5));
+}
+
+#[test]
+fn decisions_are_a_chain_that_a_checkpoint_signs_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let registry = filled(&folder.path().join("registry.redb"));
+    let mut entries = registry.audit(&all()).unwrap();
+    entries.reverse();
+    let mut previous = AUDIT_CHAIN_START.to_owned();
+    for entry in &entries {
+        let Some(chain) = &entry.chain else {
+            assert!(LifecycleEvent::is_sighting(&entry.kind));
+            continue;
+        };
+        let fields = serde_json::to_value(entry).unwrap();
+        previous = audit_link(&previous, fields.as_object().unwrap());
+        assert_eq!(*chain, previous, "{entry:?}");
+    }
+    let key = ed25519_dalek::SigningKey::from_bytes(&[7; 32]);
+    let cluster = model::ClusterId::at(at(1), [1; 10]);
+    let sign = || registry.change(|change| change.checkpoint((cluster, at(99)), &key));
+    let signed = sign().unwrap().unwrap();
+    assert_eq!((signed.id, &signed.chain), (5, &previous));
+    let opened = AuditCheckpoint::open(
+        &model::hex::decode(&signed.signed).unwrap(),
+        key.verifying_key().as_bytes(),
+    );
+    let opened = opened.unwrap();
+    assert_eq!((opened.id, opened.ts, opened.chain), (5, at(99), previous));
+    assert_eq!(sign().unwrap(), None, "nothing has come since");
+    assert_eq!(registry.audit_checkpoints(u64::MAX, 10).unwrap(), [signed]);
 }

@@ -1,7 +1,8 @@
 //! Lower-case hex of keys, digests and payloads.
 
 /// The hex text of bytes.
-pub(crate) fn encode(bytes: &[u8]) -> String {
+#[must_use]
+pub fn encode(bytes: &[u8]) -> String {
     use std::fmt::Write;
     bytes
         .iter()
@@ -12,7 +13,8 @@ pub(crate) fn encode(bytes: &[u8]) -> String {
 }
 
 /// The bytes of hex text of either case.
-pub(crate) fn decode(text: &str) -> Option<Vec<u8>> {
+#[must_use]
+pub fn decode(text: &str) -> Option<Vec<u8>> {
     let digit = |byte: &u8| char::from(*byte).to_digit(16);
     let pair = |pair: &[u8]| match pair {
         [high, low] => u8::try_from(digit(high)? * 16 + digit(low)?).ok(),
