@@ -3,7 +3,7 @@
 export CARGO_TARGET_DIR ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/platform-build
 export CARGO_INCREMENTAL ?= 1
 
-.PHONY: help demo test build check suite differential hostile schema-check bins lanes-long unit tools readers docs bench clean-demo
+.PHONY: help demo test build check suite differential hostile browser schema-check bins lanes-long unit tools readers docs bench clean-demo
 help:            ## this list
 	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
@@ -50,6 +50,10 @@ differential: tools bins ## random SQL against a real PostgreSQL, with what diff
 hostile: tools bins ## generated statements within their bounds of memory and time
 	@scripts/with-nextest.sh
 	cargo nextest run -p platform-query --locked --ignore-default-filter -E 'test(hostile_statements_are_answered_or_refused)' --no-capture
+
+browser: tools bins ## a page of another site in a real browser (Chromium) against the API and http_in
+	@scripts/with-nextest.sh
+	cargo nextest run --workspace --locked --ignore-default-filter -E 'test(browser::)' --no-capture
 
 unit: tools      ## unit tests of one room: make unit ROOM=engine
 	cargo nextest run --workspace --locked -E 'package(platform-$(ROOM))'

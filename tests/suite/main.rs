@@ -9,6 +9,7 @@
 
 mod access;
 mod architecture;
+mod browser;
 mod check;
 mod cli;
 mod config_keys;

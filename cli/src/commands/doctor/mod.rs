@@ -10,14 +10,18 @@
 //! | bus | does the bus take us, and has it the streams of our domain? |
 //! | secrets | can nobody else read the Rack's identity? |
 //!
+//! With `--security` instead what is off in the Mixer's security, and in the Rack's.
+//!
 //! # Invariants
 //!
 //! - Nothing is changed: no folder is made, no message published.
 //! - The exit code is that of the first check that failed; a warning fails nothing.
 
 mod host_checks;
+mod security_checks;
 mod service_checks;
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use chassis::{ExitReason, config};
@@ -48,7 +52,7 @@ enum CheckOutcome {
 /// One line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct DoctorCheck {
-    name: &'static str,
+    name: Cow<'static, str>,
     state: CheckOutcome,
     found: String,
     fix: String,
@@ -77,9 +81,14 @@ impl DoctorCheck {
         Self::new(name, CheckOutcome::Skipped, format!("not checked: {because}"), "")
     }
 
-    fn new(name: &'static str, state: CheckOutcome, found: impl Into<String>, fix: impl Into<String>) -> Self {
+    fn new(
+        name: impl Into<Cow<'static, str>>,
+        state: CheckOutcome,
+        found: impl Into<String>,
+        fix: impl Into<String>,
+    ) -> Self {
         Self {
-            name,
+            name: name.into(),
             state,
             found: found.into(),
             fix: fix.into(),
@@ -103,8 +112,19 @@ pub(crate) fn run(global: &GlobalArgs, args: &DoctorArgs) -> Result<(), Error> {
     let clock = chassis::system_clock();
     let (config, rack) = configured(global);
     let mut checks = vec![config];
-    checks.extend(service_checks::mixer(&ApiClient::within(&args.api, PATIENCE), &clock));
-    checks.extend(rack.map_or_else(without_config, |rack| with_config(&rack)));
+    let client = ApiClient::within(&args.api, PATIENCE);
+    if args.security {
+        let off = if args.strict {
+            CheckOutcome::Fail(ExitReason::Denied)
+        } else {
+            CheckOutcome::Warn
+        };
+        checks.extend(security_checks::mixer(&client, off));
+        checks.extend(rack.iter().flat_map(|rack| security_checks::rack(rack, off)));
+    } else {
+        checks.extend(service_checks::mixer(&client, &clock));
+        checks.extend(rack.map_or_else(without_config, |rack| with_config(&rack)));
+    }
     let rows: Vec<Row> = checks.iter().filter_map(DoctorCheck::row).collect();
     RowPrinter::from(&args.api).rows(&rows, COLUMNS)?;
     verdict(&checks)
