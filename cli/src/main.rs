@@ -94,6 +94,7 @@ fn run(args: PlatformArgs) -> Result<(), Error> {
         Some(CliCommand::Storage(query)) => commands::storage::run(&query),
         Some(CliCommand::Racks(racks)) => commands::racks::run(&racks),
         Some(CliCommand::Wires(api)) => commands::wires::run(&api),
+        Some(CliCommand::Backup(api)) => commands::backup::run(&api),
         Some(CliCommand::Audit(audit)) => commands::audit::run(&audit),
         Some(CliCommand::Token(token)) => commands::tokens::run(&token),
         Some(CliCommand::Login(login)) => commands::tokens::login(&login),

@@ -111,6 +111,7 @@ impl Mixer {
             views: self.parts.views.as_ref()?.stats(),
             specs: Arc::clone(self.parts.specs.as_ref()?),
             authenticator: Arc::clone(self.parts.authenticator.as_ref()?),
+            backups: Arc::clone(self.parts.backups.as_ref()?),
             security: Arc::default(),
             reports_itself: true,
         })

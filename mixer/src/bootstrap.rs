@@ -24,6 +24,9 @@ use crate::duckdb::VIEWS_FILE;
 use crate::registry::ClusterRegistry;
 use crate::start_error::StartError;
 
+/// The folder of keys beside the cluster's, below `store.dir`.
+pub(crate) const KEYS_FOLDER: &str = "keys";
+
 /// Where the registry of a store is.
 pub(crate) fn registry_file(store: &Path) -> PathBuf {
     store.join("registry.redb")

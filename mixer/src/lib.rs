@@ -25,6 +25,7 @@ pub mod api;
 pub mod app;
 mod audit_keeper;
 pub mod authentication;
+pub mod backup;
 pub mod bootstrap;
 pub mod bucket;
 pub mod bus_server;

@@ -26,6 +26,8 @@ pub enum LifecycleEvent {
     TokenCreated,
     TokenRevoked,
     CallRefused,
+    BackupMade,
+    BackupRestored,
 }
 
 impl LifecycleEvent {
@@ -53,6 +55,8 @@ impl LifecycleEvent {
             Self::TokenCreated => "token_created",
             Self::TokenRevoked => "token_revoked",
             Self::CallRefused => "call_refused",
+            Self::BackupMade => "backup_made",
+            Self::BackupRestored => "backup_restored",
         }
     }
 

@@ -24,7 +24,7 @@ use clap::{Parser, Subcommand};
 use mixer::app::Mixer;
 use mixer::config::{MixerConfig, SCHEMA, check_start};
 use mixer::duckdb::export;
-use mixer::{bootstrap, check, copy, retention};
+use mixer::{backup, bootstrap, check, copy, retention};
 use tikv_jemallocator::Jemalloc;
 
 /// Rows are made by one thread and freed by another; the allocator of the C library kept hundreds of MiB of their pages. How soon
@@ -91,6 +91,11 @@ enum MixerCommand {
     /// Found a new cluster in a store whose registry is lost: every Rack must be enrolled again. Stored telemetry stays; not
     /// while a Mixer runs
     FoundCluster,
+    /// Restore the registry and the keys of a backup (platform backup) into a store that has none; not while a Mixer runs
+    Restore {
+        /// The folder of the backup
+        folder: PathBuf,
+    },
     /// Export the store for external readers
     Export {
         #[command(subcommand)]
@@ -231,6 +236,11 @@ fn run(args: &MixerArgs) -> Result<ExitReason, MixerExitError> {
         Some(MixerCommand::FoundCluster) => {
             let config = MixerConfig::of(&config::load(&SCHEMA, &sources)?)?;
             let said = bootstrap::init_cluster(&config, &system_clock(), &os_entropy());
+            print(&said.map_err(|(exit, sentence)| MixerExitError::new(exit, sentence))?)
+        }
+        Some(MixerCommand::Restore { folder }) => {
+            let config = MixerConfig::of(&config::load(&SCHEMA, &sources)?)?;
+            let said = backup::restore(&config, folder, &system_clock());
             print(&said.map_err(|(exit, sentence)| MixerExitError::new(exit, sentence))?)
         }
         Some(MixerCommand::Export { verb }) => {

@@ -65,3 +65,75 @@ fn a_store_without_its_registry_refuses_to_start_until_found_cluster() -> Result
     assert!(twice.code == Some(78) && twice.err.contains(id), "{id}: {}", twice.err);
     Ok(())
 }
+
+#[test]
+fn a_backup_of_a_running_mixer_brings_the_cluster_back_where_registry_and_key_are_lost() -> Result<(), Failure> {
+    let mut cluster = TestMixer::start("")?;
+    let platform = |cluster: &TestMixer, args: &[&str]| {
+        let url = [("PLATFORM_API_URL", cluster.api.base.as_str())];
+        process::run(&binary("platform")?, args, cluster.path(), &url)
+    };
+    let before = platform(&cluster, &["token", "create", "before", "--role", "reader"])?;
+    assert_eq!(before.code, Some(0), "{}", before.err);
+    let made = platform(&cluster, &["backup", "-o", "ndjson"])?;
+    assert_eq!(made.code, Some(0), "{}", made.err);
+    let made: serde_json::Value = serde_json::from_str(&made.out)?;
+    let folder = made["folder"].as_str().ok_or("no folder")?;
+    let folder = cluster.path().join(folder).display().to_string();
+    let after = platform(&cluster, &["token", "create", "after", "--role", "reader"])?;
+    assert_eq!(after.code, Some(0), "{}", after.err);
+    assert!(cluster.process()?.terminate(SOON)?.success());
+
+    let there = mixer(cluster.path(), &["restore", &folder])?;
+    assert_eq!(there.code, Some(78), "{}{}", there.out, there.err);
+    assert!(
+        there.err.contains("is there already: nothing was changed"),
+        "{}",
+        there.err
+    );
+    for name in ["registry.redb", "cluster.key"] {
+        std::fs::remove_file(cluster.path().join("data").join(name))?;
+    }
+    let done = mixer(cluster.path(), &["restore", &folder])?;
+    assert_eq!(done.code, Some(0), "{}{}", done.out, done.err);
+    cluster.restart()?;
+    let tokens = platform(&cluster, &["token", "list", "-o", "csv"])?;
+    assert!(
+        tokens.out.contains("before") && !tokens.out.contains("after"),
+        "{}",
+        tokens.out
+    );
+    let kinds = platform(&cluster, &["audit", "-o", "csv"])?;
+    for kind in ["backup_made", "backup_restored"] {
+        assert!(kinds.out.contains(kind), "{kind}: {}", kinds.out);
+    }
+    let verified = platform(&cluster, &["audit", "verify"])?;
+    assert_eq!(verified.code, Some(0), "{}", verified.err);
+    Ok(())
+}
+
+#[test]
+fn the_security_report_says_what_is_off_and_fails_only_if_it_is_to() -> Result<(), Failure> {
+    let cluster = TestMixer::start("[enrollment]\nauto_adopt = true\n")?;
+    let url = [("PLATFORM_API_URL", cluster.api.base.as_str())];
+    let doctor = |args: &[&str]| {
+        let args = [&["doctor", "--security", "-o", "ndjson"], args].concat();
+        process::run(&binary("platform")?, &args, cluster.path(), &url)
+    };
+    let told = doctor(&[])?;
+    assert_eq!(told.code, Some(0), "{}", told.err);
+    let rows: Vec<serde_json::Value> = told.out.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
+    let state = |check: &str| {
+        rows.iter()
+            .find(|row| row["check"] == check)
+            .map(|row| row["state"].clone())
+    };
+    assert_eq!(state("admission"), Some("warn".into()), "{}", told.out);
+    assert_eq!(state("api authentication"), Some("ok".into()), "{}", told.out);
+    assert_eq!(state("rack state"), Some("warn".into()), "{}", told.out);
+    assert!(told.out.contains("set enrollment.auto_adopt to false"), "{}", told.out);
+    let strict = doctor(&["--strict"])?;
+    assert_eq!(strict.code, Some(77), "{}{}", strict.out, strict.err);
+    assert!(strict.out.contains("FAIL"), "{}", strict.out);
+    Ok(())
+}

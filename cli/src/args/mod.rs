@@ -102,6 +102,8 @@ pub(crate) enum CliCommand {
     Wires(ApiArgs),
     /// List the audit log: changes of Racks, scenarios and dead letters and who made them
     Audit(AuditArgs),
+    /// Copy the registry and the keys into a folder of the Mixer's machine; `platform-mixer restore` brings them back
+    Backup(ApiArgs),
     /// List, make and revoke API tokens
     Token(TokenArgs),
     /// Keep a token for a Mixer, which comes on standard input, and ask that Mixer from now on

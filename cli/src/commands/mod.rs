@@ -1,6 +1,7 @@
 //! One file per noun. Each takes its parsed flags, asks the Mixer, prints.
 
 pub(crate) mod audit;
+pub(crate) mod backup;
 pub(crate) mod config;
 pub(crate) mod dlq;
 pub(crate) mod doctor;

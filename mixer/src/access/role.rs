@@ -41,6 +41,8 @@ pub enum AccessRight {
     HandleLetters,
     /// Making and revoking tokens.
     ManageTokens,
+    /// Copying the registry and the keys, on the Mixer's machine.
+    BackUp,
 }
 
 /// What a token is for.

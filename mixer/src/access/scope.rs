@@ -110,9 +110,11 @@ impl AccessScope {
                 | AccessRight::LabelRacks
                 | AccessRight::HandleLetters
                 | AccessRight::ManageTokens
+                | AccessRight::BackUp
         );
         let is_limited = !self.racks.is_empty()
-            || (right == AccessRight::ManageTokens && (!self.tables.is_empty() || !self.entities.is_empty()));
+            || (matches!(right, AccessRight::ManageTokens | AccessRight::BackUp)
+                && (!self.tables.is_empty() || !self.entities.is_empty()));
         !(concerns_fleet && is_limited)
     }
 }

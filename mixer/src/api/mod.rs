@@ -36,6 +36,7 @@
 
 mod audit;
 mod authorization;
+mod backup;
 mod compression;
 mod content_negotiation;
 mod dlq;
@@ -78,6 +79,7 @@ use tokio_util::task::TaskTracker;
 use tower_http::catch_panic::CatchPanicLayer;
 
 use crate::authentication::ApiAuthenticator;
+use crate::backup::BackupWriter;
 use crate::control::ControlPlane;
 use crate::dlq::DeadLetterQueue;
 use crate::duckdb::ViewFileStats;
@@ -114,6 +116,8 @@ pub struct ApiParts {
     pub specs: Arc<SpecRegistry>,
     /// Who may call.
     pub(crate) authenticator: Arc<ApiAuthenticator>,
+    /// What makes backups.
+    pub(crate) backups: Arc<BackupWriter>,
     /// What the configuration says of the Mixer's security.
     pub(crate) security: Arc<[SecurityFinding]>,
     /// Whether the process reports about itself at `/metrics`.
@@ -160,6 +164,7 @@ fn all_routes(
         .merge(scenarios::routes(Arc::clone(&parts.control), changes.clone()))
         .merge(audit::routes(Arc::clone(&parts.control)))
         .merge(wires::routes(Arc::clone(&parts.control)))
+        .merge(backup::routes(Arc::clone(&parts.backups), changes.clone()))
         .merge(dlq::routes(Arc::clone(&parts.dlq), changes.clone()))
         .merge(gears::routes())
         .merge(specs::routes(Arc::clone(&parts.specs)))

@@ -18,6 +18,7 @@ use uuid::Uuid;
 use super::openapi::problems;
 use crate::access::{AccessRight, AccessRole, ApiCaller, role_list};
 use crate::authentication::{AuthenticationError, TokenError};
+use crate::backup::BackupError;
 use crate::control::ControlError;
 use crate::dlq::DlqError;
 
@@ -308,6 +309,12 @@ impl From<TokenError> for ApiProblem {
             TokenError::Registry(_) => (StatusCode::INTERNAL_SERVER_ERROR, "registry"),
         };
         Self::new(status, code, error.to_string())
+    }
+}
+
+impl From<BackupError> for ApiProblem {
+    fn from(error: BackupError) -> Self {
+        Self::internal(error.to_string())
     }
 }
 

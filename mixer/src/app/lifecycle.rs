@@ -17,6 +17,7 @@ use crate::agent_rpc::{AgentRpcServer, MisroutedReplies, RpcServices};
 use crate::api::{self, ApiParts, ApiServer};
 use crate::audit_keeper::{AuditKeeper, RefusalReceiver, refusal_channel};
 use crate::authentication::{ApiAuthenticator, TokenStore};
+use crate::backup::BackupWriter;
 use crate::bootstrap::{registry_file, require_registry};
 use crate::bus_server::{BusServer, MixerBus};
 use crate::cluster::Cluster;
@@ -56,6 +57,7 @@ pub(super) struct MixerComponents {
     pub(super) views: Option<Arc<ViewFileWriter>>,
     pub(super) specs: Option<Arc<SpecRegistry>>,
     pub(super) authenticator: Option<Arc<ApiAuthenticator>>,
+    pub(super) backups: Option<Arc<BackupWriter>>,
     bus: Option<BusServer>,
 }
 
@@ -149,6 +151,7 @@ impl MixerComponents {
             views: stats,
             specs,
             authenticator: Arc::clone(&authenticator),
+            backups: Arc::clone(self.backups.insert(backups(&config, &control))),
             security: security_report::of_config(&config).into(),
             reports_itself: !config.switches.disable_telemetry,
         };
@@ -472,6 +475,17 @@ impl MixerComponents {
             bus.close().await;
         }
     }
+}
+
+/// What makes backups of the registry and the keys.
+fn backups(config: &MixerConfig, control: &ControlPlane) -> Arc<BackupWriter> {
+    Arc::new(BackupWriter {
+        registry: Arc::clone(&control.registry),
+        cluster: Arc::clone(&control.cluster),
+        store: config.store.dir.clone(),
+        cluster_key: config.store.cluster_key_file.clone(),
+        clock: control.clock.clone(),
+    })
 }
 
 /// The Rack that a name belongs to now, and who had it before: a name that nobody has any more may be that of older messages.

@@ -7,8 +7,11 @@ use model::subject::{GEARS_ALL, MESSAGES_ALL};
 use model::{ByteSize, Entropy};
 use tokio::sync::watch;
 
+use crate::bootstrap::KEYS_FOLDER;
 use crate::bucket::{self, BucketError};
-use crate::bus_server::{AclSnapshot, BusAuthorization, BusSettings, ManagedServer, ServerDeployment, StreamSettings};
+use crate::bus_server::{
+    AclSnapshot, BusAuthorization, BusSettings, ManagedServer, OPERATOR_KEY, ServerDeployment, StreamSettings,
+};
 use crate::config::{MixerConfig, ServerMode};
 use crate::registry::ClusterRegistry;
 use crate::scenario::BusAcl;
@@ -87,7 +90,7 @@ pub(super) fn bus(
         binary: snake.server_binary.clone(),
         sha256: snake.server_sha256.clone(),
         users,
-        operator_key: config.store.dir.join("keys/bus-operator.nk"),
+        operator_key: config.store.dir.join(KEYS_FOLDER).join(OPERATOR_KEY),
     };
     Ok((bus_at(config, ServerDeployment::Managed(Box::new(server))), acl))
 }

@@ -51,6 +51,7 @@ pub(crate) use accounts::{AclEntry, AclSnapshot, BusAuthorization};
 pub(crate) use binary::places;
 pub use client::{CommandError, MixerBus};
 pub use error::BusError;
+pub(crate) use operator_key::OPERATOR_KEY;
 pub(crate) use store_lock::STORE_LOCK;
 use stream_files::StreamFiles;
 pub(crate) use streams::{ReconnectWatcher, check_stream_subjects};

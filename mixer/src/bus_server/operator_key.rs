@@ -12,6 +12,9 @@ use std::path::Path;
 use super::BusError;
 use super::accounts::BusUser;
 
+/// Its name, among the keys of the store.
+pub(crate) const OPERATOR_KEY: &str = "bus-operator.nk";
+
 /// Writes the seed as `nats --nkey` reads it.
 pub(super) fn write(path: &Path, operator: &BusUser) -> Result<(), BusError> {
     durable_fs::create_private_dirs(durable_fs::parent_of(path))?;

@@ -230,6 +230,17 @@ impl ClusterRegistry {
         Ok(answer)
     }
 
+    /// Runs `f` while nothing in the file changes.
+    ///
+    /// # Errors
+    /// [`RegistryError`].
+    pub(crate) fn unchanging<T>(&self, f: impl FnOnce() -> T) -> Result<T, RegistryError> {
+        let transaction = self.database.begin_write().map_err(db)?;
+        let answer = f();
+        transaction.abort().map_err(db)?;
+        Ok(answer)
+    }
+
     /// [`ClusterRegistry::change`] from async code: the sync to disk happens on a thread that may block.
     ///
     /// # Errors

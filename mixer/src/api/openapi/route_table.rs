@@ -539,6 +539,11 @@ pub(super) const ROUTES: &[ApiRoute] = &[
         .with(RequestBody::Json("Nothing"))
         .gives(ResponseBody::Json("Token"))
         .fails(&[400, 404, 409, 413]),
+    post(AccessRight::BackUp, "/api/v1/backup", "backup", "Copies the registry and the keys into a folder of the Mixer's machine")
+        .with(RequestBody::Json("Nothing"))
+        .gives(ResponseBody::Json("Backup"))
+        .fails(&[400, 413, 422])
+        .details("The answer says where it is; nothing of it is sent. `platform-mixer restore` brings it back."),
     get(AccessRight::ReadAudit, "/api/v1/security", "security", "What is off in the Mixer's security, and how to mend it")
         .gives(ResponseBody::Json("SecurityFindings"))
         .fails(&[400])

@@ -10,6 +10,7 @@ use super::dlq_schemas;
 use crate::api::gears::GearType;
 use crate::api::tokens::{CallerView, CreatedToken, TokenRequest};
 use crate::authentication::TokenView;
+use crate::backup::BackupView;
 use crate::control::{ImportReport, RackView, ScenarioReport, ScenarioView};
 use crate::registry::{AuditEntry, SignedCheckpoint};
 use crate::scenario::{ScenarioRef, WireBacklog};
@@ -429,6 +430,7 @@ fn control() -> Value {
         "AuditCheckpoints": object(json!({
             "data": list(reference("AuditCheckpoint")), "next_cursor": or_null(text()), "stats": object(json!({ "rows": count() })),
         })),
+        "Backup": one(&written_schema::<BackupView>()),
         "SecurityFinding": written_schema::<SecurityFinding>(),
         "SecurityFindings": whole(reference("SecurityFinding")),
         "Deleted": one(&written_schema::<ScenarioRef>()),

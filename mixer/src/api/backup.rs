@@ -1,0 +1,31 @@
+//! `POST /api/v1/backup`: a backup of the registry and the keys, in a folder of the Mixer's machine.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::State;
+use axum::routing::post;
+use tokio_util::task::TaskTracker;
+
+use super::extractors::{BodyResult, EmptyBody, RequestActor, ServiceHandle, body};
+use super::json_response::ItemResponse;
+use super::problem::ApiProblem;
+use super::query_params::NoParams;
+use crate::backup::{BackupView, BackupWriter};
+
+pub(crate) fn routes(backups: Arc<BackupWriter>, changes: TaskTracker) -> Router {
+    Router::new()
+        .route("/api/v1/backup", post(back_up))
+        .with_state(ServiceHandle::new(backups, changes))
+}
+
+async fn back_up(
+    State(service): State<ServiceHandle<BackupWriter>>,
+    RequestActor(by): RequestActor,
+    _: NoParams,
+    sent: BodyResult,
+) -> Result<ItemResponse<BackupView>, ApiProblem> {
+    let EmptyBody {} = body(sent)?;
+    let data = service.read(move |backups| backups.write(&by)).await?;
+    Ok(ItemResponse { data })
+}
