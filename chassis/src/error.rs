@@ -36,6 +36,16 @@ pub enum Error {
         /// Its permission bits.
         mode: u32,
     },
+    /// A folder of ours is somebody else's.
+    #[error("the folder {} belongs to user {uid}, who may put files there: run this program as that user, or: chown {own} {}", path.display(), path.display())]
+    ForeignFolder {
+        /// The folder.
+        path: PathBuf,
+        /// Whose it is.
+        uid: u32,
+        /// Who runs this program.
+        own: u32,
+    },
     /// A folder of ours cannot be looked at.
     #[error("cannot read the mode of the folder {}: {source}", path.display())]
     Folder {
@@ -144,7 +154,7 @@ impl Error {
     pub fn exit(&self) -> ExitReason {
         match self {
             Self::Config(_) | Self::BusUrl { .. } | Self::DomainMismatch { .. } => ExitReason::Config,
-            Self::BusDenied { .. } | Self::SharedFolder { .. } => ExitReason::Denied,
+            Self::BusDenied { .. } | Self::SharedFolder { .. } | Self::ForeignFolder { .. } => ExitReason::Denied,
             Self::BusUnreachable { .. }
             | Self::NoStreams { .. }
             | Self::BusFault { .. }

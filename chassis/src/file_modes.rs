@@ -12,10 +12,11 @@
 //! - Only the folder itself is looked at. Its ancestors, such as `/tmp` with its sticky bit, are the operator's.
 
 use std::io;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
 use nix::sys::stat::{Mode, umask};
+use nix::unistd::geteuid;
 
 use crate::Error;
 
@@ -29,15 +30,21 @@ pub fn restrict_umask() {
     umask(before | DENIED);
 }
 
-/// Refuses a folder of ours that group or others may write: they could have put anything into it. A missing one passes.
+/// Refuses a folder of ours that group or others may write, or that is neither ours nor root's: they could have put anything into it. A
+/// missing one passes.
 ///
 /// # Errors
-/// [`Error::SharedFolder`], or [`Error::Folder`] if its mode cannot be read.
+/// [`Error::SharedFolder`], [`Error::ForeignFolder`], or [`Error::Folder`] if its mode cannot be read.
 pub fn require_unshared(folder: &Path) -> Result<(), Error> {
     match std::fs::metadata(folder) {
         Ok(found) if found.permissions().mode() & SHARED_WRITE != 0 => Err(Error::SharedFolder {
             path: folder.to_owned(),
             mode: found.permissions().mode() & 0o7777,
+        }),
+        Ok(found) if found.uid() != 0 && found.uid() != geteuid().as_raw() => Err(Error::ForeignFolder {
+            path: folder.to_owned(),
+            uid: found.uid(),
+            own: geteuid().as_raw(),
         }),
         Err(source) if source.kind() != io::ErrorKind::NotFound => Err(Error::Folder {
             path: folder.to_owned(),
@@ -53,6 +60,19 @@ mod tests {
     use std::fs::{Permissions, set_permissions};
 
     use super::*;
+
+    #[test]
+    fn a_folder_of_another_user_is_refused_even_by_root() {
+        let folder = tempfile::tempdir().unwrap();
+        if !geteuid().is_root() {
+            // Nobody else can give a folder away.
+            return;
+        }
+        std::os::unix::fs::chown(folder.path(), Some(65_534), None).unwrap();
+        let refused = require_unshared(folder.path()).unwrap_err();
+        assert!(matches!(refused, Error::ForeignFolder { uid: 65_534, .. }), "{refused}");
+        assert!(refused.to_string().contains("chown 0 "), "{refused}");
+    }
 
     #[test]
     fn a_folder_that_group_or_others_may_write_is_refused_with_the_command_that_mends_it() {

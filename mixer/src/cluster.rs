@@ -11,11 +11,10 @@
 //! - Every passport of the cluster hangs on this key. When the registry remembers one that is not in the file, the start
 //!   is refused: a new key would silently lock out every Rack.
 
-use std::fs::File;
-use std::io::Read;
-use std::os::unix::fs::PermissionsExt;
+use std::io;
 use std::path::{Path, PathBuf};
 
+use chassis::secret_file::{SecretFileError, read_secret};
 use ed25519_dalek::SigningKey;
 use model::signed_reply::SignedReply;
 use model::{BadSignature, Clock, ClusterId, Entropy, SignedPayload, SigningContext};
@@ -26,6 +25,8 @@ use sha2::{Digest as _, Sha256};
 use crate::registry::{ClusterIdentity, ClusterRegistry, RegistryError};
 
 const HEAD: &str = "platform-cluster-key/1 ";
+/// The largest key file.
+const LARGEST: u64 = 4096;
 
 /// Why the cluster's identity cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -102,7 +103,7 @@ pub enum ClusterError {
         /// The file.
         path: PathBuf,
         /// Why not.
-        source: std::io::Error,
+        source: io::Error,
     },
     /// The file cannot be written.
     #[error(transparent)]
@@ -210,31 +211,21 @@ impl Cluster {
 }
 
 fn read_key(path: &Path) -> Result<Option<SigningKey>, ClusterError> {
-    let unreadable = |source| ClusterError::Unreadable {
-        path: path.to_owned(),
-        source,
+    let path_of = || path.to_owned();
+    let text = match read_secret(path, LARGEST) {
+        Ok(text) => text,
+        Err(SecretFileError::Unreadable(error)) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(SecretFileError::Unreadable(error)) if error.kind() != io::ErrorKind::InvalidData => {
+            return Err(ClusterError::Unreadable { path: path_of(), source: error });
+        }
+        Err(SecretFileError::Exposed(mode)) => return Err(ClusterError::Exposed { path: path_of(), mode }),
+        Err(SecretFileError::Unreadable(_) | SecretFileError::TooLarge(_)) => {
+            return Err(ClusterError::Malformed { path: path_of() });
+        }
     };
-    let mut file = match File::open(path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        Err(source) => return Err(unreadable(source)),
-    };
-    let mode = file.metadata().map_err(unreadable)?.permissions().mode() & 0o777;
-    if mode & 0o077 != 0 {
-        return Err(ClusterError::Exposed {
-            path: path.to_owned(),
-            mode,
-        });
-    }
-    let mut text = String::new();
-    let malformed = || ClusterError::Malformed { path: path.to_owned() };
-    file.by_ref()
-        .take(4096)
-        .read_to_string(&mut text)
-        .map_err(|_| malformed())?;
-    let hex = text.trim_end().strip_prefix(HEAD).ok_or_else(malformed)?;
-    let bytes = model::hex::decode(hex).and_then(|bytes| bytes.try_into().ok());
-    let bytes = bytes.ok_or_else(malformed)?;
+    let hex = text.trim_end().strip_prefix(HEAD).and_then(model::hex::decode);
+    let bytes = hex.and_then(|bytes| bytes.try_into().ok());
+    let bytes = bytes.ok_or_else(|| ClusterError::Malformed { path: path_of() })?;
     Ok(Some(SigningKey::from_bytes(&bytes)))
 }
 

@@ -17,14 +17,11 @@
 //!
 //! Not here: when it is read anew (`token_store`).
 
-use std::fs::File;
-use std::io::Read;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use chassis::secret_file::{SecretFileError, read_secret};
 use model::{Timestamp, Token};
 use serde::Deserialize;
-use zeroize::Zeroizing;
 
 use crate::access::{AccessRole, AccessScope, ApiToken};
 
@@ -96,27 +93,15 @@ impl ProvidedToken {
 /// # Errors
 /// [`TokenFileError`].
 pub(super) fn read(path: &Path) -> Result<Vec<ProvidedToken>, TokenFileError> {
-    let unreadable = |source| TokenFileError::Unreadable {
-        path: path.to_owned(),
-        source,
-    };
-    let file = File::open(path).map_err(unreadable)?;
-    let mode = file.metadata().map_err(unreadable)?.permissions().mode() & 0o777;
-    if mode & 0o077 != 0 {
-        return Err(TokenFileError::Exposed {
-            path: path.to_owned(),
-            mode,
-        });
-    }
     let malformed = |reason: String| TokenFileError::Malformed {
         path: path.to_owned(),
         reason,
     };
-    let mut text = Zeroizing::new(String::new());
-    file.take(LARGEST + 1).read_to_string(&mut text).map_err(unreadable)?;
-    if text.len() as u64 > LARGEST {
-        return Err(malformed(format!("it has more than {LARGEST} bytes")));
-    }
+    let text = read_secret(path, LARGEST).map_err(|error| match error {
+        SecretFileError::Unreadable(source) => TokenFileError::Unreadable { path: path.to_owned(), source },
+        SecretFileError::Exposed(mode) => TokenFileError::Exposed { path: path.to_owned(), mode },
+        SecretFileError::TooLarge(_) => malformed(error.to_string()),
+    })?;
     // The error of a parser shows the line, which may be the one with the secret.
     let file: TokenFile = toml_edit::de::from_str(&text).map_err(|error| malformed(error.message().to_owned()))?;
     let tokens: Result<Vec<_>, String> = file.token.into_iter().map(ProvidedToken::checked).collect();

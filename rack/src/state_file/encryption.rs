@@ -13,18 +13,20 @@
 //!
 //! Where the key comes from ([`crate::config`]); what is in the bundle ([`model::passport`]).
 
-use std::io::Read as _;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
+use chassis::secret_file::read_secret;
 use model::{BadSignature, Entropy, signed};
 use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use serde::{Deserialize, Serialize};
+use zeroize::Zeroizing;
 
 use crate::Error;
 use crate::config::BaseConfig;
 use crate::seal_error::{SEALED_VERSION, SealError};
 
+/// The largest key file.
+const LARGEST: u64 = 4096;
 /// What the tag vouches for beside the content: that it is a state file of ours.
 const CONTEXT: &[u8] = b"platform/state/2";
 
@@ -56,12 +58,13 @@ impl StateKey {
     /// The one that the configuration gives, if any.
     pub(crate) fn of(base: &BaseConfig) -> Result<Option<Self>, Error> {
         let (key, text) = match (&base.state_key, &base.state_key_file) {
-            (Some(secret), _) => ("base.state_key", secret.expose().to_owned()),
+            (Some(secret), _) => ("base.state_key", Zeroizing::new(secret.expose().to_owned())),
             (None, Some(path)) => ("base.state_key_file", read(path)?),
             (None, None) => return Ok(None),
         };
         let bad = |reason: String| Error::StateKey { key, reason };
-        let bytes = from_hex(text.trim()).ok_or_else(|| {
+        let bytes = model::hex::decode(text.trim()).and_then(|bytes| bytes.try_into().ok());
+        let bytes = bytes.ok_or_else(|| {
             bad("it is not a key: 64 hexadecimal digits are, as `openssl rand -hex 32` makes them".to_owned())
         })?;
         Self::new(&bytes).map(Some).map_err(|reason| bad(reason.to_string()))
@@ -100,32 +103,9 @@ impl StateKey {
 }
 
 /// The text of a key file that only we may read.
-fn read(path: &Path) -> Result<String, Error> {
-    let bad = |reason: String| Error::StateKey {
+fn read(path: &Path) -> Result<Zeroizing<String>, Error> {
+    read_secret(path, LARGEST).map_err(|error| Error::StateKey {
         key: "base.state_key_file",
-        reason: format!("{}: {reason}", path.display()),
-    };
-    let file = std::fs::File::open(path).map_err(|error| bad(error.to_string()))?;
-    let mode = file.metadata().map_err(|error| bad(error.to_string()))?;
-    let mode = mode.permissions().mode() & 0o777;
-    if mode & 0o077 != 0 {
-        return Err(bad(format!(
-            "its mode is {mode:03o}, others may read it: run `chmod 600` on it"
-        )));
-    }
-    let mut text = String::new();
-    file.take(4096)
-        .read_to_string(&mut text)
-        .map_err(|error| bad(error.to_string()))?;
-    Ok(text)
-}
-
-fn from_hex(text: &str) -> Option<[u8; 32]> {
-    let digits: Option<Vec<u32>> = text.chars().map(|digit| digit.to_digit(16)).collect();
-    let digits = digits.filter(|digits| digits.len() == 64)?;
-    let bytes = digits.chunks_exact(2).map(|pair| match pair {
-        [high, low] => u8::try_from(high * 16 + low).ok(),
-        _ => None,
-    });
-    bytes.collect::<Option<Vec<u8>>>()?.try_into().ok()
+        reason: format!("{}: {error}", path.display()),
+    })
 }
