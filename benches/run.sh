@@ -2,7 +2,7 @@
 # Runs the release benches and prints every figure; quote medians. Arguments choose some: run.sh engine store
 set -euo pipefail
 cd "$(dirname "$0")/.."
-bins=(first-light engine store http-ingest memory layout hour readers queries load tail lanes gaps isolation fleet rack reload late object-store)
+bins=(first-light engine store http-ingest guarded memory layout hour readers queries load tail lanes gaps isolation fleet rack reload late object-store)
 # As build-dist.sh, so that nothing is compiled again.
 export RUSTC_WORKSPACE_WRAPPER=$PWD/scripts/static-rustc.sh CARGO_INCREMENTAL=0
 cargo build --release --locked --workspace "${bins[@]/#/--bin=bench-}"
@@ -15,7 +15,7 @@ python=.tools/bench-python/bin/python
 for bench in "$@"; do
   case $bench in
     first-light) for round in 1 2 3; do echo "round $round"; "$bin/bench-first-light"; done ;;
-    engine | store | http-ingest | memory | hour | load | tail | lanes | gaps | isolation | fleet | rack | reload | late) "$bin/bench-$bench" ;;
+    engine | store | http-ingest | guarded | memory | hour | load | tail | lanes | gaps | isolation | fleet | rack | reload | late) "$bin/bench-$bench" ;;
     object-store) for part in outage requests reader; do "$bin/bench-object-store" $part; done ;;
     layout) "$bin/bench-layout" && "$bin/bench-layout" sizes ;;
     readers | queries)

@@ -66,7 +66,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("key");
         std::fs::write(&path, "secret\n").unwrap();
-        let is_root = std::fs::metadata(&path).map(|found| found.uid() == 0 && found.gid() == 0).unwrap();
+        let is_root = std::fs::metadata(&path)
+            .map(|found| found.uid() == 0 && found.gid() == 0)
+            .unwrap();
         for (mode, is_refused) in [
             (0o600, false),
             (0o400, false),

@@ -216,7 +216,10 @@ fn read_key(path: &Path) -> Result<Option<SigningKey>, ClusterError> {
         Ok(text) => text,
         Err(SecretFileError::Unreadable(error)) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(SecretFileError::Unreadable(error)) if error.kind() != io::ErrorKind::InvalidData => {
-            return Err(ClusterError::Unreadable { path: path_of(), source: error });
+            return Err(ClusterError::Unreadable {
+                path: path_of(),
+                source: error,
+            });
         }
         Err(SecretFileError::Exposed(mode)) => return Err(ClusterError::Exposed { path: path_of(), mode }),
         Err(SecretFileError::Unreadable(_) | SecretFileError::TooLarge(_)) => {

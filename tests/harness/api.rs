@@ -3,6 +3,10 @@
 use std::time::Duration;
 
 use serde_json::{Map, Value};
+use ureq::SendBody;
+use ureq::http::{HeaderValue, Request};
+use ureq::middleware::MiddlewareNext;
+use ureq::tls::{Certificate, RootCerts, TlsConfig};
 
 use crate::Failure;
 
@@ -42,6 +46,32 @@ impl Api {
             base: base.to_owned(),
             agent: config.into(),
         }
+    }
+
+    /// The same for a Mixer that asks for a token, and of this certificate (PEM) if it speaks TLS.
+    ///
+    /// # Errors
+    /// If the certificate or the token cannot be used.
+    pub fn guarded(base: &str, token: &str, certificate: Option<&str>) -> Result<Self, Failure> {
+        let bearer = HeaderValue::try_from(format!("Bearer {token}"))?;
+        let mut tls = TlsConfig::builder();
+        if let Some(pem) = certificate {
+            let root = Certificate::from_pem(std::fs::read_to_string(pem)?.as_bytes())?;
+            tls = tls.root_certs(RootCerts::new_with_certs(&[root]));
+        }
+        let config = ureq::Agent::config_builder()
+            .timeout_global(Some(Duration::from_secs(60)))
+            .http_status_as_error(false)
+            .tls_config(tls.build())
+            .middleware(move |mut request: Request<SendBody<'_>>, next: MiddlewareNext<'_>| {
+                request.headers_mut().insert("authorization", bearer.clone());
+                next.handle(request)
+            })
+            .build();
+        Ok(Self {
+            base: base.to_owned(),
+            agent: config.into(),
+        })
     }
 
     /// GET, whatever the status.

@@ -14,6 +14,7 @@
 
 pub mod api;
 pub mod bus;
+pub mod credentials;
 pub mod disk;
 pub mod duckdb;
 pub mod faulty;

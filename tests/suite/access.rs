@@ -6,6 +6,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use harness::credentials::{admin_token, self_signed};
 use harness::{Failure, TestMixer, binary};
 use nix::unistd::geteuid;
 use serde_json::{Value, json};
@@ -43,14 +44,7 @@ fn platform(
 /// A Mixer where everybody needs a token, and the token of its administrator, from a file.
 fn guarded(extra: &[(&str, &str)]) -> Result<(tempfile::TempDir, TestMixer, String), Failure> {
     let folder = tempfile::tempdir()?;
-    let done = Command::new(binary("platform")?).args(["token", "generate"]).output()?;
-    let admin = String::from_utf8(done.stdout)?.trim().to_owned();
-    let file = folder.path().join("tokens.toml");
-    std::fs::write(
-        &file,
-        format!("[[token]]\nname = \"admin\"\ntoken = \"{admin}\"\nroles = [\"admin\"]\n"),
-    )?;
-    std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
+    let (file, admin) = admin_token(folder.path())?;
     let path = format!("{:?}", file.display().to_string());
     let keys: Vec<_> = [("api.auth", "\"tokens\""), ("api.tokens_file", path.as_str())]
         .into_iter()
@@ -306,16 +300,6 @@ fn a_postgresql_session_ends_with_the_token_that_it_began_with() -> Result<(), F
     })
 }
 
-/// A certificate for loopback that signs itself, and its key, in files.
-fn certificate(folder: &Path) -> Result<(String, String), Failure> {
-    let made = rcgen::generate_simple_self_signed(["localhost".to_owned(), "127.0.0.1".to_owned()])?;
-    let (certificate, key) = (folder.join("mixer.pem"), folder.join("mixer.key"));
-    std::fs::write(&certificate, made.cert.pem())?;
-    std::fs::write(&key, made.signing_key.serialize_pem())?;
-    std::fs::set_permissions(&key, std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
-    Ok((certificate.display().to_string(), key.display().to_string()))
-}
-
 fn output(program: &str, args: &[&str], envs: &[(&str, &str)]) -> Result<(bool, String), Failure> {
     let done = Command::new(program).args(args).envs(envs.iter().copied()).output()?;
     let said = [done.stdout, done.stderr].concat();
@@ -325,7 +309,7 @@ fn output(program: &str, args: &[&str], envs: &[(&str, &str)]) -> Result<(bool, 
 #[test]
 fn curl_and_psql_come_over_tls_and_a_new_certificate_needs_no_restart() -> Result<(), Failure> {
     let folder = tempfile::tempdir()?;
-    let (certificate_file, key_file) = certificate(folder.path())?;
+    let (certificate_file, key_file) = self_signed(folder.path())?;
     let former = folder.path().join("former.pem");
     std::fs::copy(&certificate_file, &former)?;
     let quoted = [&certificate_file, &key_file].map(|path| format!("{path:?}"));
@@ -388,7 +372,7 @@ fn curl_and_psql_come_over_tls_and_a_new_certificate_needs_no_restart() -> Resul
         println!("LEFT OUT: there is no psql here; apt-get install postgresql-client has it");
     }
 
-    certificate(folder.path())?;
+    self_signed(folder.path())?;
     harness::eventually("the new certificate", std::time::Duration::from_secs(60), || {
         ask(&certificate_file)
             .ok()

@@ -98,8 +98,14 @@ pub(super) fn read(path: &Path) -> Result<Vec<ProvidedToken>, TokenFileError> {
         reason,
     };
     let text = read_secret(path, LARGEST).map_err(|error| match error {
-        SecretFileError::Unreadable(source) => TokenFileError::Unreadable { path: path.to_owned(), source },
-        SecretFileError::Exposed(mode) => TokenFileError::Exposed { path: path.to_owned(), mode },
+        SecretFileError::Unreadable(source) => TokenFileError::Unreadable {
+            path: path.to_owned(),
+            source,
+        },
+        SecretFileError::Exposed(mode) => TokenFileError::Exposed {
+            path: path.to_owned(),
+            mode,
+        },
         SecretFileError::TooLarge(_) => malformed(error.to_string()),
     })?;
     // The error of a parser shows the line, which may be the one with the secret.

@@ -1,0 +1,130 @@
+//! What authentication and encryption cost: ingest over TLS with a token next to plain, and an everyday question with a token next to none.
+//!
+//! Method: two release Mixers with default settings in temporary folders on loopback, one that asks nobody (`api.auth = "off"`, no TLS) and one
+//! where everybody needs a token and, for ingest, speaks TLS 1.3 with an ECDSA P-256 certificate. Ingest: `BENCH_ROWS` (2,000,000) log lines are
+//! posted as NDJSON in bodies of 10,000 lines over 4 kept connections, in turn to a new Mixer of either kind, `BENCH_ROUNDS` (3) each; the clients
+//! share the machine's cores, and encrypt too. Questions: both Mixers hold 200,000 rows; the newest 50 rows that have a word are asked for,
+//! `BENCH_QUESTIONS` (4,000) times each in turn over one kept connection. CPU and peak memory are the kernel's figures of the Mixer's process.
+
+use std::path::Path;
+use std::time::Instant;
+
+use benches::lines::{self, LINES, write_lines};
+use benches::{cost, load, median, quantile, setting};
+use harness::credentials::{admin_token, self_signed};
+use harness::{Api, Failure, TestMixer};
+use model::Table;
+
+const QUESTION: &str = "/api/v1/telemetry/logs?q=disk&since=1h&limit=50";
+
+/// Who is asked for what.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Guard {
+    Nothing,
+    Token,
+    TokenAndTls,
+}
+
+fn main() -> Result<(), Failure> {
+    println!("load before: {}", load());
+    ingest()?;
+    questions()?;
+    println!("load after: {}", load());
+    Ok(())
+}
+
+/// A Mixer, and a client that it lets in.
+fn mixer(guard: Guard, folder: &Path) -> Result<(TestMixer, Api), Failure> {
+    let quoted = |path: String| format!("{path:?}");
+    if guard == Guard::Nothing {
+        let mixer = TestMixer::with(&[("api.auth", "\"off\"")], &[])?;
+        let api = mixer.api.clone();
+        return Ok((mixer, api));
+    }
+    let (file, token) = admin_token(folder)?;
+    let (certificate, key) = self_signed(folder)?;
+    let mut keys = vec![
+        ("api.auth", "\"tokens\"".to_owned()),
+        ("api.tokens_file", quoted(file.display().to_string())),
+    ];
+    if guard == Guard::TokenAndTls {
+        keys.extend([
+            ("api.tls_cert", quoted(certificate.clone())),
+            ("api.tls_key", quoted(key)),
+        ]);
+    }
+    let keys: Vec<_> = keys.iter().map(|(key, value)| (*key, value.as_str())).collect();
+    let mixer = TestMixer::with(&keys, &[])?;
+    let certificate = (guard == Guard::TokenAndTls).then_some(certificate.as_str());
+    let api = Api::guarded(&mixer.api.base, &token, certificate)?;
+    Ok((mixer, api))
+}
+
+#[allow(clippy::cast_precision_loss, reason = "counts and seconds of a bench")]
+fn ingest() -> Result<(), Failure> {
+    let folder = tempfile::tempdir()?;
+    let path = folder.path().join("logs.ndjson");
+    let bodies = write_lines(&path, Table::Logs, usize::try_from(setting("BENCH_ROWS", 2_000_000))?)?;
+    let rows = (bodies.len() * LINES) as f64;
+    let mut speeds = [Vec::new(), Vec::new()];
+    for _ in 0..setting("BENCH_ROUNDS", 3) {
+        for (guard, speeds) in [Guard::Nothing, Guard::TokenAndTls].into_iter().zip(&mut speeds) {
+            let (mut mixer, api) = mixer(guard, folder.path())?;
+            let pid = mixer.process()?.pid().as_raw();
+            let (before, started) = (cost(pid), Instant::now());
+            lines::post(&api, Table::Logs, &path, 4, bodies.iter().copied())?;
+            let (seconds, after) = (started.elapsed().as_secs_f64(), cost(pid));
+            println!(
+                "ingest, {guard:?}: {:.0} rows/s, {:.2} CPU s per million rows, peak {:.0} MiB",
+                rows / seconds,
+                (after.cpu_seconds - before.cpu_seconds) / rows * 1e6,
+                after.peak_mib
+            );
+            speeds.push(rows / seconds);
+        }
+    }
+    let [plain, guarded] = speeds.each_mut().map(|speeds| median(speeds));
+    println!(
+        "ingest over TLS with a token next to plain: {:.3} (medians of rows/s)",
+        guarded / plain
+    );
+    Ok(())
+}
+
+fn questions() -> Result<(), Failure> {
+    let folder = tempfile::tempdir()?;
+    let path = folder.path().join("logs.ndjson");
+    let bodies = write_lines(&path, Table::Logs, 200_000)?;
+    let mixers = [
+        mixer(Guard::Nothing, folder.path())?,
+        mixer(Guard::Token, folder.path())?,
+    ];
+    for (_, api) in &mixers {
+        lines::post(api, Table::Logs, &path, 4, bodies.iter().copied())?;
+    }
+    let mut times = [Vec::new(), Vec::new()];
+    for _ in 0..setting("BENCH_QUESTIONS", 4_000) {
+        for ((_, api), times) in mixers.iter().zip(&mut times) {
+            let started = Instant::now();
+            let answer = api.get(QUESTION)?;
+            times.push(started.elapsed().as_secs_f64() * 1e3);
+            if answer.status != 200 {
+                return Err(format!("{} {}", answer.status, answer.text).into());
+            }
+        }
+    }
+    let [plain, guarded] = times.each_mut().map(|times| {
+        times.sort_by(f64::total_cmp);
+        [0.5, 0.99].map(|share| quantile(times, share))
+    });
+    println!(
+        "question: p50 {:.3} ms and p99 {:.3} ms without, {:.3} ms and {:.3} ms with a token: {:.3} and {:.3}",
+        plain[0],
+        plain[1],
+        guarded[0],
+        guarded[1],
+        guarded[0] / plain[0],
+        guarded[1] / plain[1]
+    );
+    Ok(())
+}
