@@ -39,6 +39,7 @@ pub const MANIFEST: GearManifest = GearManifest {
 #[serde(deny_unknown_fields)]
 pub struct HttpInConfig {
     /// Where to listen, `127.0.0.1:0` for any free port.
+    #[schemars(extend("x-access" = "listen"))]
     pub listen: SocketAddr,
     /// The path that takes messages.
     #[serde(default = "default_path")]

@@ -29,6 +29,7 @@ const MAX_KEEP_ALIVE: Duration = Duration::from_secs(65_535);
 #[serde(deny_unknown_fields)]
 pub struct BrokerConfig {
     /// Where the broker is: a host name or an address, and a port, such as `broker.example:8883`.
+    #[schemars(extend("x-access" = "connect"))]
     pub address: String,
     /// The version of MQTT, `3.1.1` or `5`.
     #[serde(default)]
@@ -36,15 +37,19 @@ pub struct BrokerConfig {
     /// The name of this client, at most 256 bytes, to which `-` and the name of the Rack are appended; where it has `${NAME}` references to the
     /// environment of the Rack, it is what they make it. The broker ends the connection of another client of the same name, so each gear on
     /// each Rack needs one of its own; a session goes on under the same name.
+    #[schemars(extend("x-access" = "references"))]
     client_id: String,
     /// The user, if the broker wants one. `${NAME}` is the variable NAME in the environment of the Rack.
     #[serde(default)]
+    #[schemars(extend("x-access" = "references"))]
     user: Option<String>,
     /// The user's password, a `${NAME}` reference to the environment of the Rack.
     #[serde(default)]
+    #[schemars(extend("x-access" = "references"))]
     password: Option<String>,
     /// A file that has the password, instead of `password`; an end of line after it does not count.
     #[serde(default)]
+    #[schemars(extend("x-access" = "read"))]
     pub password_file: Option<PathBuf>,
     /// Speaks TLS; `{}` trusts the authorities of the machine.
     #[serde(default)]
@@ -76,10 +81,13 @@ pub struct BrokerConfig {
 #[serde(deny_unknown_fields, default)]
 pub struct BrokerTlsConfig {
     /// A file of certificate authorities in PEM form that are trusted instead of the machine's, beneath a folder of the Rack's `policy.read_roots`.
+    #[schemars(extend("x-access" = "read"))]
     pub ca_file: Option<PathBuf>,
     /// A file of this client's certificate and those above it, in PEM form; `key_file` must be set too.
+    #[schemars(extend("x-access" = "read"))]
     pub certificate_file: Option<PathBuf>,
     /// A file of the certificate's private key, in PEM form.
+    #[schemars(extend("x-access" = "read"))]
     pub key_file: Option<PathBuf>,
     /// The name that the broker's certificate must be for, instead of the host of `address`.
     server_name: Option<String>,

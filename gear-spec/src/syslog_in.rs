@@ -28,6 +28,7 @@ pub const MANIFEST: GearManifest = GearManifest {
 #[serde(deny_unknown_fields)]
 pub struct SyslogInConfig {
     /// Where to listen, for UDP and TCP. The usual port is 514, which needs a privilege.
+    #[schemars(extend("x-access" = "listen"))]
     pub listen: SocketAddr,
     /// Whether to take UDP.
     #[serde(default = "default_true")]

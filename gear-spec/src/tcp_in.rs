@@ -30,6 +30,7 @@ pub const MANIFEST: GearManifest = GearManifest {
 #[serde(deny_unknown_fields)]
 pub struct TcpInConfig {
     /// Where to listen, `127.0.0.1:0` for any free port.
+    #[schemars(extend("x-access" = "listen"))]
     pub listen: SocketAddr,
     /// How streams are cut into frames, both ways.
     #[serde(default)]

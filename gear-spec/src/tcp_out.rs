@@ -28,6 +28,7 @@ pub const MANIFEST: GearManifest = GearManifest {
 #[serde(deny_unknown_fields)]
 pub struct TcpOutConfig {
     /// Where to connect to: a host name or an address, and a port, such as `collector.example:9000`.
+    #[schemars(extend("x-access" = "connect"))]
     pub address: String,
     /// How streams are cut into frames, both ways.
     #[serde(default)]
