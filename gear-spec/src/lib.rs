@@ -26,11 +26,13 @@ pub mod codec;
 pub mod expression;
 pub mod framing;
 mod http_address;
+pub mod http_auth;
 pub mod http_headers;
 pub mod mqtt;
 mod network_address;
 mod poll_interval;
 mod secret_references;
+pub mod tls_options;
 pub mod wasm_module;
 
 pub use http_address::parse_url;

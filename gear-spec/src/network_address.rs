@@ -4,14 +4,16 @@ use std::net::{IpAddr, SocketAddr};
 
 use model::HumanDuration;
 
-/// Says that other machines can reach an address at which nothing is encrypted or authenticated.
-pub(crate) fn check_loopback_listen(listen: SocketAddr) -> Result<(), String> {
-    if listen.ip().is_loopback() {
+use crate::tls_options::ListenerTlsConfig;
+
+/// Says that other machines can reach an address at which nothing is encrypted.
+pub(crate) fn check_clear_listen(listen: SocketAddr, tls: Option<&ListenerTlsConfig>) -> Result<(), String> {
+    if tls.is_some() || listen.ip().is_loopback() {
         return Ok(());
     }
     Err(format!(
-        "listen {listen} can be reached from other machines, and what comes there is neither encrypted nor authenticated: use a loopback \
-         address, or set allow_insecure to true if a firewall or the network keeps strangers away"
+        "listen {listen} can be reached from other machines, and what comes there is not encrypted: set tls, use a loopback address, or set \
+         allow_insecure to true if a firewall or the network keeps strangers away"
     ))
 }
 

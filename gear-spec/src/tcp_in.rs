@@ -8,7 +8,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::framing::StreamFraming;
-use crate::network_address::check_loopback_listen;
+use crate::network_address::check_clear_listen;
+use crate::tls_options::ListenerTlsConfig;
 
 /// What the type is.
 pub const MANIFEST: GearManifest = GearManifest {
@@ -44,7 +45,10 @@ pub struct TcpInConfig {
     /// How long a connection may be open without a frame going either way.
     #[serde(default = "default_idle_timeout")]
     pub idle_timeout: HumanDuration,
-    /// Must be true where `listen` is not a loopback address: what comes there is neither encrypted nor authenticated.
+    /// Speaks TLS.
+    #[serde(default)]
+    pub tls: Option<ListenerTlsConfig>,
+    /// Must be true where `listen` is not a loopback address and there is no `tls`: what comes there is not encrypted.
     #[serde(default)]
     pub allow_insecure: bool,
 }
@@ -73,7 +77,7 @@ impl GearConfig for TcpInConfig {
             return Err("idle_timeout must be more than zero".into());
         }
         if !self.allow_insecure {
-            check_loopback_listen(self.listen)?;
+            check_clear_listen(self.listen, self.tls.as_ref())?;
         }
         self.framing.validate()
     }

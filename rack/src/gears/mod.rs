@@ -35,6 +35,7 @@ mod output_transaction;
 mod output_wires;
 mod poll_schedule;
 mod recent_keys;
+mod secret_file;
 mod shutdown;
 pub(crate) mod stall_watchdog;
 pub(crate) mod supervisor;

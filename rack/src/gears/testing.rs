@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
+pub(crate) mod certificates;
 mod flow;
 pub(crate) mod held;
 pub(crate) mod http_server;

@@ -4,8 +4,6 @@
 //!
 //! - A password never stands in a scenario: it comes from the environment of the Rack or from a file.
 
-use std::error::Error;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,12 +12,10 @@ use model::{HumanDuration, Token};
 use rustls::pki_types::ServerName;
 use tokio_rustls::TlsConnector;
 
+use super::super::secret_file::read_secret;
 use super::super::tcp_connect::ReconnectBackoff;
 use super::super::tls::{self, ClientIdentity, DefaultTrust};
 use crate::policy::{FileRoots, RackPolicy};
-
-/// The most bytes of a file with a password; longer ones are no password.
-const MAX_PASSWORD_FILE: u64 = 1 << 20;
 
 /// A broker, with secrets and files read.
 pub(crate) struct BrokerEndpoint {
@@ -44,7 +40,7 @@ impl BrokerEndpoint {
     pub(crate) fn of(config: &BrokerConfig, rack: Option<&Token>, policy: &RackPolicy) -> Result<Self, String> {
         let [user, mut password] = config.secrets(|name| policy.variable(name))?;
         if let Some(path) = &config.password_file {
-            password = Some(read_password(policy.readable(), path)?);
+            password = Some(read_secret(policy.readable(), "broker.password_file", path)?);
         }
         for (key, secret) in [("user", &user), ("password", &password)] {
             if secret
@@ -83,13 +79,6 @@ impl BrokerEndpoint {
     pub(crate) const fn backoff(&self) -> ReconnectBackoff {
         ReconnectBackoff::new(self.reconnect.0, self.reconnect.1)
     }
-}
-
-fn read_password(files: &FileRoots, path: &Path) -> Result<String, String> {
-    let bad = |error: &dyn Error| format!("broker.password_file {}: {error}", path.display());
-    let bytes = files.read(path, MAX_PASSWORD_FILE).map_err(|error| bad(&error))?;
-    let text = String::from_utf8(bytes).map_err(|error| bad(&error))?;
-    Ok(text.trim_end_matches(['\r', '\n']).to_owned())
 }
 
 fn connector(

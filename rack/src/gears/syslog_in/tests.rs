@@ -9,9 +9,8 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use serde_json::{Map, Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::UdpSocket;
+use tokio::net::{TcpStream, UdpSocket};
 
-use super::*;
 use crate::gears::testing::{Bench, STOP_BOUND, push};
 use crate::runtime::GearRuntime;
 

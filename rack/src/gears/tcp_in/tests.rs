@@ -17,7 +17,7 @@ use crate::outbox::OutboxRecord;
 use crate::runtime::GearRuntime;
 use crate::spool::{SpoolCursor, SpoolItem};
 
-use super::reply_writer::WRITE_TIMEOUT;
+use crate::gears::tcp_listener::WRITE_TIMEOUT;
 
 const SINK: &str = "\n  - { name: sink, type: log_sink, deploy: rack-a }";
 
