@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use model::HumanDuration;
 
-use crate::tls_options::ListenerTlsConfig;
+use crate::tls_options::{ClientTlsConfig, ListenerTlsConfig};
 
 /// Says that other machines can reach an address at which nothing is encrypted.
 pub(crate) fn check_clear_listen(listen: SocketAddr, tls: Option<&ListenerTlsConfig>) -> Result<(), String> {
@@ -21,6 +21,18 @@ pub(crate) fn check_clear_listen(listen: SocketAddr, tls: Option<&ListenerTlsCon
 pub(crate) fn is_loopback_host(host: &str) -> bool {
     let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
     host.eq_ignore_ascii_case("localhost") || address.is_ok_and(|address| address.to_canonical().is_loopback())
+}
+
+/// Says that what goes to an address leaves this machine, and is not encrypted.
+pub(crate) fn check_clear_target(address: &str, tls: Option<&ClientTlsConfig>) -> Result<(), String> {
+    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+    if tls.is_some() || is_loopback_host(host) {
+        return Ok(());
+    }
+    Err(format!(
+        "address {address} is another machine's, and anybody on the way there reads and changes what is not encrypted: set tls, or set \
+         allow_insecure to true"
+    ))
 }
 
 /// Says what is wrong with a `host:port` address under this key.

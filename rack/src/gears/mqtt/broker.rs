@@ -4,18 +4,15 @@
 //!
 //! - A password never stands in a scenario: it comes from the environment of the Rack or from a file.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use gear_spec::mqtt::{BrokerConfig, BrokerTlsConfig, MAX_TEXT, MqttVersion};
+use gear_spec::mqtt::{BrokerConfig, MAX_TEXT, MqttVersion};
 use model::{HumanDuration, Token};
-use rustls::pki_types::ServerName;
-use tokio_rustls::TlsConnector;
 
 use super::super::secret_file::read_secret;
 use super::super::tcp_connect::ReconnectBackoff;
-use super::super::tls::{self, ClientIdentity, DefaultTrust};
-use crate::policy::{FileRoots, RackPolicy};
+use super::super::tls::TlsTarget;
+use crate::policy::RackPolicy;
 
 /// A broker, with secrets and files read.
 pub(crate) struct BrokerEndpoint {
@@ -25,7 +22,7 @@ pub(crate) struct BrokerEndpoint {
     pub(crate) client_id: String,
     pub(super) user: Option<String>,
     pub(super) password: Option<String>,
-    pub(super) tls: Option<(TlsConnector, ServerName<'static>)>,
+    pub(super) tls: Option<TlsTarget>,
     /// Seconds.
     pub(super) keep_alive: u16,
     /// Seconds.
@@ -56,7 +53,7 @@ impl BrokerEndpoint {
         let tls = config
             .tls
             .as_ref()
-            .map(|tls| connector(policy.readable(), tls, &config.address))
+            .map(|tls| TlsTarget::of(policy.readable(), "broker.tls", tls, &config.address))
             .transpose()?;
         Ok(Self {
             policy: policy.clone(),
@@ -79,21 +76,6 @@ impl BrokerEndpoint {
     pub(crate) const fn backoff(&self) -> ReconnectBackoff {
         ReconnectBackoff::new(self.reconnect.0, self.reconnect.1)
     }
-}
-
-fn connector(
-    readable: &FileRoots,
-    tls: &BrokerTlsConfig,
-    address: &str,
-) -> Result<(TlsConnector, ServerName<'static>), String> {
-    let files = tls.certificate_file.as_deref().zip(tls.key_file.as_deref());
-    let identity = files.map(|(certificate_file, key_file)| ClientIdentity {
-        certificate_file,
-        key_file,
-    });
-    let config = tls::client_config(readable, tls.ca_file.as_deref(), DefaultTrust::Machine, identity)
-        .map_err(|error| format!("broker.tls: {error}"))?;
-    Ok((TlsConnector::from(Arc::new(config)), tls.name(address)?))
 }
 
 #[cfg(test)]

@@ -247,3 +247,45 @@ async fn files_that_lead_elsewhere_and_keys_that_everybody_reads_are_refused() {
     led.close().await;
     tls.close(runtime).await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tcp_out_speaks_tls_with_a_certificate_of_its_own_and_refuses_another_side() {
+    let tls = TlsBench::new();
+    tls.authority.sign("client");
+    let ca = tls.file("ca.pem");
+    let gears = tls.door("door", "tcp_in", &format!(", client_ca_file: '{ca}' }} }}"));
+    let runtime = tls
+        .start(
+            &gears,
+            "{ from: door.out, to: door.reply }, { from: door.out, to: sink.in }",
+        )
+        .await;
+    let port = tls.bench.address("door", "tls").await.port();
+    let (certificate, key) = (tls.file("client.pem"), tls.file("client.key"));
+    let identity = format!("certificate_file: '{certificate}', key_file: '{key}'");
+    let out = |name: &str, tls: &str| {
+        format!(
+            "\n  - {{ name: {name}, type: tcp_out, deploy: rack-a, config: {{ address: 'localhost:{port}', reconnect_min: 1s, tls: {{ {tls} }} }} }}"
+        )
+    };
+    let gears = [
+        "\n  - { name: numbers, type: generator, deploy: rack-a, config: { rate: 1000, count: 3 } }".to_owned(),
+        out("good", &format!("ca_file: '{ca}', {identity}")),
+        out(
+            "other",
+            &format!("ca_file: '{ca}', {identity}, server_name: elsewhere.example"),
+        ),
+        out("untrusted", &format!("ca_file: '{certificate}'")),
+        "\n  - { name: back, type: log_sink, deploy: rack-a }".to_owned(),
+    ];
+    let wires = "{ from: numbers.out, to: good.in }, { from: good.reply, to: back.in }, { from: other.reply, to: back.in }, \
+                 { from: untrusted.reply, to: back.in }";
+    let mut sender = tls.bench.runtime();
+    assert_eq!(sender.apply(&push("h", &gears.concat(), wires)).await.error, None);
+    assert_eq!(tls.bench.records("sink", 3).await.len(), 3);
+    assert_eq!(tls.bench.records("back", 3).await.len(), 3);
+    tls.bench.says("other", "cannot connect to localhost").await;
+    tls.bench.says("untrusted", "cannot connect to localhost").await;
+    sender.close().await;
+    tls.close(runtime).await;
+}
