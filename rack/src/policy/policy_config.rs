@@ -20,8 +20,8 @@ config_section! {
         /// `10.0.0.0/8:8000-8999`; `*` is everywhere.
         listen: Vec<String> = ["127.0.0.1", "::1"];
         /// Where gears may connect: addresses, networks or host names, with a port, a range of ports or none. `*` is everywhere but this
-        /// machine (loopback), link-local addresses and those where clouds give credentials away: these must be listed themselves, as in
-        /// `127.0.0.1:8090`.
+        /// machine (loopback and the addresses of its interfaces), link-local addresses and those where clouds give credentials away: these
+        /// must be listed themselves, as in `127.0.0.1:8090`.
         connect: Vec<String> = ["*"];
         /// Variables of the Rack's environment that scenarios may use as `${NAME}` and give to programs; `APP_*` is every variable whose name
         /// begins so. Settings (PLATFORM_…) are never given away.

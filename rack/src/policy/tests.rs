@@ -275,6 +275,27 @@ async fn a_name_that_resolves_to_this_machine_is_refused_when_it_is_known() {
         let error = policy.resolve(host, 8090).await.unwrap_err().to_string();
         assert!(error.contains(says) && error.contains("policy.connect"), "{error}");
     }
+    for own in nix::ifaddrs::getifaddrs().unwrap() {
+        let address = own
+            .address
+            .as_ref()
+            .and_then(|address| address.as_sockaddr_in().copied());
+        let Some(ip) = address.map(|address| address.ip()).filter(|ip| !ip.is_loopback()) else {
+            continue;
+        };
+        let error = policy.resolve(&ip.to_string(), 8090).await.unwrap_err().to_string();
+        assert!(
+            error.contains(&format!("connecting to {ip}:8090 is not allowed")),
+            "{error}"
+        );
+        let network = format!("connect = [\"{ip}/8\"]");
+        let meant = format!("connect = [\"{ip}:8090\"]");
+        for (section, is_opened) in [(network, false), (meant, true)] {
+            let bench = PolicyBench::new(&section);
+            let resolved = bench.policy.as_ref().unwrap().resolve(&ip.to_string(), 8090).await;
+            assert_eq!(resolved.is_ok(), is_opened, "{section}");
+        }
+    }
     let bench = PolicyBench::new("connect = [\"127.0.0.1:8090\"]");
     let policy = bench.policy.as_ref().unwrap();
     let found = policy.resolve("localhost", 8090).await.unwrap();
