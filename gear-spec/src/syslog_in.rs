@@ -17,7 +17,7 @@ pub const MANIFEST: GearManifest = GearManifest {
     inputs: &[],
     outputs: &["out"],
     doc: "RFC 5424 and RFC 3164, over TCP and TLS counted or ended by line feeds (RFC 6587, RFC 5425). The data has `facility`, `severity`, `timestamp`, `host`, `app`, `procid`, `msgid`, \
-          `structured` and `message`, as far as they are there; the body is the line. Other lines have `syslog.malformed: true` in their meta.",
+          `structured` and `message`, as far as they are there; the body is the line. Other lines have `syslog.malformed: true` in their meta. A connection that begins with a request of HTTP, as a browser sends it for any web page, is closed.",
     example: include_str!("../../examples/gears/syslog_in.yaml"),
     schema: gear_manifest::schema::<SyslogInConfig>,
     check: gear_manifest::check::<SyslogInConfig>,

@@ -29,6 +29,7 @@ pub(crate) mod flux_headers;
 mod framing;
 mod gear_counters;
 mod http_client;
+mod http_request_line;
 mod level_detection;
 mod mqtt;
 mod output_transaction;

@@ -189,8 +189,7 @@ impl TcpPeer {
         stop: &CancellationToken,
     ) -> Option<String> {
         let timeout = self.shared.idle_timeout;
-        let mut frames = FrameReader::new(self.shared.rule.clone(), self.shared.max_frame);
-        let mut is_first = true;
+        let mut frames = FrameReader::new(self.shared.rule.clone(), self.shared.max_frame).refusing_http();
         loop {
             let arrived = tokio::select! {
                 biased;
@@ -204,13 +203,7 @@ impl TcpPeer {
                 // How a connection ends between two frames is its peer's affair.
                 Err(FramingError::Io(_)) => return None,
                 Ok(arrived) if arrived.is_empty() => return None,
-                Ok(arrived) if is_first && self.shared.rule.is_http_request(&arrived) => {
-                    return Some(
-                        "it begins with a request of HTTP, as a browser sends it: use http_in for HTTP".to_owned(),
-                    );
-                }
                 Ok(arrived) => {
-                    is_first = false;
                     let pass_on = async {
                         for frame in arrived {
                             self.pass_on(frame).await;
