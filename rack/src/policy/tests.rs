@@ -1,11 +1,13 @@
 //! Tests of policies: what is refused when a scenario is applied, and what when a file is opened or a name resolved.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+use std::ffi::OsStr;
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::Path;
 
 use chassis::config::schema_check::load_from;
+use nix::unistd::{Uid, setfsuid};
 use serde_json::json;
 use tempfile::TempDir;
 
@@ -338,4 +340,41 @@ fn a_root_that_holds_the_state_or_the_kernels_files_is_refused_with_the_key() {
     }
     let missing = format!("read_roots = [{:?}]", own("not/yet"));
     assert!(policy_of(place, &missing).is_ok(), "a folder may come later");
+}
+
+#[test]
+fn a_file_that_is_longer_than_what_is_read_is_an_error_that_names_the_bound() {
+    let bench = PolicyBench::new("");
+    let (path, policy) = (bench.files().join("ca.pem"), bench.policy.as_ref().unwrap());
+    fs::write(&path, "0123456789").unwrap();
+    assert_eq!(policy.readable().read(&path, 10).unwrap(), b"0123456789");
+    let error = policy.readable().read(&path, 9).unwrap_err().to_string();
+    assert!(error.contains("more than 9 bytes"), "{error}");
+}
+
+#[test]
+fn files_are_renamed_in_a_folder_that_may_not_be_listed() {
+    let bench = PolicyBench::new("");
+    let (root, policy) = (bench.files(), bench.policy.as_ref().unwrap().clone());
+    let nobody = 65_534;
+    for folder in [bench.folder.path(), &bench.folder.path().join("data"), &root] {
+        fs::set_permissions(folder, fs::Permissions::from_mode(0o711)).unwrap();
+    }
+    fs::write(root.join("out.log"), "line").unwrap();
+    fs::set_permissions(&root, fs::Permissions::from_mode(0o333)).unwrap();
+    if Uid::effective().is_root() {
+        chown(&root, Some(nobody), Some(nobody)).unwrap();
+    }
+    let renaming = std::thread::spawn(move || {
+        // Of this thread alone: root may list everything.
+        if Uid::effective().is_root() {
+            setfsuid(Uid::from_raw(nobody));
+        }
+        let folder = policy.writable().open_folder(&root).unwrap();
+        folder.rename(OsStr::new("out.log"), OsStr::new("out.log.1")).unwrap();
+        (root.join("out.log.1").is_file(), folder.sync().unwrap_err().to_string())
+    });
+    let (is_renamed, says) = renaming.join().unwrap();
+    assert!(is_renamed && says.contains("needs the right to read it"), "{says}");
+    fs::set_permissions(bench.files(), fs::Permissions::from_mode(0o755)).unwrap();
 }
