@@ -138,30 +138,18 @@ mod tests {
     }
 
     #[test]
-    fn an_address_that_others_reach_needs_a_second_word_and_allowed_hosts_are_hosts() {
-        for (config, says) in [
-            (json!({ "listen": "0.0.0.0:80" }), "set allow_insecure to true"),
-            (
-                json!({ "listen": "192.0.2.1:80" }),
-                "listen 192.0.2.1:80 can be reached",
-            ),
-            (
-                json!({ "listen": "127.0.0.1:80", "allowed_hosts": ["http://x"] }),
-                "allowed_hosts: \"http://x\"",
-            ),
-            (
-                json!({ "listen": "127.0.0.1:80", "allowed_hosts": ["a@x"] }),
-                "allowed_hosts: \"a@x\"",
-            ),
+    fn allowed_hosts_are_hosts() {
+        for (host, good) in [
+            ("x.example", true),
+            ("x.example:81", true),
+            ("http://x", false),
+            ("a@x", false),
         ] {
-            let error = gear_manifest::config::<HttpInConfig>(config.as_object().unwrap()).unwrap_err();
-            assert!(error.contains(says), "{config}: {error}");
-        }
-        for config in [
-            json!({ "listen": "0.0.0.0:80", "allow_insecure": true }),
-            json!({ "listen": "[::1]:80", "allowed_hosts": ["x.example", "x.example:81"] }),
-        ] {
-            gear_manifest::config::<HttpInConfig>(config.as_object().unwrap()).unwrap();
+            let config = json!({ "listen": "127.0.0.1:80", "allowed_hosts": [host] });
+            let parsed = gear_manifest::config::<HttpInConfig>(config.as_object().unwrap());
+            assert_eq!(parsed.is_ok(), good, "{host}");
+            let says = format!("allowed_hosts: {host:?}");
+            assert!(parsed.err().is_none_or(|error| error.contains(&says)), "{host}");
         }
     }
 

@@ -82,20 +82,3 @@ impl GearConfig for TcpInConfig {
         self.framing.validate()
     }
 }
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used, reason = "tests")]
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn an_address_that_others_reach_needs_a_second_word() {
-        let check = |config: serde_json::Value| gear_manifest::config::<TcpInConfig>(config.as_object().unwrap());
-        let error = check(json!({ "listen": "0.0.0.0:5514" })).unwrap_err();
-        assert!(error.contains("set allow_insecure to true"), "{error}");
-        assert!(check(json!({ "listen": "0.0.0.0:5514", "allow_insecure": true })).is_ok());
-        assert!(check(json!({ "listen": "127.0.0.1:5514" })).is_ok());
-    }
-}
