@@ -215,6 +215,9 @@ impl FrameReader {
                 None => return Ok(None),
             },
         };
+        if size > max && begins == StreamBeginning::LikeRequest {
+            return Err(FramingError::HttpRequest);
+        }
         if size > max {
             return Err(FramingError::TooLong { max });
         }

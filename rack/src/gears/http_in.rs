@@ -61,7 +61,7 @@ use super::flux_headers::FluxHeaders;
 use super::tcp_listener::{GearListener, IncomingStream, ListenerAddress};
 use super::traceparent::TraceParent;
 use super::{ActiveGear, Gear, GearContext, GearError, GearFuture, GearSendError, RawConfig};
-use authentication::{RequestAuthentication, Unauthenticated};
+use authentication::{AuthenticationRefusal, RequestAuthentication};
 use idempotency::{IdempotencyCache, SignalIds};
 use pending_replies::{HttpReplyHandler, PendingHttpReplies, PendingHttpReply, REQUEST};
 
@@ -353,7 +353,7 @@ fn error_response(why: GearSendError) -> Response {
     problem(status, code, &why.to_string())
 }
 
-fn unauthenticated(refused: Unauthenticated) -> Response {
+fn unauthenticated(refused: AuthenticationRefusal) -> Response {
     let problem = problem(StatusCode::UNAUTHORIZED, "unauthenticated", &refused.to_string());
     ([(header::WWW_AUTHENTICATE, refused.challenge)], problem).into_response()
 }

@@ -13,7 +13,7 @@
 //!
 //! # Not here
 //!
-//! Programs of `exec` (`gears.exec.allow`) and what they do once they run; sandboxes of the operating system.
+//! Programs of `exec` (`gears.exec.allow`) and what they do once they run; the sandbox of the process ([`crate::sandbox`]).
 
 mod address_rule;
 mod checked_resolver;
@@ -38,8 +38,8 @@ use address_rule::AddressRule;
 pub(crate) use checked_resolver::CheckedResolver;
 pub(crate) use file_roots::{FileRoots, FileUse};
 use guarded_address::AddressReach;
-pub use policy_config::PolicyConfig;
 pub(crate) use policy_config::invalid_value;
+pub use policy_config::{PolicyConfig, SandboxMode};
 use requested_access::{RequestedAccess, requested_access};
 pub(crate) use root_check::RackPlaces;
 
@@ -129,6 +129,7 @@ impl RackPolicy {
                 listen: all.clone(),
                 connect: all.clone(),
                 env: all,
+                sandbox: SandboxMode::Off,
             },
         }))
     }

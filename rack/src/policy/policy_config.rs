@@ -26,7 +26,21 @@ config_section! {
         /// Variables of the Rack's environment that scenarios may use as `${NAME}` and give to programs; `APP_*` is every variable whose name
         /// begins so. Settings (PLATFORM_…) are never given away.
         env: Vec<String> = [];
+        /// Whether the kernel confines the whole process, and the programs of `exec`, to the files that this configuration names (Landlock):
+        /// `auto` where the kernel can, `require` does not start without it, `off` never.
+        sandbox: SandboxMode { Auto = "auto", Require = "require", Off = "off" } = "auto";
     }
+}
+
+/// Whether the kernel confines the process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SandboxMode {
+    /// Where it can.
+    Auto,
+    /// The Rack does not start otherwise.
+    Require,
+    /// It does not.
+    Off,
 }
 
 /// The first value that a key cannot have, and what is wanted in its place.

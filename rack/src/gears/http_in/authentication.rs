@@ -39,7 +39,7 @@ pub(super) enum RequestAuthentication {
 /// A request that does not show what it must.
 #[derive(Debug, thiserror::Error)]
 #[error("{reason}")]
-pub(super) struct Unauthenticated {
+pub(super) struct AuthenticationRefusal {
     reason: String,
     /// What `WWW-Authenticate` says.
     pub(super) challenge: HeaderValue,
@@ -71,7 +71,7 @@ impl RequestAuthentication {
     }
 
     /// Checks what can be told before the body is there.
-    pub(super) fn check_headers(&self, headers: &HeaderMap) -> Result<(), Unauthenticated> {
+    pub(super) fn check_headers(&self, headers: &HeaderMap) -> Result<(), AuthenticationRefusal> {
         match self {
             Self::Nothing => Ok(()),
             Self::Bearer { key, token } => {
@@ -92,7 +92,7 @@ impl RequestAuthentication {
     }
 
     /// Checks what the body is needed for.
-    pub(super) fn check_body(&self, headers: &HeaderMap, body: &[u8]) -> Result<(), Unauthenticated> {
+    pub(super) fn check_body(&self, headers: &HeaderMap, body: &[u8]) -> Result<(), AuthenticationRefusal> {
         let Self::Signature { key, header } = self else {
             return Ok(());
         };
@@ -125,13 +125,13 @@ fn signature(value: &[u8]) -> Option<Vec<u8>> {
     digits.chunks(2).map(byte).collect()
 }
 
-fn unsigned(header: &HeaderName) -> Unauthenticated {
+fn unsigned(header: &HeaderName) -> AuthenticationRefusal {
     let reason = format!("send the header {header} with the HMAC-SHA-256 of the body in hexadecimal digits");
     unauthenticated(&reason, "HMAC-SHA256")
 }
 
-fn unauthenticated(reason: &str, scheme: &'static str) -> Unauthenticated {
-    Unauthenticated {
+fn unauthenticated(reason: &str, scheme: &'static str) -> AuthenticationRefusal {
+    AuthenticationRefusal {
         reason: format!("this gear wants to know who asks: {reason}"),
         challenge: HeaderValue::from_static(scheme),
     }
