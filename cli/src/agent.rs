@@ -114,11 +114,6 @@ mod tests {
 
     #[test]
     fn a_stuck_thread_does_not_delay_the_exit_of_the_process() {
-        // Before there are other threads: it is for this one and what it starts.
-        let sandbox = sandbox::confine(&rack, &settings).map_err(|error| Error::Process {
-            exit: error.exit(),
-            reason: error.to_string(),
-        })?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .enable_all()
             .build()

@@ -137,7 +137,7 @@ fn rules(config: &RackConfig, settings: &Settings) -> SandboxRules {
     let write = AccessFs::from_write(NEWEST);
     let mut rules = vec![
         (own_folders(config), read | write),
-        (config.policy.write_roots.clone(), AccessFs::ReadDir | write),
+        (config.policy.write_roots.clone(), write | AccessFs::ReadDir),
         (config.policy.read_roots.clone(), read),
         (named_folders(settings), read),
         (SYSTEM.map(PathBuf::from).to_vec(), read),
