@@ -2,6 +2,7 @@
 //!
 //! Not here: reading it again when it is another.
 
+use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
@@ -18,12 +19,17 @@ impl FileStamp {
     /// The stamp of a file now; `None` if it cannot be looked at.
     #[must_use]
     pub fn of(path: &Path) -> Option<Self> {
-        let meta = std::fs::metadata(path).ok()?;
-        Some(Self {
+        std::fs::metadata(path).ok().map(|meta| Self::from(&meta))
+    }
+}
+
+impl From<&Metadata> for FileStamp {
+    fn from(meta: &Metadata) -> Self {
+        Self {
             place: (meta.dev(), meta.ino()),
             length: meta.len(),
             written: (meta.mtime(), meta.mtime_nsec()),
             changed: (meta.ctime(), meta.ctime_nsec()),
-        })
+        }
     }
 }

@@ -4,13 +4,16 @@
 //!
 //! - What cannot be read leaves the certificate of before in force, and the log says why; at a start it is an error.
 //! - A private key that every user of the machine may read is refused.
+//! - Files are opened by a [`FileSource`] and in no other way, also when they are read again.
 //! - A handshake has a bound; the caller gives it.
 //!
 //! # Not here
 //!
 //! Who a caller is: a client certificate lets somebody connect, and gives no rights.
 
-use std::io;
+use std::fmt::Debug;
+use std::fs::File;
+use std::io::{self, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -33,6 +36,28 @@ pub type ServerStream<S> = Either<Box<TlsStream<S>>, S>;
 
 /// How often the files are looked at, at most.
 const LOOK: Duration = Duration::from_secs(5);
+
+/// The most bytes of a file of certificates or a key.
+const MAX_PEM: u64 = 16 << 20;
+
+/// Opens the files of a server: whoever reads beneath certain folders only brings a source of its own.
+pub trait FileSource: Debug + Send + Sync {
+    /// Opens a file to read it.
+    ///
+    /// # Errors
+    /// If the system, or the source, refuses.
+    fn open(&self, path: &Path) -> io::Result<File>;
+}
+
+/// Opens whatever the process may read.
+#[derive(Debug)]
+struct AnyFile;
+
+impl FileSource for AnyFile {
+    fn open(&self, path: &Path) -> io::Result<File> {
+        File::open(path)
+    }
+}
 
 /// A server's certificate and key, and whose clients may connect, as PEM files.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -81,6 +106,7 @@ type FileStamps = Vec<Option<FileStamp>>;
 #[derive(Debug)]
 pub struct ServerTls {
     files: ServerTlsFiles,
+    source: Box<dyn FileSource>,
     loaded: Mutex<LoadedTls>,
 }
 
@@ -99,15 +125,24 @@ impl ServerTls {
     /// # Errors
     /// [`TlsFileError`].
     pub fn open(files: ServerTlsFiles) -> Result<Self, TlsFileError> {
-        let stamps = files.stamps();
+        Self::open_from(Box::new(AnyFile), files)
+    }
+
+    /// Reads the files from a source.
+    ///
+    /// # Errors
+    /// [`TlsFileError`].
+    pub fn open_from(source: Box<dyn FileSource>, files: ServerTlsFiles) -> Result<Self, TlsFileError> {
+        let stamps = files.stamps(&*source);
         let loaded = LoadedTls {
-            config: files.load()?,
+            config: files.load(&*source)?,
             stamps,
             looked: Instant::now(),
             failed: None,
         };
         Ok(Self {
             files,
+            source,
             loaded: Mutex::new(loaded),
         })
     }
@@ -139,11 +174,11 @@ impl ServerTls {
     }
 
     fn look(&self, loaded: &mut LoadedTls) {
-        let stamps = self.files.stamps();
+        let stamps = self.files.stamps(&*self.source);
         if stamps == loaded.stamps {
             return;
         }
-        match self.files.load() {
+        match self.files.load(&*self.source) {
             Ok(config) => {
                 tracing::info!(certificate = %self.files.certificate.display(), "read the TLS certificate again");
                 (loaded.config, loaded.stamps, loaded.failed) = (config, stamps, None);
@@ -164,12 +199,13 @@ impl ServerTls {
 }
 
 impl ServerTlsFiles {
-    fn stamps(&self) -> FileStamps {
+    fn stamps(&self, source: &dyn FileSource) -> FileStamps {
         let files = [Some(&self.certificate), Some(&self.key), self.client_ca.as_ref()];
-        files.into_iter().flatten().map(|path| FileStamp::of(path)).collect()
+        let stamp = |path: &PathBuf| Some(FileStamp::from(&source.open(path).ok()?.metadata().ok()?));
+        files.into_iter().flatten().map(stamp).collect()
     }
 
-    fn load(&self) -> Result<Arc<ServerConfig>, TlsFileError> {
+    fn load(&self, source: &dyn FileSource) -> Result<Arc<ServerConfig>, TlsFileError> {
         let malformed = |reason: String| TlsFileError::Malformed {
             path: self.certificate.clone(),
             reason,
@@ -182,15 +218,15 @@ impl ServerTlsFiles {
             None => builder.with_no_client_auth(),
             Some(path) => {
                 let mut roots = RootCertStore::empty();
-                for certificate in certificates(path)? {
+                for certificate in certificates(source, path)? {
                     roots.add(certificate).map_err(|error| bad(path, error))?;
                 }
                 let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build();
                 builder.with_client_cert_verifier(verifier.map_err(|error| bad(path, error))?)
             }
         };
-        let chain = certificates(&self.certificate)?;
-        let built = builder.with_single_cert(chain, private_key(&self.key)?);
+        let chain = certificates(source, &self.certificate)?;
+        let built = builder.with_single_cert(chain, private_key(source, &self.key)?);
         built.map(Arc::new).map_err(|error| malformed(error.to_string()))
     }
 }
@@ -202,15 +238,27 @@ fn bad(path: &Path, error: impl std::fmt::Display) -> TlsFileError {
     }
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, TlsFileError> {
-    std::fs::read(path).map_err(|source| TlsFileError::Unreadable {
+/// What a file has in it, and its mode.
+fn read(source: &dyn FileSource, path: &Path) -> Result<(Vec<u8>, u32), TlsFileError> {
+    let read = || {
+        let file = source.open(path)?;
+        let meta = file.metadata()?;
+        let mut bytes = Vec::new();
+        file.take(MAX_PEM + 1).read_to_end(&mut bytes)?;
+        Ok((bytes, meta))
+    };
+    let (bytes, meta) = read().map_err(|source| TlsFileError::Unreadable {
         path: path.to_owned(),
         source,
-    })
+    })?;
+    if !meta.is_file() || bytes.len() as u64 > MAX_PEM {
+        return Err(bad(path, format!("it is not a file of at most {MAX_PEM} bytes")));
+    }
+    Ok((bytes, meta.permissions().mode() & 0o777))
 }
 
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsFileError> {
-    let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&read(path)?).collect();
+fn certificates(source: &dyn FileSource, path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsFileError> {
+    let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&read(source, path)?.0).collect();
     let read = read.map_err(|error| bad(path, error))?;
     match read.is_empty() {
         true => Err(bad(path, "it has no certificate in PEM form")),
@@ -218,9 +266,9 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsFileErro
     }
 }
 
-fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsFileError> {
-    let pem = zeroize::Zeroizing::new(read(path)?);
-    let mode = std::fs::metadata(path).map_or(0, |meta| meta.permissions().mode() & 0o777);
+fn private_key(source: &dyn FileSource, path: &Path) -> Result<PrivateKeyDer<'static>, TlsFileError> {
+    let (pem, mode) = read(source, path)?;
+    let pem = zeroize::Zeroizing::new(pem);
     if mode & 0o007 != 0 {
         return Err(TlsFileError::Exposed {
             path: path.to_owned(),

@@ -14,6 +14,7 @@ use chassis::shutdown::ShutdownListener;
 use chassis::{ExitReason, os_entropy, system_clock};
 use rack::AgentParts;
 use rack::config::{RackConfig, SCHEMA};
+use rack::sandbox::{self, SandboxState};
 use rack::telemetry::TelemetryLayer;
 use tokio::runtime::Runtime;
 
@@ -29,6 +30,11 @@ pub(crate) fn run(global: &GlobalArgs) -> Result<(), Error> {
     let sources = sources(global);
     let settings = config::load(&SCHEMA, &sources).map_err(|bad| Error::Config(bad.to_string()))?;
     let rack = RackConfig::of(&settings).map_err(|bad| Error::Config(bad.to_string()))?;
+    // Before there are other threads: it is for this one and what it starts.
+    let sandbox = sandbox::confine(&rack, &settings).map_err(|error| Error::Process {
+        exit: error.exit(),
+        reason: error.to_string(),
+    })?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -36,7 +42,7 @@ pub(crate) fn run(global: &GlobalArgs) -> Result<(), Error> {
             reason: format!("cannot start the runtime: {error}"),
             exit: ExitReason::Unavailable,
         })?;
-    run_to_end(runtime, serve(sources, settings, rack))
+    run_to_end(runtime, serve(sources, (settings, rack), sandbox))
 }
 
 /// Does the work; what threads are still at then, such as a name server or a file system that does not answer, ends with the
@@ -48,7 +54,11 @@ fn run_to_end<T>(runtime: Runtime, work: impl Future<Output = T>) -> T {
 }
 
 /// Listens for signals before anything else, so that a stop is orderly from the first moment on.
-async fn serve(sources: ConfigSources, settings: Settings, rack: RackConfig) -> Result<(), Error> {
+async fn serve(
+    sources: ConfigSources,
+    (settings, rack): (Settings, RackConfig),
+    sandbox: SandboxState,
+) -> Result<(), Error> {
     let shutdown = ShutdownListener::start()?;
     let layer = TelemetryLayer::default();
     let logs = logs::start(&rack.logging, LogFile::Rack, Some(Box::new(layer.clone())))?;
@@ -57,6 +67,7 @@ async fn serve(sources: ConfigSources, settings: Settings, rack: RackConfig) -> 
         .warnings()
         .iter()
         .for_each(|warning| tracing::warn!("{warning}"));
+    sandbox.log();
     let throttle = Arc::new(LogRateLimiter::new(rack.throttling));
     let watch = watch(sources, settings, Arc::clone(&logs), Arc::clone(&throttle));
     let mut parts = AgentParts::new(rack, system_clock(), os_entropy(), throttle, layer);

@@ -61,9 +61,11 @@ pub struct ExecConfig {
     pub max_output: u32,
     /// Variables of the Rack's own environment that the program gets, which its `policy.env` must allow; it has no other.
     #[serde(default)]
+    #[schemars(extend("x-access" = "variables"))]
     pub env: Vec<String>,
     /// The folder in which the program runs; that of the Rack unless given.
     #[serde(default)]
+    #[schemars(extend("x-access" = "unchecked"))]
     pub folder: Option<PathBuf>,
 }
 

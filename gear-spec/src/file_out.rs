@@ -27,6 +27,7 @@ pub const MANIFEST: GearManifest = GearManifest {
 #[serde(deny_unknown_fields)]
 pub struct FileOutConfig {
     /// The file, beneath a folder of the Rack's `policy.write_roots`; a relative path is one beneath the first of them. Its folder must exist.
+    #[schemars(extend("x-access" = "write"))]
     pub path: PathBuf,
     /// What a line is.
     #[serde(default)]

@@ -25,6 +25,7 @@ pub const MANIFEST: GearManifest = GearManifest {
 #[serde(deny_unknown_fields)]
 pub struct FileTailConfig {
     /// The file to follow, beneath a folder of the Rack's `policy.read_roots`; a relative path is one beneath the first of them. It need not exist yet.
+    #[schemars(extend("x-access" = "read"))]
     pub path: PathBuf,
     /// Where to begin in a file that was never followed before.
     #[serde(default)]

@@ -40,6 +40,7 @@ pub const MANIFEST: GearManifest = GearManifest {
 #[serde(deny_unknown_fields)]
 pub struct HttpGetConfig {
     /// What is polled, `http://` or `https://`.
+    #[schemars(extend("x-access" = "url"))]
     pub url: String,
     /// The time from one poll to the next.
     #[serde(default = "default_every")]
@@ -47,6 +48,7 @@ pub struct HttpGetConfig {
     /// More headers. `${NAME}` is the variable NAME in the environment of the Rack, which its `policy.env` must allow; the values of headers whose names have authorization, cookie,
     /// credential, key, password, secret or token in them must be such references.
     #[serde(default)]
+    #[schemars(extend("x-access" = "references"))]
     pub headers: BTreeMap<String, String>,
     /// How long one poll may take, its answer included.
     #[serde(default = "default_timeout")]
@@ -56,6 +58,7 @@ pub struct HttpGetConfig {
     pub max_body: u32,
     /// A file of certificate authorities in PEM form that are trusted instead of the machine's, beneath a folder of the Rack's `policy.read_roots`.
     #[serde(default)]
+    #[schemars(extend("x-access" = "read"))]
     pub ca_file: Option<PathBuf>,
     /// Must be true where `url` is `http://`, not to a loopback address, and a header has a `${NAME}` reference: anybody on the way reads it.
     #[serde(default)]

@@ -9,7 +9,9 @@ use model::gear_manifest::{self, GearConfig, GearManifest};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::network_address::check_loopback_listen;
+use crate::http_auth::HttpAuthConfig;
+use crate::network_address::check_clear_listen;
+use crate::tls_options::ListenerTlsConfig;
 
 /// The longest that a caller may be kept waiting for a reply.
 const MAX_REPLY_WITHIN: Duration = Duration::from_secs(3600);
@@ -27,7 +29,7 @@ pub const MANIFEST: GearManifest = GearManifest {
           they are obeyed only with `trust_flux_id`, which is true unless said otherwise where `listen` is a loopback address. Then a bad one is answered 400. \
           Set it to true where a gateway or a firewall lets in only senders that you trust, and to false behind a proxy on this machine that strangers reach. \
           What a browser sends for a page of another site is refused: a `Host` that is not the address of `listen`, a loopback name or one of `allowed_hosts` is answered 421, \
-          an `Origin` that is not the host, or `Sec-Fetch-Site: cross-site` or `same-site`, 403.",
+          an `Origin` that is not the host, or `Sec-Fetch-Site: cross-site` or `same-site`, 403. With `auth`, a request without the token or the signature is answered 401.",
     example: include_str!("../../examples/gears/http_in.yaml"),
     schema: gear_manifest::schema::<HttpInConfig>,
     check: gear_manifest::check::<HttpInConfig>,
@@ -39,6 +41,7 @@ pub const MANIFEST: GearManifest = GearManifest {
 #[serde(deny_unknown_fields)]
 pub struct HttpInConfig {
     /// Where to listen, `127.0.0.1:0` for any free port.
+    #[schemars(extend("x-access" = "listen"))]
     pub listen: SocketAddr,
     /// The path that takes messages.
     #[serde(default = "default_path")]
@@ -53,7 +56,13 @@ pub struct HttpInConfig {
     /// More hosts that requests may be for, `rack.example` or `rack.example:8181`, such as the name by which a proxy passes them on.
     #[serde(default)]
     allowed_hosts: Vec<String>,
-    /// Must be true where `listen` is not a loopback address: what comes there is neither encrypted nor authenticated.
+    /// What a request must show; without it, whoever reaches `listen` may post.
+    #[serde(default)]
+    pub auth: Option<HttpAuthConfig>,
+    /// Speaks TLS.
+    #[serde(default)]
+    pub tls: Option<ListenerTlsConfig>,
+    /// Must be true where `listen` is not a loopback address and there is no `tls`: what comes there is not encrypted.
     #[serde(default)]
     pub allow_insecure: bool,
 }
@@ -94,10 +103,11 @@ impl GearConfig for HttpInConfig {
             return Err("reply_within must be more than zero and at most 1h".into());
         }
         self.allowed_hosts()?;
+        self.auth.as_ref().map_or(Ok(()), HttpAuthConfig::validate)?;
         if self.allow_insecure {
             return Ok(());
         }
-        check_loopback_listen(self.listen)
+        check_clear_listen(self.listen, self.tls.as_ref())
     }
 }
 
@@ -128,30 +138,18 @@ mod tests {
     }
 
     #[test]
-    fn an_address_that_others_reach_needs_a_second_word_and_allowed_hosts_are_hosts() {
-        for (config, says) in [
-            (json!({ "listen": "0.0.0.0:80" }), "set allow_insecure to true"),
-            (
-                json!({ "listen": "192.0.2.1:80" }),
-                "listen 192.0.2.1:80 can be reached",
-            ),
-            (
-                json!({ "listen": "127.0.0.1:80", "allowed_hosts": ["http://x"] }),
-                "allowed_hosts: \"http://x\"",
-            ),
-            (
-                json!({ "listen": "127.0.0.1:80", "allowed_hosts": ["a@x"] }),
-                "allowed_hosts: \"a@x\"",
-            ),
+    fn allowed_hosts_are_hosts() {
+        for (host, good) in [
+            ("x.example", true),
+            ("x.example:81", true),
+            ("http://x", false),
+            ("a@x", false),
         ] {
-            let error = gear_manifest::config::<HttpInConfig>(config.as_object().unwrap()).unwrap_err();
-            assert!(error.contains(says), "{config}: {error}");
-        }
-        for config in [
-            json!({ "listen": "0.0.0.0:80", "allow_insecure": true }),
-            json!({ "listen": "[::1]:80", "allowed_hosts": ["x.example", "x.example:81"] }),
-        ] {
-            gear_manifest::config::<HttpInConfig>(config.as_object().unwrap()).unwrap();
+            let config = json!({ "listen": "127.0.0.1:80", "allowed_hosts": [host] });
+            let parsed = gear_manifest::config::<HttpInConfig>(config.as_object().unwrap());
+            assert_eq!(parsed.is_ok(), good, "{host}");
+            let says = format!("allowed_hosts: {host:?}");
+            assert!(parsed.err().is_none_or(|error| error.contains(&says)), "{host}");
         }
     }
 

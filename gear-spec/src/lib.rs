@@ -13,6 +13,8 @@
 //!   is not linked.
 //! - A configuration that is accepted here is the one that the Rack runs: it deserializes the same struct, and compiles the same expressions.
 //!   Of WebAssembly the Rack may still refuse a valid module that its interpreter cannot translate: see [`wasm_module`].
+//! - What a key asks of a Rack stands in its schema (`x-access`: `read`, `write`, `listen`, `connect`, `url`, `references`, `variables`,
+//!   `unchecked`); `rack::policy` obeys it.
 //! - Adding a type is one file here and one in `rack::gears`, of the same name, and that name in the one list, [`gear_types!`]: `rack` does
 //!   not compile without its half.
 //!
@@ -24,11 +26,13 @@ pub mod codec;
 pub mod expression;
 pub mod framing;
 mod http_address;
+pub mod http_auth;
 pub mod http_headers;
 pub mod mqtt;
 mod network_address;
 mod poll_interval;
 mod secret_references;
+pub mod tls_options;
 pub mod wasm_module;
 
 pub use http_address::parse_url;
@@ -110,5 +114,33 @@ mod tests {
                 );
             }
         }
+    }
+
+    #[test]
+    fn every_path_and_address_of_a_configuration_says_what_it_asks_for() {
+        let mut fields = 0;
+        for entry in std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/src")).unwrap() {
+            let path = entry.unwrap().path();
+            let text = std::fs::read_to_string(&path).unwrap_or_default();
+            let lines: Vec<&str> = text.lines().map(str::trim).collect();
+            for (at, line) in lines.iter().enumerate() {
+                let is_field = line.ends_with(',') && ["PathBuf", "SocketAddr"].iter().any(|kind| line.contains(kind));
+                if !is_field || !line.contains(": ") || line.starts_with("//") {
+                    continue;
+                }
+                fields += 1;
+                let said = lines[..at]
+                    .iter()
+                    .rev()
+                    .take_while(|line| line.starts_with('#') || line.starts_with("//"));
+                let is_said = said.into_iter().any(|line| line.contains("\"x-access\""));
+                assert!(
+                    is_said,
+                    "{}: `{line}` needs #[schemars(extend(\"x-access\" = \"read\"))]",
+                    path.display()
+                );
+            }
+        }
+        assert!(fields > 10, "{fields}");
     }
 }

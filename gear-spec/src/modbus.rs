@@ -35,6 +35,7 @@ pub const MANIFEST: GearManifest = GearManifest {
 #[serde(deny_unknown_fields)]
 pub struct ModbusConfig {
     /// The device: a host name or an address, and a port, such as `plc.example:502`.
+    #[schemars(extend("x-access" = "connect"))]
     pub address: String,
     /// The unit that is asked; matters where the device is a gateway.
     #[serde(default = "default_unit")]

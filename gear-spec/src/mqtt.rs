@@ -8,12 +8,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use model::{HumanDuration, Token};
-use rustls_pki_types::ServerName;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::network_address::{check_address, check_times};
 use crate::secret_references::{self, ValueSecrecy};
+use crate::tls_options::ClientTlsConfig;
 
 /// The longest text and the longest binary field.
 pub const MAX_TEXT: usize = 65_535;
@@ -29,6 +29,7 @@ const MAX_KEEP_ALIVE: Duration = Duration::from_secs(65_535);
 #[serde(deny_unknown_fields)]
 pub struct BrokerConfig {
     /// Where the broker is: a host name or an address, and a port, such as `broker.example:8883`.
+    #[schemars(extend("x-access" = "connect"))]
     pub address: String,
     /// The version of MQTT, `3.1.1` or `5`.
     #[serde(default)]
@@ -36,19 +37,23 @@ pub struct BrokerConfig {
     /// The name of this client, at most 256 bytes, to which `-` and the name of the Rack are appended; where it has `${NAME}` references to the
     /// environment of the Rack, it is what they make it. The broker ends the connection of another client of the same name, so each gear on
     /// each Rack needs one of its own; a session goes on under the same name.
+    #[schemars(extend("x-access" = "references"))]
     client_id: String,
     /// The user, if the broker wants one. `${NAME}` is the variable NAME in the environment of the Rack.
     #[serde(default)]
+    #[schemars(extend("x-access" = "references"))]
     user: Option<String>,
     /// The user's password, a `${NAME}` reference to the environment of the Rack.
     #[serde(default)]
+    #[schemars(extend("x-access" = "references"))]
     password: Option<String>,
     /// A file that has the password, instead of `password`; an end of line after it does not count.
     #[serde(default)]
+    #[schemars(extend("x-access" = "read"))]
     pub password_file: Option<PathBuf>,
     /// Speaks TLS; `{}` trusts the authorities of the machine.
     #[serde(default)]
-    pub tls: Option<BrokerTlsConfig>,
+    pub tls: Option<ClientTlsConfig>,
     /// How often a sign of life is sent, at least; two and a half times as long without one from the broker ends the connection.
     /// A broker of version 5 may want another time.
     #[serde(default = "default_keep_alive")]
@@ -69,20 +74,6 @@ pub struct BrokerConfig {
     /// The longest pause before an attempt to connect again.
     #[serde(default = "default_reconnect_max")]
     pub reconnect_max: HumanDuration,
-}
-
-/// How TLS is spoken.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct BrokerTlsConfig {
-    /// A file of certificate authorities in PEM form that are trusted instead of the machine's, beneath a folder of the Rack's `policy.read_roots`.
-    pub ca_file: Option<PathBuf>,
-    /// A file of this client's certificate and those above it, in PEM form; `key_file` must be set too.
-    pub certificate_file: Option<PathBuf>,
-    /// A file of the certificate's private key, in PEM form.
-    pub key_file: Option<PathBuf>,
-    /// The name that the broker's certificate must be for, instead of the host of `address`.
-    server_name: Option<String>,
 }
 
 /// The version of MQTT.
@@ -163,7 +154,9 @@ impl BrokerConfig {
         check_client_id(&self.client_id)?;
         self.check_secrets()?;
         self.check_times()?;
-        self.tls.as_ref().map_or(Ok(()), |tls| tls.check(&self.address))
+        self.tls
+            .as_ref()
+            .map_or(Ok(()), |tls| tls.check("broker.tls", &self.address))
     }
 
     fn check_secrets(&self) -> Result<(), String> {
@@ -212,29 +205,6 @@ impl BrokerConfig {
             one("broker.user", &self.user, ValueSecrecy::Plain)?,
             one("broker.password", &self.password, ValueSecrecy::Secret)?,
         ])
-    }
-}
-
-impl BrokerTlsConfig {
-    fn check(&self, address: &str) -> Result<(), String> {
-        if self.certificate_file.is_some() != self.key_file.is_some() {
-            return Err("broker.tls.certificate_file and broker.tls.key_file belong together: set both or none".into());
-        }
-        self.name(address).map(drop)
-    }
-
-    /// The name that the certificate of the broker at this address must be for.
-    ///
-    /// # Errors
-    /// A sentence that names the key.
-    pub fn name(&self, address: &str) -> Result<ServerName<'static>, String> {
-        let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
-        let host = host.trim_start_matches('[').trim_end_matches(']');
-        let name = self.server_name.as_deref().unwrap_or(host).to_owned();
-        let wrong = format!(
-            "{name:?} is not a host name or address: set broker.tls.server_name to the one of the broker's certificate"
-        );
-        ServerName::try_from(name).map_err(|_| wrong)
     }
 }
 

@@ -7,7 +7,8 @@ use model::gear_manifest::{self, GearConfig, GearManifest};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::network_address::check_loopback_listen;
+use crate::network_address::check_clear_listen;
+use crate::tls_options::ListenerTlsConfig;
 
 /// What the type is.
 pub const MANIFEST: GearManifest = GearManifest {
@@ -15,8 +16,8 @@ pub const MANIFEST: GearManifest = GearManifest {
     summary: "takes syslog over UDP and TCP; each line becomes a message",
     inputs: &[],
     outputs: &["out"],
-    doc: "RFC 5424 and RFC 3164, over TCP counted or ended by line feeds (RFC 6587). The data has `facility`, `severity`, `timestamp`, `host`, `app`, `procid`, `msgid`, \
-          `structured` and `message`, as far as they are there; the body is the line. Other lines have `syslog.malformed: true` in their meta.",
+    doc: "RFC 5424 and RFC 3164, over TCP and TLS counted or ended by line feeds (RFC 6587, RFC 5425). The data has `facility`, `severity`, `timestamp`, `host`, `app`, `procid`, `msgid`, \
+          `structured` and `message`, as far as they are there; the body is the line. Other lines have `syslog.malformed: true` in their meta. A connection that begins with a request of HTTP, as a browser sends it for any web page, is closed.",
     example: include_str!("../../examples/gears/syslog_in.yaml"),
     schema: gear_manifest::schema::<SyslogInConfig>,
     check: gear_manifest::check::<SyslogInConfig>,
@@ -28,6 +29,7 @@ pub const MANIFEST: GearManifest = GearManifest {
 #[serde(deny_unknown_fields)]
 pub struct SyslogInConfig {
     /// Where to listen, for UDP and TCP. The usual port is 514, which needs a privilege.
+    #[schemars(extend("x-access" = "listen"))]
     pub listen: SocketAddr,
     /// Whether to take UDP.
     #[serde(default = "default_true")]
@@ -44,7 +46,10 @@ pub struct SyslogInConfig {
     /// How long a TCP connection may be open without a line.
     #[serde(default = "default_idle_timeout")]
     pub idle_timeout: HumanDuration,
-    /// Must be true where `listen` is not a loopback address: what comes there is neither encrypted nor authenticated.
+    /// Speaks TLS over TCP (RFC 5425, whose usual port is 6514).
+    #[serde(default)]
+    pub tls: Option<ListenerTlsConfig>,
+    /// Must be true where `listen` is not a loopback address and there is no `tls`, or `udp` is true: what comes there is not encrypted.
     #[serde(default)]
     pub allow_insecure: bool,
 }
@@ -70,6 +75,9 @@ impl GearConfig for SyslogInConfig {
         if !self.udp && !self.tcp {
             return Err("udp and tcp are both false: nothing would be taken; leave one of them out".into());
         }
+        if self.tls.is_some() && !self.tcp {
+            return Err("tls is for TCP, and tcp is false: set tcp to true, or leave tls out".into());
+        }
         if !(480..=16 * 1024 * 1024).contains(&self.max_message) {
             return Err("max_message must be between 480 and 16777216".into());
         }
@@ -82,23 +90,11 @@ impl GearConfig for SyslogInConfig {
         if self.allow_insecure {
             return Ok(());
         }
-        check_loopback_listen(self.listen)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used, reason = "tests")]
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn an_address_that_others_reach_needs_a_second_word() {
-        let check = |config: serde_json::Value| gear_manifest::config::<SyslogInConfig>(config.as_object().unwrap());
-        let error = check(json!({ "listen": "0.0.0.0:5514" })).unwrap_err();
-        assert!(error.contains("set allow_insecure to true"), "{error}");
-        assert!(check(json!({ "listen": "0.0.0.0:5514", "allow_insecure": true })).is_ok());
-        assert!(check(json!({ "listen": "127.0.0.1:5514" })).is_ok());
+        if self.udp && self.tls.is_some() && !self.listen.ip().is_loopback() {
+            return Err(
+                "udp has no TLS, and other machines can reach it: set udp to false, or allow_insecure to true".into(),
+            );
+        }
+        check_clear_listen(self.listen, self.tls.as_ref())
     }
 }

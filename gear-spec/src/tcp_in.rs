@@ -8,7 +8,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::framing::StreamFraming;
-use crate::network_address::check_loopback_listen;
+use crate::network_address::check_clear_listen;
+use crate::tls_options::ListenerTlsConfig;
 
 /// What the type is.
 pub const MANIFEST: GearManifest = GearManifest {
@@ -17,7 +18,7 @@ pub const MANIFEST: GearManifest = GearManifest {
     inputs: &["reply"],
     outputs: &["out"],
     doc: "Messages have `tcp.connection` and `net.peer` in their meta. A message on `reply` goes to the connection that its `tcp.connection` names; \
-          one whose connection is closed is rejected. A full inbox keeps the peer waiting. A peer that ends its stream is closed, and, where frames end with a delimiter, one whose first frame is the request line of HTTP, which a browser sends. \
+          one whose connection is closed is rejected. A full inbox keeps the peer waiting. A peer that ends its stream is closed, and so is one whose stream begins with a request of HTTP, as a browser sends it for any web page. \
           A frame has no place for a business signal or a trace: each message begins its own, and only `correlate` joins it with another.",
     example: include_str!("../../examples/gears/tcp_in.yaml"),
     schema: gear_manifest::schema::<TcpInConfig>,
@@ -30,6 +31,7 @@ pub const MANIFEST: GearManifest = GearManifest {
 #[serde(deny_unknown_fields)]
 pub struct TcpInConfig {
     /// Where to listen, `127.0.0.1:0` for any free port.
+    #[schemars(extend("x-access" = "listen"))]
     pub listen: SocketAddr,
     /// How streams are cut into frames, both ways.
     #[serde(default)]
@@ -43,7 +45,10 @@ pub struct TcpInConfig {
     /// How long a connection may be open without a frame going either way.
     #[serde(default = "default_idle_timeout")]
     pub idle_timeout: HumanDuration,
-    /// Must be true where `listen` is not a loopback address: what comes there is neither encrypted nor authenticated.
+    /// Speaks TLS.
+    #[serde(default)]
+    pub tls: Option<ListenerTlsConfig>,
+    /// Must be true where `listen` is not a loopback address and there is no `tls`: what comes there is not encrypted.
     #[serde(default)]
     pub allow_insecure: bool,
 }
@@ -72,25 +77,8 @@ impl GearConfig for TcpInConfig {
             return Err("idle_timeout must be more than zero".into());
         }
         if !self.allow_insecure {
-            check_loopback_listen(self.listen)?;
+            check_clear_listen(self.listen, self.tls.as_ref())?;
         }
         self.framing.validate()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used, reason = "tests")]
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn an_address_that_others_reach_needs_a_second_word() {
-        let check = |config: serde_json::Value| gear_manifest::config::<TcpInConfig>(config.as_object().unwrap());
-        let error = check(json!({ "listen": "0.0.0.0:5514" })).unwrap_err();
-        assert!(error.contains("set allow_insecure to true"), "{error}");
-        assert!(check(json!({ "listen": "0.0.0.0:5514", "allow_insecure": true })).is_ok());
-        assert!(check(json!({ "listen": "127.0.0.1:5514" })).is_ok());
     }
 }

@@ -6,7 +6,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::framing::StreamFraming;
-use crate::network_address::{check_address, check_times};
+use crate::network_address::{check_address, check_clear_target, check_times};
+use crate::tls_options::ClientTlsConfig;
 
 /// What the type is.
 pub const MANIFEST: GearManifest = GearManifest {
@@ -28,7 +29,14 @@ pub const MANIFEST: GearManifest = GearManifest {
 #[serde(deny_unknown_fields)]
 pub struct TcpOutConfig {
     /// Where to connect to: a host name or an address, and a port, such as `collector.example:9000`.
+    #[schemars(extend("x-access" = "connect"))]
     pub address: String,
+    /// Speaks TLS; `{}` trusts the authorities of the machine.
+    #[serde(default)]
+    pub tls: Option<ClientTlsConfig>,
+    /// Must be true where `address` is not a loopback address and there is no `tls`: anybody on the way reads what goes there.
+    #[serde(default)]
+    pub allow_insecure: bool,
     /// How streams are cut into frames, both ways.
     #[serde(default)]
     pub framing: StreamFraming,
@@ -68,6 +76,12 @@ const fn default_reconnect_max() -> HumanDuration {
 impl GearConfig for TcpOutConfig {
     fn validate(&self) -> Result<(), String> {
         check_address("address", &self.address)?;
+        if let Some(tls) = &self.tls {
+            tls.check("tls", &self.address)?;
+        }
+        if !self.allow_insecure {
+            check_clear_target(&self.address, self.tls.as_ref())?;
+        }
         if self.max_frame == 0 {
             return Err("max_frame must be more than zero".into());
         }
@@ -92,8 +106,9 @@ mod tests {
             assert!(error.contains("is not host:port"), "{bad}: {error}");
         }
         for good in ["host:80", "127.0.0.1:1", "[::1]:9000"] {
+            let config = json!({ "address": good, "tls": {} });
             assert!(
-                gear_manifest::config::<TcpOutConfig>(json!({ "address": good }).as_object().unwrap()).is_ok(),
+                gear_manifest::config::<TcpOutConfig>(config.as_object().unwrap()).is_ok(),
                 "{good}"
             );
         }

@@ -37,6 +37,7 @@ pub const MANIFEST: GearManifest = GearManifest {
 pub struct WasmConfig {
     /// The file of the module on the Rack, beneath a folder of its `policy.read_roots`: binary, or in the text format. This or `code`.
     #[serde(default)]
+    #[schemars(extend("x-access" = "read"))]
     pub module: Option<PathBuf>,
     /// The SHA-256 of that file in hexadecimal; another one does not start.
     #[serde(default)]

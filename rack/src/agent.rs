@@ -167,7 +167,7 @@ struct AgentChannels {
 }
 
 /// Makes the state folder for us alone. An existing one keeps its mode: a Mixer on this machine may have its store there.
-fn create_state_dir(dir: &Path) -> Result<(), Error> {
+pub(crate) fn create_state_dir(dir: &Path) -> Result<(), Error> {
     require_unshared(dir)?;
     let make = if dir.is_dir() {
         durable_fs::create_dirs

@@ -17,7 +17,7 @@ use model::{ByteSize, Token};
 
 use crate::policy::RackPlaces;
 
-pub use crate::policy::PolicyConfig;
+pub use crate::policy::{PolicyConfig, SandboxMode};
 pub use crate::spool::SpoolFullPolicy;
 
 config_section! {

@@ -35,6 +35,7 @@ mod policy;
 mod rack_plan;
 mod replay;
 pub mod runtime;
+pub mod sandbox;
 pub mod scenario_test;
 mod seal_error;
 mod signed_rpc;

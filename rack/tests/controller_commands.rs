@@ -5,6 +5,7 @@
 mod peer;
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use model::Timestamp;
 use model::control::{RackState, RefusalCode, ScenarioPush, ScenarioPushAnswer, StateChange};
@@ -40,9 +41,14 @@ fn door(issued: i64, hash: &str, listen: SocketAddr) -> ScenarioPush {
     }
 }
 
-/// An address where nobody listens.
+/// An address where nobody listens, another one each time: outside of the range from which the system gives ports to who asks for any.
 fn free() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+    static ASKED: AtomicU32 = AtomicU32::new(0);
+    let offset = std::process::id() * 97;
+    let ports = std::iter::repeat_with(|| 10_000 + (offset + ASKED.fetch_add(1, Relaxed)) % 10_000);
+    let addresses = ports.map(|port| SocketAddr::from(([127, 0, 0, 1], u16::try_from(port).unwrap())));
+    let is_free = |at: &SocketAddr| TcpListener::bind(at).is_ok();
+    addresses.take(10_000).find(is_free).unwrap()
 }
 
 fn is_open(at: SocketAddr) -> bool {

@@ -1,7 +1,7 @@
 //! A real PostgreSQL server on the loopback interface: one process, a folder of its own, nothing kept.
 
 use std::fs::Permissions;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -67,7 +67,7 @@ impl TestPostgres {
         if made.code != Some(0) {
             return Err(format!("initdb: {}{}", made.out, made.err).into());
         }
-        let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
+        let address = crate::free_address()?;
         let port = address.port().to_string();
         let settings = [
             "listen_addresses=127.0.0.1",

@@ -1,6 +1,5 @@
 //! A real S3 server on the loopback interface: SeaweedFS, one process, a folder of its own.
 
-use std::net::TcpListener;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -25,15 +24,6 @@ pub struct TestS3 {
     process: Process,
     folder: tempfile::TempDir,
     ports: Vec<u16>,
-}
-
-fn free_ports(count: usize) -> Result<Vec<u16>, Failure> {
-    let held: Result<Vec<_>, _> = (0..count).map(|_| TcpListener::bind("127.0.0.1:0")).collect();
-    let ports = held?
-        .iter()
-        .map(|held| held.local_addr().map(|at| at.port()))
-        .collect::<Result<_, _>>();
-    Ok(ports?)
 }
 
 fn start(folder: &Path, ports: &[u16]) -> Result<Process, Failure> {
@@ -84,7 +74,7 @@ impl TestS3 {
     /// If it does not within a minute.
     pub async fn start() -> Result<Self, Failure> {
         let folder = tempfile::tempdir()?;
-        let ports = free_ports(10)?;
+        let ports = (0..10).map(|_| crate::free_port()).collect::<Result<Vec<_>, _>>()?;
         let process = start(folder.path(), &ports)?;
         let server = Self { process, folder, ports };
         server.ready().await?;

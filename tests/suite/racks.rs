@@ -5,6 +5,7 @@ mod credentials;
 mod labels;
 mod life;
 mod names;
+mod sandbox;
 pub(crate) mod states;
 
 use std::time::Duration;
@@ -17,8 +18,7 @@ const SOON: Duration = Duration::from_secs(30);
 
 /// A port that is free now, for a Mixer that comes back on it.
 pub(crate) fn free_port() -> Result<String, Failure> {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
-    Ok(listener.local_addr()?.port().to_string())
+    Ok(harness::free_port()?.to_string())
 }
 
 #[test]

@@ -37,15 +37,6 @@ pub(crate) fn blocks(page: &str, heading: &str) -> Vec<Vec<String>> {
         .collect()
 }
 
-/// A port that nothing listens on, outside of the range from which the system gives ports to others.
-fn free_port() -> Result<u16, Failure> {
-    let from = u16::try_from(std::process::id() % 8_000)? + 20_000;
-    (from..32_000)
-        .chain(20_000..from)
-        .find(|port| std::net::TcpListener::bind(("127.0.0.1", *port)).is_ok())
-        .ok_or_else(|| "no port is free".into())
-}
-
 /// A folder as a clone looks to a user after `make build tools`.
 pub(crate) fn clone_folder() -> Result<tempfile::TempDir, Failure> {
     let folder = tempfile::tempdir()?;
@@ -71,10 +62,8 @@ pub(crate) fn clone_folder() -> Result<tempfile::TempDir, Failure> {
 }
 
 fn shell(folder: &Path) -> Result<Shell, Failure> {
-    let api = free_port()?;
-    let listener = std::net::TcpListener::bind(("127.0.0.1", api))?;
-    let bus = free_port()?;
-    drop(listener);
+    let api = harness::free_port()?;
+    let bus = harness::free_port()?;
     let envs = [
         ("PLATFORM_API_PORT", api.to_string()),
         ("PLATFORM_SNAKE_PORT", bus.to_string()),

@@ -30,7 +30,6 @@ const CONFINEMENT: &[(&str, &str)] = &[
     ("RestrictRealtime", "yes"),
     ("RestrictSUIDSGID", "yes"),
     ("SystemCallArchitectures", "native"),
-    ("SystemCallFilter", "@system-service ~@privileged"),
     ("UMask", "0027"),
 ];
 
@@ -49,17 +48,25 @@ fn settings_of(unit: &str) -> std::io::Result<BTreeMap<String, String>> {
 #[test]
 fn units_confine_both_programs_to_their_state_folder() -> Result<(), Failure> {
     let families = BTreeMap::from([
-        ("platform-mixer", "AF_UNIX AF_INET AF_INET6 AF_NETLINK"),
-        ("platform", "AF_UNIX AF_INET AF_INET6"),
+        ("platform-mixer", ("AF_UNIX AF_INET AF_INET6 AF_NETLINK", "")),
+        // A Rack confines itself further.
+        (
+            "platform",
+            (
+                "AF_UNIX AF_INET AF_INET6",
+                " landlock_create_ruleset landlock_add_rule landlock_restrict_self",
+            ),
+        ),
     ]);
     let users = std::fs::read_to_string(project().join("deploy/sysusers.conf"))?;
-    for (program, families) in families {
+    for (program, (families, calls)) in families {
         let settings = settings_of(&format!("{program}.service"))?;
         let of = |name: &str| settings.get(name).map_or("missing", String::as_str);
         for (name, value) in CONFINEMENT {
             assert_eq!(of(name), *value, "{program}: {name}");
         }
         assert_eq!(of("RestrictAddressFamilies"), families);
+        assert_eq!(of("SystemCallFilter"), format!("@system-service ~@privileged{calls}"));
         assert_eq!(of("StateDirectory"), program);
         assert_eq!(of("WorkingDirectory"), format!("/var/lib/{program}"));
         assert!(users.contains(&format!("u {} - ", of("User"))), "{users}");

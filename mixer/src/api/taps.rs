@@ -27,7 +27,6 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Extension, State};
-use axum::middleware::from_fn_with_state;
 use axum::response::Response;
 use axum::routing::get;
 use bytes::Bytes;
@@ -39,7 +38,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio_util::task::TaskTracker;
 
-use super::authorization::{RequestCaller, rack_in_scope};
+use super::authorization::RequestCaller;
 use super::problem::ApiProblem;
 use super::query_params::{InPath, QueryParams, in_path};
 use super::server::ShutdownToken;
@@ -52,7 +51,6 @@ const HEARTBEAT: Duration = Duration::from_secs(15);
 pub(crate) fn routes(control: Arc<ControlPlane>, tasks: TaskTracker) -> Router {
     Router::new()
         .route("/api/v1/racks/{id}/tap", get(tap))
-        .route_layer(from_fn_with_state(Arc::clone(&control), rack_in_scope))
         .with_state((control, tasks))
 }
 
@@ -71,10 +69,15 @@ async fn tap(
     params: QueryParams,
 ) -> Result<Response, ApiProblem> {
     let id = in_path("id", id)?;
-    if !caller.scope.entities.is_empty() {
+    if !caller.scope.entities.is_empty() || !caller.scope.racks.is_empty() {
         let (rack, known) = (id.clone(), Arc::clone(&control));
         let rack = tokio::task::spawn_blocking(move || known.rack(&rack)).await;
         let rack = rack.map_err(|error| ApiProblem::internal(format!("the read task failed: {error}")))??;
+        if !caller.scope.has_rack(&rack.labels) {
+            return Err(ApiProblem::forbidden(
+                "the Rack does not have the labels of the token's scope",
+            ));
+        }
         if !caller.scope.has_entity(&rack.id.to_string(), rack.name.as_str()) {
             return Err(ApiProblem::forbidden(
                 "the token's scope does not have the Rack among its entities",

@@ -10,6 +10,8 @@
 //! - A stream that announces or brings a frame longer than `max_frame` is given up before more of it is kept: what is held is
 //!   never more than one frame, its frame's edge and one read.
 //! - [`FrameReader::read`] may be dropped while it waits: no byte is lost.
+//! - A [guarded](FrameReader::refusing_http) reader gives no frame of a stream that begins with a request of HTTP, whatever the framing: one byte
+//!   of a length is a letter as well, and a delimiter may stand in a path.
 //! - What [`FrameFormat::encode`] makes, [`FrameReader`] with the same framing gives back.
 
 use std::io;
@@ -17,6 +19,8 @@ use std::io;
 use bytes::{Buf, BytesMut};
 use gear_spec::framing::{ByteOrder, LengthPrefix, StreamFraming};
 use tokio::io::{AsyncRead, AsyncReadExt};
+
+use super::http_request_line::StreamBeginning;
 
 /// What a read asks for, in bytes.
 const READ: usize = 64 * 1024;
@@ -36,14 +40,6 @@ impl FrameFormat {
             StreamFraming::Delimiter(delimiter) => delimiter.bytes().map(Self::Delimiter),
             StreamFraming::Length(length) => length.check().map(|()| Self::Length(*length)),
         }
-    }
-
-    /// Whether the first frames of a stream of lines are a request of HTTP/1, which a browser sends for any web page.
-    pub(super) fn is_http_request(&self, first: &[Vec<u8>]) -> bool {
-        let is_of_lines = matches!(self, Self::Delimiter(delimiter) if delimiter.ends_with(b"\n"));
-        let line = first.first().filter(|_| is_of_lines);
-        let version = line.and_then(|line| line.trim_ascii_end().rsplit(|byte| *byte == b' ').next());
-        version.is_some_and(|version| version.starts_with(b"HTTP/1."))
     }
 
     /// A frame as it goes over the wire.
@@ -114,6 +110,9 @@ pub(super) enum FramingError {
     /// A frame is too long.
     #[error("a frame has more than {max} bytes, the most that max_frame allows")]
     TooLong { max: usize },
+    /// A browser speaks here.
+    #[error("it begins with a request of HTTP, as a browser sends it: use http_in for HTTP")]
+    HttpRequest,
     /// The stream ended within a frame.
     #[error("it ended within a frame, after {bytes} bytes of it")]
     Unfinished { bytes: usize },
@@ -130,6 +129,8 @@ pub(super) struct FrameReader {
     buffer: BytesMut,
     /// How much of the buffer is known not to hold the beginning of a delimiter.
     seen: usize,
+    /// Whether the stream may turn out to be a request of HTTP, and must not be one.
+    may_be_http: bool,
 }
 
 impl FrameReader {
@@ -139,6 +140,15 @@ impl FrameReader {
             max,
             buffer: BytesMut::new(),
             seen: 0,
+            may_be_http: false,
+        }
+    }
+
+    /// The same, which refuses a stream that begins with a request of HTTP.
+    pub(super) fn refusing_http(self) -> Self {
+        Self {
+            may_be_http: true,
+            ..self
         }
     }
 
@@ -178,6 +188,14 @@ impl FrameReader {
     /// A frame that has arrived whole.
     pub(super) fn next(&mut self) -> Result<Option<Vec<u8>>, FramingError> {
         let max = self.max;
+        let begins = if self.may_be_http {
+            StreamBeginning::of(&self.buffer)
+        } else {
+            StreamBeginning::Other
+        };
+        if begins == StreamBeginning::Request {
+            return Err(FramingError::HttpRequest);
+        }
         let (skip, size, edge) = match &self.rule {
             FrameFormat::Delimiter(delimiter) => {
                 let unseen = self.buffer.get(self.seen..).unwrap_or_default();
@@ -197,12 +215,20 @@ impl FrameReader {
                 None => return Ok(None),
             },
         };
+        if size > max && begins == StreamBeginning::LikeRequest {
+            return Err(FramingError::HttpRequest);
+        }
         if size > max {
             return Err(FramingError::TooLong { max });
         }
         if self.buffer.len() < skip + size + edge {
             return Ok(None);
         }
+        // A frame is not cut from what may become a request with the next read.
+        if begins == StreamBeginning::LikeRequest {
+            return Err(FramingError::HttpRequest);
+        }
+        self.may_be_http = false;
         self.buffer.advance(skip);
         let frame = self.buffer.split_to(size).to_vec();
         self.buffer.advance(edge);
@@ -280,6 +306,51 @@ mod tests {
                 let (got, _) = frames(&rule, max, &stream, 7);
                 prop_assert!(got.iter().all(|frame| frame.len() <= max));
             }
+        }
+    }
+
+    /// Reads a stream that must be no request of HTTP.
+    async fn guarded(rule: &FrameFormat, stream: &[u8]) -> (Vec<Vec<u8>>, Option<FramingError>) {
+        let (mut reader, mut all) = (FrameReader::new(rule.clone(), 1 << 20).refusing_http(), Vec::new());
+        let mut stream = stream;
+        loop {
+            match reader.read(&mut stream).await {
+                Ok(Some(frame)) => all.push(frame),
+                Ok(None) => return (all, None),
+                Err(broken) => return (all, Some(broken)),
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_request_of_a_browser_is_no_frame_in_any_framing() {
+        let mut rules = rules();
+        let more = [";", "/", "T /", "\\r\\n\\r\\n", " "]
+            .map(|delimiter| rule(&format!("{{\"delimiter\": \"{delimiter}\"}}")).unwrap());
+        rules.extend(more);
+        let long = format!(
+            "GET /{}{} HTTP/1.1\r\nHost: a\r\n\r\n",
+            ";aab\u{1}".repeat(20),
+            "x".repeat(300_000)
+        );
+        for request in ["POST /a;b/c HTTP/1.1\r\nHost: a\r\n\r\n{};\n", &long] {
+            let whole = [request.as_bytes(), &[b'x'; 100_000]].concat();
+            for rule in &rules {
+                let (frames, end) = guarded(rule, &whole).await;
+                assert!(
+                    frames.is_empty() && matches!(end, Some(FramingError::HttpRequest)),
+                    "{rule:?} {end:?}"
+                );
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_no_request_passes_and_so_does_one_that_comes_later() {
+        for stream in ["GET /tag 1\n", "GET\n", "POST\n/ HTTP/1.1\n", "hello\nGET / HTTP/1.1\n"] {
+            let (frames, end) = guarded(&rules()[0], stream.as_bytes()).await;
+            assert_eq!(frames.join(&b'\n'), stream.trim_end().as_bytes(), "{stream}");
+            assert!(end.is_none());
         }
     }
 

@@ -6,6 +6,7 @@
 //! | the reply's body, 200 or the status that it names | `reply_within` is set: the reply has come |
 //! | 504 | no reply has come within `reply_within`; the message was taken all the same |
 //! | 400 | `trust_flux_id` holds and `Flux-Id` or `Flux-Parent` is no id ([`naming`](super::flux_headers)); `Idempotency-Key` is too long |
+//! | 401 | `auth` is set, and the request does not show what it must ([`authentication`]) |
 //! | 403, 421 | a browser sends it for a page of another site ([`chassis::host_guard`]) |
 //! | 404, 405 | another path; another method than POST |
 //! | 408 | the body did not arrive within [`BODY_TIMEOUT`] |
@@ -18,7 +19,7 @@
 //!
 //! - A full inbox keeps the request waiting: 202 is never an answer for a message that was dropped.
 //! - At most [`MAX_CONNECTIONS`] connections; a slow head is cut off after [`HEADER_TIMEOUT`], and a peer that takes nothing of its answer
-//!   after [`WRITE_TIMEOUT`].
+//!   after [`WRITE_TIMEOUT`](super::tcp_listener::WRITE_TIMEOUT).
 //! - An answer that comes before all of a body was read reaches who still sends it.
 //! - Every connection's task is joined before the gear ends.
 //!
@@ -26,6 +27,7 @@
 //!
 //! Which reply belongs to which request ([`pending_replies`]), which request is another one's repetition ([`idempotency`]).
 
+mod authentication;
 mod idempotency;
 mod pending_replies;
 #[cfg(test)]
@@ -43,7 +45,6 @@ use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use chassis::host_guard::{HostGuard, protect_answer};
 use chassis::lingering_close::{LingeringStream, UnreadBodyFlag};
-use chassis::write_timeout::WriteTimeoutStream;
 use futures::FutureExt;
 use gear_spec::http_headers::FLUX_ID;
 use gear_spec::http_in::HttpInConfig;
@@ -55,13 +56,12 @@ use model::gear_manifest;
 use model::message::Message;
 use model::{Attributes, HumanDuration, Level};
 use serde_json::json;
-use tokio::net::TcpStream;
-use tokio_util::sync::CancellationToken;
 
 use super::flux_headers::FluxHeaders;
-use super::tcp_listener::GearListener;
+use super::tcp_listener::{GearListener, IncomingStream, ListenerAddress};
 use super::traceparent::TraceParent;
-use super::{ActiveGear, Gear, GearContext, GearFuture, GearSendError, RawConfig};
+use super::{ActiveGear, Gear, GearContext, GearError, GearFuture, GearSendError, RawConfig};
+use authentication::{AuthenticationRefusal, RequestAuthentication};
 use idempotency::{IdempotencyCache, SignalIds};
 use pending_replies::{HttpReplyHandler, PendingHttpReplies, PendingHttpReply, REQUEST};
 
@@ -71,8 +71,6 @@ const MAX_CONNECTIONS: usize = 256;
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a request's body may take.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long a peer may take nothing of an answer.
-const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The longest `Content-Type` that is carried along.
 const MAX_CONTENT_TYPE: usize = 256;
 
@@ -87,6 +85,7 @@ pub(super) fn build(config: &RawConfig) -> Result<Gear, String> {
         config,
         waiting,
         keys: Arc::new(IdempotencyCache::new(MAX_CONNECTIONS)),
+        authentication: Arc::new(RequestAuthentication::Nothing),
         listener: None,
     };
     Ok(Gear::Duplex(Box::new(door), Box::new(replies)))
@@ -98,13 +97,25 @@ struct HttpReceiver {
     /// Who waits for replies, if anybody does.
     waiting: Option<Arc<PendingHttpReplies>>,
     keys: Arc<IdempotencyCache>,
+    /// What requests must show, once the gear begins.
+    authentication: Arc<RequestAuthentication>,
     listener: Option<GearListener>,
 }
 
 impl ActiveGear for HttpReceiver {
     fn init<'a>(&'a mut self, cx: &'a Arc<GearContext>) -> GearFuture<'a> {
         async move {
-            self.listener = Some(GearListener::bind(cx, self.config.listen, "http", &self.config.path).await?);
+            let (auth, policy) = (self.config.auth.clone(), cx.policy().clone());
+            let authentication =
+                tokio::task::spawn_blocking(move || RequestAuthentication::of(auth.as_ref(), &policy)).await?;
+            self.authentication = Arc::new(authentication.map_err(GearError::Config)?);
+            let address = ListenerAddress {
+                listen: self.config.listen,
+                tls: self.config.tls.as_ref(),
+                schemes: ["http", "https"],
+                path: &self.config.path,
+            };
+            self.listener = Some(GearListener::bind(cx, address).await?);
             Ok(())
         }
         .boxed()
@@ -120,18 +131,19 @@ impl ActiveGear for HttpReceiver {
                 waiting.begin(cx.recorder().now());
             }
             let untrusted = Arc::new(AtomicBool::new(false));
-            let serve = |stream, peer, stop| {
+            let serve = |incoming: IncomingStream| {
                 let entry = HttpRequestHandler {
                     cx: Arc::clone(cx),
                     path: Arc::clone(&path),
                     guard: Arc::clone(&self.guard),
-                    peer,
+                    authentication: Arc::clone(&self.authentication),
+                    peer: incoming.peer,
                     waiting: self.waiting.clone(),
                     keys: Arc::clone(&self.keys),
                     trusts: self.config.trusts(),
                     untrusted: Arc::clone(&untrusted),
                 };
-                serve(stream, entry, stop)
+                serve(incoming, entry)
             };
             let _ends = self.keys.end_with();
             listener.serve(cx, MAX_CONNECTIONS, serve).await;
@@ -143,7 +155,11 @@ impl ActiveGear for HttpReceiver {
 }
 
 /// Serves one connection until its peer leaves or the gear stops.
-async fn serve(stream: TcpStream, entry: HttpRequestHandler, stop: CancellationToken) {
+async fn serve(incoming: IncomingStream, entry: HttpRequestHandler) {
+    let stop = incoming.stop.clone();
+    let Some(stream) = incoming.accept().await else {
+        return;
+    };
     let limit = DefaultBodyLimit::max(entry.cx.limits().max_payload_size());
     let unread = UnreadBodyFlag::default();
     let of_request = unread.clone();
@@ -155,7 +171,7 @@ async fn serve(stream: TcpStream, entry: HttpRequestHandler, stop: CancellationT
         .fallback(move |request: Request| entry.clone().answer(request))
         .layer(limit)
         .layer(tower::util::MapResponseLayer::new(answered));
-    let stream = LingeringStream::new(WriteTimeoutStream::new(stream, WRITE_TIMEOUT), unread.clone());
+    let stream = LingeringStream::new(stream, unread.clone());
     let watched = move |request: hyper::Request<Incoming>| request.map(|body| unread.track(body));
     let service = tower::ServiceExt::map_request(router, watched);
     let connection = http1::Builder::new()
@@ -178,6 +194,7 @@ struct HttpRequestHandler {
     path: Arc<str>,
     /// Which requests are for this server.
     guard: Arc<HostGuard>,
+    authentication: Arc<RequestAuthentication>,
     peer: SocketAddr,
     waiting: Option<Arc<PendingHttpReplies>>,
     keys: Arc<IdempotencyCache>,
@@ -201,6 +218,9 @@ impl HttpRequestHandler {
 
     async fn take(self, request: Request) -> Response {
         let began = Instant::now();
+        if let Err(refused) = self.authentication.check_headers(request.headers()) {
+            return unauthenticated(refused);
+        }
         if request.uri().path() != &*self.path {
             let detail = format!("messages are taken at {}", self.path);
             return problem(StatusCode::NOT_FOUND, "not_found", &detail);
@@ -229,6 +249,9 @@ impl HttpRequestHandler {
                 );
             }
         };
+        if let Err(refused) = self.authentication.check_body(&headers, &body) {
+            return unauthenticated(refused);
+        }
         self.pass_on(&headers, body, began).await
     }
 
@@ -334,6 +357,11 @@ fn error_response(why: GearSendError) -> Response {
         GearSendError::NotKept => (StatusCode::SERVICE_UNAVAILABLE, "stopping"),
     };
     problem(status, code, &why.to_string())
+}
+
+fn unauthenticated(refused: AuthenticationRefusal) -> Response {
+    let problem = problem(StatusCode::UNAUTHORIZED, "unauthenticated", &refused.to_string());
+    ([(header::WWW_AUTHENTICATE, refused.challenge)], problem).into_response()
 }
 
 fn problem(status: StatusCode, code: &str, detail: &str) -> Response {

@@ -1,20 +1,61 @@
-//! TCP connections that gears open: each address of a name in its part of the time, without Nagle's delay, keep-alive, and the back-off
-//! between attempts.
+//! TCP connections that gears open: each address of a name in its part of the time, without Nagle's delay, keep-alive, TLS where it is asked
+//! for, and the back-off between attempts.
+//!
+//! # Invariants
+//!
+//! - A write that makes no progress for its time ends the connection, also with TLS.
 
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use chassis::write_timeout::WriteTimeoutStream;
 use nix::sys::socket::{setsockopt, sockopt};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
 
+use super::tls::TlsTarget;
 use crate::policy::RackPolicy;
 
 /// A connection on which nothing is to be said is asked so often whether the other side is still there, and so many times.
 const KEEP_ALIVE: (u32, u32) = (15, 3);
 /// The system ends a connection whose bytes nobody confirms for this time, in ms.
 const UNCONFIRMED: u32 = 60_000;
+
+/// A connection, with TLS or without it.
+pub(super) trait DuplexStream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> DuplexStream for S {}
+
+/// A connection that was opened.
+pub(super) struct DialedStream {
+    pub(super) stream: Box<dyn DuplexStream>,
+    pub(super) peer: SocketAddr,
+}
+
+/// Connects to `host:port`, with TLS if there is a target for it, all within the first of the times; a write that waits longer than the second
+/// is the end of the connection.
+pub(super) async fn dial(
+    policy: &RackPolicy,
+    address: &str,
+    tls: Option<&TlsTarget>,
+    (connect_timeout, write_timeout): (Duration, Duration),
+) -> io::Result<DialedStream> {
+    let deadline = Instant::now() + connect_timeout;
+    let stream = connect(policy, address, connect_timeout).await?;
+    let peer = stream.peer_addr()?;
+    // Below TLS, which takes what the other side does not.
+    let stream = WriteTimeoutStream::new(stream, write_timeout);
+    let Some(tls) = tls else {
+        let stream = Box::new(stream);
+        return Ok(DialedStream { stream, peer });
+    };
+    let shaken = timeout_at(deadline, tls.connector.connect(tls.name.clone(), stream)).await;
+    let late = || io::Error::new(io::ErrorKind::TimedOut, "the TLS handshake took too long");
+    let stream = Box::new(shaken.map_err(|_| late())??);
+    Ok(DialedStream { stream, peer })
+}
 
 /// Connects to `host:port`: to the first of its addresses that the policy allows and that answers in its part of the time.
 pub(super) async fn connect(policy: &RackPolicy, address: &str, timeout: Duration) -> io::Result<TcpStream> {

@@ -12,7 +12,7 @@
 //! - The id of a connection is never used again, not by a later life of the gear either: a reply reaches the connection that
 //!   its message came from or is rejected.
 //! - A connection is closed when its peer ends the stream, sends a frame that is too long, takes nothing of a reply for
-//!   [`WRITE_TIMEOUT`](reply_writer::WRITE_TIMEOUT), or is idle: no frame went either way for `idle_timeout`.
+//!   [`WRITE_TIMEOUT`](super::tcp_listener::WRITE_TIMEOUT), or is idle: no frame went either way for `idle_timeout`.
 //! - Each connection has a reply_writer of its own ([`reply_writer`]). A reply of a guaranteed wire was taken when it is written, and those before
 //!   it; meanwhile replies to others go on.
 //!
@@ -36,8 +36,7 @@ use model::message::Message;
 use model::{Attributes, HumanDuration, Level, MessageId};
 use parking_lot::Mutex;
 use serde_json::Value;
-use tokio::net::TcpStream;
-use tokio::net::tcp::OwnedReadHalf;
+use tokio::io::ReadHalf;
 use tokio::sync::oneshot::{self, error::TryRecvError};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -45,7 +44,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::framing::{FrameFormat, FrameReader, FramingError};
 use super::output_transaction::DeliveryGuarantee;
-use super::tcp_listener::GearListener;
+use super::tcp_listener::{GearListener, GearStream, IncomingStream, ListenerAddress};
 use super::trace_context::TraceContext;
 use super::{ActiveGear, Gear, GearContext, GearError, GearFuture, PassiveGear, RawConfig};
 use crate::inbox::InputMessage;
@@ -103,7 +102,13 @@ struct TcpReceiver {
 impl ActiveGear for TcpReceiver {
     fn init<'a>(&'a mut self, cx: &'a Arc<GearContext>) -> GearFuture<'a> {
         async move {
-            self.listener = Some(GearListener::bind(cx, self.config.listen, "tcp", "").await?);
+            let address = ListenerAddress {
+                listen: self.config.listen,
+                tls: self.config.tls.as_ref(),
+                schemes: ["tcp", "tls"],
+                path: "",
+            };
+            self.listener = Some(GearListener::bind(cx, address).await?);
             Ok(())
         }
         .boxed()
@@ -115,15 +120,15 @@ impl ActiveGear for TcpReceiver {
                 return Ok(());
             };
             let life = cx.recorder().now().micros();
-            let serve = |stream, peer, stop| {
+            let serve = |incoming: IncomingStream| {
                 let number = self.shared.made.fetch_add(1, Relaxed);
                 let peer = TcpPeer {
                     cx: Arc::clone(cx),
                     shared: Arc::clone(&self.shared),
                     id: format!("{life:x}-{number}"),
-                    address: peer,
+                    address: incoming.peer,
                 };
-                peer.serve(stream, stop)
+                peer.serve(incoming)
             };
             listener.serve(cx, self.config.max_connections as usize, serve).await;
             Ok(())
@@ -142,8 +147,12 @@ struct TcpPeer {
 
 impl TcpPeer {
     /// Reads one connection until it ends or the gear stops; replies may be written until the gear has ended.
-    async fn serve(self, stream: TcpStream, stop: CancellationToken) {
-        let (read, write) = stream.into_split();
+    async fn serve(self, incoming: IncomingStream) {
+        let stop = incoming.stop.clone();
+        let Some(stream) = incoming.accept().await else {
+            return;
+        };
+        let (read, write) = tokio::io::split(stream);
         let (queue, writing) = TcpReplyQueue::new(write);
         let queue = Arc::new(queue);
         let shared = Arc::clone(&self.shared);
@@ -173,10 +182,14 @@ impl TcpPeer {
     }
 
     /// Reads to the end, to the stop, or to what is wrong.
-    async fn read(&self, mut from: OwnedReadHalf, queue: &TcpReplyQueue, stop: &CancellationToken) -> Option<String> {
+    async fn read(
+        &self,
+        mut from: ReadHalf<GearStream>,
+        queue: &TcpReplyQueue,
+        stop: &CancellationToken,
+    ) -> Option<String> {
         let timeout = self.shared.idle_timeout;
-        let mut frames = FrameReader::new(self.shared.rule.clone(), self.shared.max_frame);
-        let mut is_first = true;
+        let mut frames = FrameReader::new(self.shared.rule.clone(), self.shared.max_frame).refusing_http();
         loop {
             let arrived = tokio::select! {
                 biased;
@@ -190,13 +203,7 @@ impl TcpPeer {
                 // How a connection ends between two frames is its peer's affair.
                 Err(FramingError::Io(_)) => return None,
                 Ok(arrived) if arrived.is_empty() => return None,
-                Ok(arrived) if is_first && self.shared.rule.is_http_request(&arrived) => {
-                    return Some(
-                        "it begins with a request of HTTP, as a browser sends it: use http_in for HTTP".to_owned(),
-                    );
-                }
                 Ok(arrived) => {
-                    is_first = false;
                     let pass_on = async {
                         for frame in arrived {
                             self.pass_on(frame).await;

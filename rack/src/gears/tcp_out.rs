@@ -16,19 +16,19 @@
 
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
-use chassis::write_timeout::WriteTimeoutStream;
 use futures::FutureExt;
 use gear_spec::tcp_out::TcpOutConfig;
 use model::{Attributes, HumanDuration, Level, gear_manifest};
-use tokio::io::AsyncWriteExt;
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::io::{AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::sync::{Mutex, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::framing::{FrameFormat, FrameReader};
-use super::tcp_connect::{ReconnectBackoff, connect};
+use super::tcp_connect::{DialedStream, DuplexStream, ReconnectBackoff, dial};
+use super::tls::TlsTarget;
 use super::{ActiveGear, Gear, GearContext, GearError, GearFuture, PassiveGear, RawConfig};
 use crate::inbox::InputMessage;
 
@@ -39,10 +39,16 @@ pub(super) fn build(config: &RawConfig) -> Result<Gear, String> {
     let writer = TcpFrameWriter {
         rule: rule.clone(),
         address: config.address.clone(),
+        ends_with_word: config.tls.is_some(),
         linked,
     };
     Ok(Gear::Duplex(
-        Box::new(TcpConnector { config, rule, link }),
+        Box::new(TcpConnector {
+            config,
+            rule,
+            link,
+            tls: None,
+        }),
         Box::new(writer),
     ))
 }
@@ -51,7 +57,7 @@ pub(super) fn build(config: &RawConfig) -> Result<Gear, String> {
 type TcpLink = Option<Arc<OpenTcpConnection>>;
 
 struct OpenTcpConnection {
-    write: Mutex<WriteTimeoutStream<OwnedWriteHalf>>,
+    write: Mutex<WriteHalf<Box<dyn DuplexStream>>>,
     /// Says that nothing more can be written.
     broken: CancellationToken,
 }
@@ -61,9 +67,23 @@ struct TcpConnector {
     config: TcpOutConfig,
     rule: FrameFormat,
     link: watch::Sender<TcpLink>,
+    /// How the other side is known, once the gear begins.
+    tls: Option<TlsTarget>,
 }
 
 impl ActiveGear for TcpConnector {
+    fn init<'a>(&'a mut self, cx: &'a Arc<GearContext>) -> GearFuture<'a> {
+        async move {
+            if let Some(tls) = self.config.tls.clone() {
+                let (files, address) = (cx.policy().readable().clone(), self.config.address.clone());
+                let target = tokio::task::spawn_blocking(move || TlsTarget::of(&files, "tls", &tls, &address)).await?;
+                self.tls = Some(target.map_err(GearError::Config)?);
+            }
+            Ok(())
+        }
+        .boxed()
+    }
+
     fn run<'a>(&'a mut self, cx: &'a Arc<GearContext>) -> GearFuture<'a> {
         async move {
             let mut backoff = ReconnectBackoff::new(self.config.reconnect_min.get(), self.config.reconnect_max.get());
@@ -90,20 +110,21 @@ impl TcpConnector {
     /// One connection from its beginning to its end, and what ended it; nothing where the gear shall stop.
     async fn connect_and_read(&self, cx: &GearContext) -> Option<String> {
         let address = &self.config.address;
+        let timeouts = (self.config.connect_timeout.get(), self.config.write_timeout.get());
         let connected = tokio::select! {
             () = cx.stopping() => return None,
-            connected = connect(cx.policy(), address, self.config.connect_timeout.get()) => connected,
+            connected = dial(cx.policy(), address, self.tls.as_ref(), timeouts) => connected,
         };
-        let stream = match connected {
-            Ok(stream) => stream,
+        let DialedStream { stream, peer } = match connected {
+            Ok(dialed) => dialed,
             Err(error) => return Some(format!("cannot connect to {address}: {error}")),
         };
-        let peer = stream.peer_addr().map(|peer| peer.to_string()).unwrap_or_default();
+        let peer = peer.to_string();
         cx.log(Level::Info, format!("connected to {address} ({peer})"));
-        let (read, write) = stream.into_split();
+        let (read, write) = tokio::io::split(stream);
         let broken = CancellationToken::new();
         self.link.send_replace(Some(Arc::new(OpenTcpConnection {
-            write: WriteTimeoutStream::new(write, self.config.write_timeout.get()).into(),
+            write: write.into(),
             broken: broken.clone(),
         })));
         let mut frames = FrameReader::new(self.rule.clone(), self.config.max_frame as usize);
@@ -121,7 +142,7 @@ impl TcpConnector {
     async fn read(
         &self,
         cx: &GearContext,
-        (frames, mut from): (&mut FrameReader, OwnedReadHalf),
+        (frames, mut from): (&mut FrameReader, ReadHalf<Box<dyn DuplexStream>>),
         (peer, broken): (&str, &CancellationToken),
     ) -> Option<String> {
         loop {
@@ -160,6 +181,8 @@ async fn pass_on(cx: &GearContext, frames: Vec<Vec<u8>>, peer: &str) {
 struct TcpFrameWriter {
     rule: FrameFormat,
     address: String,
+    /// Whether the other side must be told of the end: with TLS, something could have been cut off otherwise.
+    ends_with_word: bool,
     linked: watch::Receiver<TcpLink>,
 }
 
@@ -177,7 +200,11 @@ impl PassiveGear for TcpFrameWriter {
                     () = cx.stopping() => return Err(self.outside(io::ErrorKind::NotConnected.into())),
                 };
                 let mut write = open.write.lock().await;
-                if write.write_all(&bytes).await.is_ok() {
+                let written = async {
+                    write.write_all(&bytes).await?;
+                    write.flush().await
+                };
+                if written.await.is_ok() {
                     return Ok(());
                 }
                 open.broken.cancel();
@@ -185,7 +212,23 @@ impl PassiveGear for TcpFrameWriter {
         }
         .boxed()
     }
+
+    fn flush<'a>(&'a mut self, cx: &'a Arc<GearContext>) -> GearFuture<'a> {
+        async move {
+            let open = self.linked.borrow().clone();
+            if let Some(open) = open.filter(|_| self.ends_with_word && cx.is_draining()) {
+                tokio::time::timeout(GOODBYE, async { open.write.lock().await.shutdown().await })
+                    .await
+                    .ok();
+            }
+            Ok(())
+        }
+        .boxed()
+    }
 }
+
+/// How long the other side may take to hear of the end.
+const GOODBYE: Duration = Duration::from_millis(300);
 
 impl TcpFrameWriter {
     /// Waits for a connection that is not known to be broken.

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
+pub(crate) mod certificates;
 mod flow;
 pub(crate) mod held;
 pub(crate) mod http_server;
@@ -22,6 +23,7 @@ use model::message::Message;
 use model::scenario::{Gear as GearEntry, Wire};
 use model::{Attributes, Clock, EntityId, Entropy, FluxId, MessageId, Table, Timestamp};
 use serde_json::{Map, Value};
+use tokio::net::TcpSocket;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -35,6 +37,14 @@ use crate::runtime::{GearRuntime, RuntimeParts};
 use crate::spool::{self, SpoolCursor, SpoolFullPolicy, SpoolHandle, SpoolItem, SpoolLimits, SpoolThread};
 use crate::tap::TapRegistry;
 use crate::telemetry::{RecorderParts, RowBatcher, TelemetryCounters, TelemetryRecorder};
+
+/// A port that nobody can connect to, and nobody else gets, until its socket listens.
+pub(crate) fn held_port() -> (TcpSocket, SocketAddr) {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let at = socket.local_addr().unwrap();
+    (socket, at)
+}
 
 /// Types that only tests can name.
 pub(super) static TYPES: &[GearDefinition] = &[

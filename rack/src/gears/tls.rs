@@ -4,10 +4,12 @@ use std::error::Error;
 use std::path::Path;
 use std::sync::Arc;
 
+use gear_spec::tls_options::ClientTlsConfig;
 use hyper_rustls::ConfigBuilderExt;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
+use tokio_rustls::TlsConnector;
 
 use crate::policy::FileRoots;
 
@@ -27,6 +29,29 @@ pub(super) enum DefaultTrust {
 pub(super) struct ClientIdentity<'a> {
     pub(super) certificate_file: &'a Path,
     pub(super) key_file: &'a Path,
+}
+
+/// The other side of connections, and how it is known.
+pub(super) struct TlsTarget {
+    pub(super) connector: TlsConnector,
+    pub(super) name: ServerName<'static>,
+}
+
+impl TlsTarget {
+    /// What a configuration under this key means for an address. It reads files.
+    pub(super) fn of(files: &FileRoots, key: &str, tls: &ClientTlsConfig, address: &str) -> Result<Self, String> {
+        let identity = tls.certificate_file.as_deref().zip(tls.key_file.as_deref());
+        let identity = identity.map(|(certificate_file, key_file)| ClientIdentity {
+            certificate_file,
+            key_file,
+        });
+        let config = client_config(files, tls.ca_file.as_deref(), DefaultTrust::Machine, identity);
+        let config = config.map_err(|error| format!("{key}: {error}"))?;
+        Ok(Self {
+            connector: TlsConnector::from(Arc::new(config)),
+            name: tls.name(key, address)?,
+        })
+    }
 }
 
 /// The settings of a client. It reads files; the error names the key and the file.

@@ -6,39 +6,17 @@
 //!
 //! # Invariants
 //!
-//! - As targets of connections, guarded addresses (loopback, link-local, metadata of clouds) are allowed only by a rule whose whole network is
-//!   guarded, or by `localhost`: neither `*`, a larger network nor a name that resolves to one opens them.
+//! - As targets of connections, guarded addresses ([`super::guarded_address`]) are allowed only by a rule whose whole network is guarded, by one
+//!   of that very address, or by `localhost` where they are loopback: neither `*`, a larger network nor a name that resolves to one opens them.
 //! - An IPv6 address that stands for an IPv4 one is that one.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
 use ipnet::IpNet;
 
-const fn v4(a: u8, b: u8, c: u8, d: u8, prefix: u8) -> IpNet {
-    IpNet::new_assert(IpAddr::V4(Ipv4Addr::new(a, b, c, d)), prefix)
-}
-
-const fn v6(address: Ipv6Addr, prefix: u8) -> IpNet {
-    IpNet::new_assert(IpAddr::V6(address), prefix)
-}
-
-/// Addresses by which a gear would reach this machine's own doors or, of a cloud, its credentials.
-pub(super) const GUARDED: [IpNet; 11] = [
-    v4(127, 0, 0, 0, 8),
-    v6(Ipv6Addr::LOCALHOST, 128),
-    // A connection to it goes to the machine itself.
-    v4(0, 0, 0, 0, 8),
-    v6(Ipv6Addr::UNSPECIFIED, 128),
-    v4(169, 254, 0, 0, 16),
-    v6(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0), 10),
-    v6(Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254), 128),
-    v6(Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254), 128),
-    v4(100, 100, 100, 200, 32),
-    v4(168, 63, 129, 16, 32),
-    v4(192, 0, 0, 192, 32),
-];
+use super::guarded_address::{AddressReach, is_meant};
 
 /// What is allowed of hosts.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,15 +33,6 @@ pub(super) struct AddressRule {
     ports: RangeInclusive<u16>,
 }
 
-impl From<IpNet> for AddressRule {
-    fn from(network: IpNet) -> Self {
-        Self {
-            host: HostPattern::Network(network),
-            ports: 0..=u16::MAX,
-        }
-    }
-}
-
 impl AddressRule {
     /// Whether gears may listen there.
     pub(super) fn admits_listener(&self, address: SocketAddr) -> bool {
@@ -76,12 +45,12 @@ impl AddressRule {
     }
 
     /// Whether gears may connect there, having got the address of this host.
-    pub(super) fn admits_target(&self, host: &str, address: SocketAddr) -> bool {
+    pub(super) fn admits_target(&self, host: &str, address: SocketAddr, reach: AddressReach) -> bool {
         let ip = address.ip().to_canonical();
-        let is_guarded = GUARDED.iter().any(|guarded| guarded.contains(&ip));
+        let is_guarded = reach == AddressReach::Guarded;
         let is_in = match &self.host {
             HostPattern::Any => !is_guarded,
-            HostPattern::Network(network) => network.contains(&ip) && (!is_guarded || is_guarded_network(network)),
+            HostPattern::Network(network) => network.contains(&ip) && (!is_guarded || is_meant(network)),
             HostPattern::Name(name) if name == "localhost" => ip.is_loopback(),
             HostPattern::Name(name) => !is_guarded && name.eq_ignore_ascii_case(host),
         };
@@ -101,10 +70,6 @@ impl AddressRule {
     pub(super) const fn is_name(&self) -> bool {
         matches!(self.host, HostPattern::Name(_))
     }
-}
-
-fn is_guarded_network(network: &IpNet) -> bool {
-    GUARDED.iter().any(|guarded| guarded.contains(network))
 }
 
 impl FromStr for AddressRule {
@@ -158,7 +123,8 @@ mod tests {
 
     fn admits(rule: &str, host: &str, address: &str) -> bool {
         let rule: AddressRule = rule.parse().unwrap();
-        rule.admits_target(host, address.parse().unwrap())
+        let address: SocketAddr = address.parse().unwrap();
+        rule.admits_target(host, address, AddressReach::of(address.ip()))
     }
 
     #[test]

@@ -28,7 +28,7 @@ use std::path::{Component, Path, PathBuf};
 use durable_fs::parent_of;
 use nix::dir::Dir;
 use nix::errno::Errno;
-use nix::fcntl::{OFlag, OpenHow, ResolveFlag, open, openat2};
+use nix::fcntl::{OFlag, OpenHow, ResolveFlag, open, openat, openat2};
 use nix::sys::stat::Mode;
 
 use super::PolicyRefusal;
@@ -85,14 +85,18 @@ impl FileRoots {
         self.open(path, OFlag::O_PATH)?.metadata()
     }
 
-    /// The content of a file, up to so many bytes.
+    /// The content of a file that has at most so many bytes.
     pub(crate) fn read(&self, path: &Path, most: u64) -> io::Result<Vec<u8>> {
         let file = self.open_to_read(path)?;
         if !file.metadata()?.is_file() {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a file"));
         }
         let mut bytes = Vec::new();
-        file.take(most).read_to_end(&mut bytes)?;
+        file.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
+        if bytes.len() as u64 > most {
+            let long = format!("it has more than {most} bytes, the most that are read of such a file");
+            return Err(io::Error::new(io::ErrorKind::InvalidData, long));
+        }
         Ok(bytes)
     }
 
@@ -107,9 +111,9 @@ impl FileRoots {
         Ok(names?.into_iter().filter(|name| name != "." && name != "..").collect())
     }
 
-    /// Opens a folder to rename files in it.
+    /// Opens a folder to rename files in it, which asks for no right to list it.
     pub(crate) fn open_folder(&self, folder: &Path) -> io::Result<OpenFolder> {
-        let folder = self.open(folder, OFlag::O_RDONLY | OFlag::O_DIRECTORY)?;
+        let folder = self.open(folder, OFlag::O_PATH | OFlag::O_DIRECTORY)?;
         Ok(OpenFolder(folder))
     }
 
@@ -166,6 +170,9 @@ impl FileRoots {
     }
 }
 
+/// How often a file is opened where the kernel asks to try again.
+const TRIES: usize = 16;
+
 /// The path without links, also of a file that is not there yet.
 fn real_path(path: &Path) -> io::Result<PathBuf> {
     match path.canonicalize() {
@@ -179,9 +186,6 @@ fn real_path(path: &Path) -> io::Result<PathBuf> {
 }
 
 /// `EXDEV` where the path is not beneath a root.
-/// How often a file is opened where the kernel asks to try again.
-const TRIES: usize = 16;
-
 fn open_beneath(roots: &[PathBuf], path: &Path, flags: OFlag) -> nix::Result<OwnedFd> {
     let found = roots
         .iter()
@@ -228,8 +232,13 @@ impl OpenFolder {
         }
     }
 
-    /// Waits until renames are on the disk.
+    /// Waits until renames are on the disk. The kernel wants a folder that may be read for that.
     pub(crate) fn sync(&self) -> io::Result<()> {
-        self.0.sync_all()
+        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        let opened = openat(&self.0, ".", flags, Mode::empty()).map_err(|error| {
+            let text = format!("cannot sync the folder: {error}; fsync: true needs the right to read it");
+            io::Error::new(io::Error::from(error).kind(), text)
+        });
+        File::from(opened?).sync_all()
     }
 }

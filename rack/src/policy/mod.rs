@@ -13,11 +13,12 @@
 //!
 //! # Not here
 //!
-//! Programs of `exec` (`gears.exec.allow`) and what they do once they run; sandboxes of the operating system.
+//! Programs of `exec` (`gears.exec.allow`) and what they do once they run; the sandbox of the process ([`crate::sandbox`]).
 
 mod address_rule;
 mod checked_resolver;
 mod file_roots;
+mod guarded_address;
 mod policy_config;
 mod requested_access;
 mod root_check;
@@ -36,8 +37,9 @@ use crate::Error;
 use address_rule::AddressRule;
 pub(crate) use checked_resolver::CheckedResolver;
 pub(crate) use file_roots::{FileRoots, FileUse};
-pub use policy_config::PolicyConfig;
+use guarded_address::AddressReach;
 pub(crate) use policy_config::invalid_value;
+pub use policy_config::{PolicyConfig, SandboxMode};
 use requested_access::{RequestedAccess, requested_access};
 pub(crate) use root_check::RackPlaces;
 
@@ -77,7 +79,8 @@ struct PolicyRules {
     read: FileRoots,
     write: FileRoots,
     listen: Vec<AddressRule>,
-    connect: Vec<AddressRule>,
+    /// None where everything is allowed.
+    connect: Option<Vec<AddressRule>>,
 }
 
 impl RackPolicy {
@@ -92,7 +95,7 @@ impl RackPolicy {
             read: FileRoots::new(FileUse::Read, Some(read)),
             write: FileRoots::new(FileUse::Write, Some(write)),
             listen: rules(&policy.listen),
-            connect: rules(&policy.connect),
+            connect: Some(rules(&policy.connect)),
             config: policy.clone(),
         })))
     }
@@ -114,12 +117,11 @@ impl RackPolicy {
 
     fn with_roots(roots: Option<Vec<PathBuf>>) -> Self {
         let all = vec!["*".to_owned()];
-        let guarded = address_rule::GUARDED.map(AddressRule::from);
         Self(Arc::new(PolicyRules {
             read: FileRoots::new(FileUse::Read, roots.clone()),
             write: FileRoots::new(FileUse::Write, roots),
             listen: rules(&all),
-            connect: rules(&all).into_iter().chain(guarded).collect(),
+            connect: None,
             config: PolicyConfig {
                 gears: all.clone(),
                 read_roots: Vec::new(),
@@ -127,6 +129,7 @@ impl RackPolicy {
                 listen: all.clone(),
                 connect: all.clone(),
                 env: all,
+                sandbox: SandboxMode::Off,
             },
         }))
     }
@@ -183,7 +186,9 @@ impl RackPolicy {
         let bare = host.trim_start_matches('[').trim_end_matches(']');
         let is_possible = match bare.parse::<IpAddr>() {
             Ok(ip) => self.admits_target(bare, SocketAddr::new(ip, port)),
-            Err(_) => self.0.connect.iter().any(|rule| rule.may_admit_name(bare, port)),
+            Err(_) => self
+                .connect_rules()
+                .is_none_or(|mut rules| rules.any(|rule| rule.may_admit_name(bare, port))),
         };
         if is_possible {
             return Ok(());
@@ -214,7 +219,14 @@ impl RackPolicy {
     }
 
     fn admits_target(&self, host: &str, address: SocketAddr) -> bool {
-        self.0.connect.iter().any(|rule| rule.admits_target(host, address))
+        self.connect_rules().is_none_or(|mut rules| {
+            let reach = AddressReach::of(address.ip());
+            rules.any(|rule| rule.admits_target(host, address, reach))
+        })
+    }
+
+    fn connect_rules(&self) -> Option<impl Iterator<Item = &AddressRule>> {
+        Some(self.0.connect.as_ref()?.iter())
     }
 
     fn refusal(&self, asked: String, key: PolicyKey) -> PolicyRefusal {

@@ -20,13 +20,27 @@ config_section! {
         /// `10.0.0.0/8:8000-8999`; `*` is everywhere.
         listen: Vec<String> = ["127.0.0.1", "::1"];
         /// Where gears may connect: addresses, networks or host names, with a port, a range of ports or none. `*` is everywhere but this
-        /// machine (loopback), link-local addresses and those where clouds give credentials away: these must be listed themselves, as in
-        /// `127.0.0.1:8090`.
+        /// machine (loopback and the addresses of its interfaces), link-local addresses and those where clouds give credentials away: these
+        /// must be listed themselves, as in `127.0.0.1:8090`.
         connect: Vec<String> = ["*"];
         /// Variables of the Rack's environment that scenarios may use as `${NAME}` and give to programs; `APP_*` is every variable whose name
         /// begins so. Settings (PLATFORM_…) are never given away.
         env: Vec<String> = [];
+        /// Whether the kernel confines the whole process, and the programs of `exec`, to the files that this configuration names (Landlock):
+        /// `auto` where the kernel can, `require` does not start without it, `off` never.
+        sandbox: SandboxMode { Auto = "auto", Require = "require", Off = "off" } = "auto";
     }
+}
+
+/// Whether the kernel confines the process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SandboxMode {
+    /// Where it can.
+    Auto,
+    /// The Rack does not start otherwise.
+    Require,
+    /// It does not.
+    Off,
 }
 
 /// The first value that a key cannot have, and what is wanted in its place.

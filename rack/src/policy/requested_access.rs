@@ -2,14 +2,17 @@
 //!
 //! # Invariants
 //!
-//! - Each key of a gear's configuration that names a file, an address or a variable is in the table ([`REQUESTS`]); a test holds it against the
-//!   schemas of all types.
+//! - The schema of a type says what each of its keys asks for (keyword [`KEYWORD`]): there is no second list. A test of `gear_spec` refuses a
+//!   path or an address without it.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use gear_spec::parse_url;
 use serde_json::{Map, Value};
+
+/// The keyword of schemas by which a key says what its value asks for.
+const KEYWORD: &str = "x-access";
 
 /// Something that a gear asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,39 +37,71 @@ enum RequestKind {
     References,
     /// A list of names.
     Variables,
+    /// What another rule than the policy bounds.
+    Unchecked,
 }
 
-/// Types with the keys, as JSON pointers, by which they ask.
-const REQUESTS: &[(&[&str], &str, RequestKind)] = &[
-    (&["file_tail"], "/path", RequestKind::Read),
-    (&["wasm"], "/module", RequestKind::Read),
-    (&["http_get", "http_out"], "/ca_file", RequestKind::Read),
-    (&["mqtt_in", "mqtt_out"], "/broker/password_file", RequestKind::Read),
-    (&["mqtt_in", "mqtt_out"], "/broker/tls/ca_file", RequestKind::Read),
-    (
-        &["mqtt_in", "mqtt_out"],
-        "/broker/tls/certificate_file",
-        RequestKind::Read,
-    ),
-    (&["mqtt_in", "mqtt_out"], "/broker/tls/key_file", RequestKind::Read),
-    (&["file_out"], "/path", RequestKind::Write),
-    (&["http_in", "syslog_in", "tcp_in"], "/listen", RequestKind::Listen),
-    (&["modbus", "tcp_out"], "/address", RequestKind::Connect),
-    (&["mqtt_in", "mqtt_out"], "/broker/address", RequestKind::Connect),
-    (&["http_get", "http_out"], "/url", RequestKind::Url),
-    (&["http_get", "http_out"], "/headers", RequestKind::References),
-    (&["mqtt_in", "mqtt_out"], "/broker/client_id", RequestKind::References),
-    (&["mqtt_in", "mqtt_out"], "/broker/user", RequestKind::References),
-    (&["mqtt_in", "mqtt_out"], "/broker/password", RequestKind::References),
-    (&["exec"], "/env", RequestKind::Variables),
-];
+impl RequestKind {
+    fn of(schema: &Value) -> Option<Self> {
+        Some(match schema.get(KEYWORD)?.as_str()? {
+            "read" => Self::Read,
+            "write" => Self::Write,
+            "listen" => Self::Listen,
+            "connect" => Self::Connect,
+            "url" => Self::Url,
+            "references" => Self::References,
+            "variables" => Self::Variables,
+            "unchecked" => Self::Unchecked,
+            _ => return None,
+        })
+    }
+}
 
 /// What a configuration that was checked asks for.
 pub(super) fn requested_access(kind: &str, config: &Map<String, Value>) -> Vec<RequestedAccess> {
-    let config = Value::Object(config.clone());
-    let of_kind = REQUESTS.iter().filter(|(kinds, ..)| kinds.contains(&kind));
-    let asked = of_kind.filter_map(|(_, pointer, request)| Some((config.pointer(pointer)?, *request)));
-    asked.flat_map(|(value, request)| requests(value, request)).collect()
+    let manifest = gear_spec::manifests().iter().find(|manifest| manifest.kind == kind);
+    let (mut found, config) = (Vec::new(), Value::Object(config.clone()));
+    if let Some(schema) = manifest.map(|manifest| (manifest.schema)()) {
+        collect(&schema, &schema, &config, &mut found);
+    }
+    found
+}
+
+/// Follows a value along its schema.
+fn collect(schema: &Value, root: &Value, value: &Value, found: &mut Vec<RequestedAccess>) {
+    found.extend(
+        RequestKind::of(schema)
+            .into_iter()
+            .flat_map(|kind| requests(value, kind)),
+    );
+    let place = schema.get("$ref").and_then(Value::as_str);
+    let referred = place.and_then(|place| root.pointer(place.strip_prefix('#')?));
+    let forms = ["anyOf", "oneOf", "allOf"]
+        .into_iter()
+        .filter_map(|key| schema.get(key)?.as_array());
+    for form in referred.into_iter().chain(forms.flatten()) {
+        collect(form, root, value, found);
+    }
+    for (key, part) in schema
+        .get("properties")
+        .and_then(Value::as_object)
+        .into_iter()
+        .flatten()
+    {
+        value
+            .get(key)
+            .into_iter()
+            .for_each(|value| collect(part, root, value, found));
+    }
+    let items = schema.get("items");
+    for (item, part) in value
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|item| Some((item, items?)))
+    {
+        collect(part, root, item, found);
+    }
 }
 
 fn requests(value: &Value, request: RequestKind) -> Vec<RequestedAccess> {
@@ -82,6 +117,7 @@ fn requests(value: &Value, request: RequestKind) -> Vec<RequestedAccess> {
         RequestKind::Variables => texts(value)
             .map(|name| RequestedAccess::Variable(name.to_owned()))
             .collect(),
+        RequestKind::Unchecked => Vec::new(),
     }
 }
 
@@ -121,64 +157,71 @@ fn target_of_url(url: &str) -> Option<RequestedAccess> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use serde_json::json;
+
     use super::*;
 
-    /// The names of keys by which configurations name files, addresses and variables.
-    fn asks(name: &str) -> bool {
-        [
-            "_file",
-            "path",
-            "module",
+    /// All properties of a schema, those of its parts too.
+    fn properties_of<'s>(schema: &'s Value, found: &mut Vec<(&'s String, &'s Value)>) {
+        let all = schema.get("properties").and_then(Value::as_object);
+        found.extend(all.into_iter().flatten());
+        let parts = schema.as_object().into_iter().flat_map(Map::values);
+        for part in parts.chain(schema.as_array().into_iter().flatten()) {
+            properties_of(part, found);
+        }
+    }
+
+    #[test]
+    fn a_text_that_names_a_target_or_a_secret_says_what_it_asks_for() {
+        let words = [
             "address",
-            "listen",
             "url",
             "env",
             "headers",
             "user",
             "password",
+            "token",
             "client_id",
-        ]
-        .iter()
-        .any(|word| {
-            if word.starts_with('_') {
-                name.ends_with(word)
-            } else {
-                name == *word
-            }
-        })
-    }
-
-    /// The names of the keys of a schema, those of its parts too.
-    fn keys_of(schema: &Value, found: &mut Vec<String>) {
-        for (name, part) in schema.as_object().into_iter().flatten() {
-            if name == "properties" {
-                found.extend(part.as_object().into_iter().flat_map(|keys| keys.keys().cloned()));
-            }
-            keys_of(part, found);
-        }
-        schema
-            .as_array()
-            .into_iter()
-            .flatten()
-            .for_each(|part| keys_of(part, found));
-    }
-
-    #[test]
-    fn every_key_by_which_a_gear_asks_for_something_is_in_the_table() {
-        // The path of requests is none of a file.
-        let harmless = ("http_in", "path");
+            "secret",
+        ];
         for manifest in gear_spec::manifests() {
-            let mut keys = Vec::new();
-            keys_of(&(manifest.schema)(), &mut keys);
-            for key in keys.iter().filter(|key| asks(key)) {
-                let mut rows = REQUESTS.iter().filter(|(kinds, ..)| kinds.contains(&manifest.kind));
-                let is_known = rows.any(|(_, pointer, _)| pointer.rsplit('/').next() == Some(key));
+            let (schema, mut properties) = ((manifest.schema)(), Vec::new());
+            properties_of(&schema, &mut properties);
+            for (key, property) in properties {
+                let (kind, said) = (manifest.kind, property.get(KEYWORD));
                 assert!(
-                    is_known || harmless == (manifest.kind, key.as_str()),
-                    "{}.{key} is not in the table",
-                    manifest.kind
+                    said.is_none() || RequestKind::of(property).is_some(),
+                    "{kind}.{key}: {said:?}"
+                );
+                let is_asking = words.contains(&key.as_str()) && property["type"] != "integer";
+                assert!(
+                    !is_asking || said.is_some(),
+                    "{kind}.{key} does not say what it asks for ({KEYWORD})"
                 );
             }
         }
+    }
+
+    #[test]
+    fn what_is_asked_for_is_found_in_every_part_of_a_configuration() {
+        let config = json!({ "broker": {
+            "address": "b:1", "user": "${USER_OF_IT}", "tls": { "ca_file": "ca", "key_file": "k" }, "password": null,
+        } });
+        let found = requested_access("mqtt_in", config.as_object().unwrap());
+        let asks = [
+            RequestedAccess::Connect {
+                host: "b".to_owned(),
+                port: 1,
+            },
+            RequestedAccess::Read("ca".into()),
+            RequestedAccess::Read("k".into()),
+            RequestedAccess::Variable("USER_OF_IT".to_owned()),
+        ];
+        assert!(
+            found.len() == asks.len() && asks.iter().all(|one| found.contains(one)),
+            "{found:?}"
+        );
+        assert!(requested_access("no_such_type", config.as_object().unwrap()).is_empty());
     }
 }

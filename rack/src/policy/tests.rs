@@ -1,11 +1,13 @@
 //! Tests of policies: what is refused when a scenario is applied, and what when a file is opened or a name resolved.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+use std::ffi::OsStr;
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::Path;
 
 use chassis::config::schema_check::load_from;
+use nix::unistd::{Uid, setfsuid};
 use serde_json::json;
 use tempfile::TempDir;
 
@@ -275,6 +277,27 @@ async fn a_name_that_resolves_to_this_machine_is_refused_when_it_is_known() {
         let error = policy.resolve(host, 8090).await.unwrap_err().to_string();
         assert!(error.contains(says) && error.contains("policy.connect"), "{error}");
     }
+    for own in nix::ifaddrs::getifaddrs().unwrap() {
+        let address = own
+            .address
+            .as_ref()
+            .and_then(|address| address.as_sockaddr_in().copied());
+        let Some(ip) = address.map(|address| address.ip()).filter(|ip| !ip.is_loopback()) else {
+            continue;
+        };
+        let error = policy.resolve(&ip.to_string(), 8090).await.unwrap_err().to_string();
+        assert!(
+            error.contains(&format!("connecting to {ip}:8090 is not allowed")),
+            "{error}"
+        );
+        let network = format!("connect = [\"{ip}/8\"]");
+        let meant = format!("connect = [\"{ip}:8090\"]");
+        for (section, is_opened) in [(network, false), (meant, true)] {
+            let bench = PolicyBench::new(&section);
+            let resolved = bench.policy.as_ref().unwrap().resolve(&ip.to_string(), 8090).await;
+            assert_eq!(resolved.is_ok(), is_opened, "{section}");
+        }
+    }
     let bench = PolicyBench::new("connect = [\"127.0.0.1:8090\"]");
     let policy = bench.policy.as_ref().unwrap();
     let found = policy.resolve("localhost", 8090).await.unwrap();
@@ -317,4 +340,41 @@ fn a_root_that_holds_the_state_or_the_kernels_files_is_refused_with_the_key() {
     }
     let missing = format!("read_roots = [{:?}]", own("not/yet"));
     assert!(policy_of(place, &missing).is_ok(), "a folder may come later");
+}
+
+#[test]
+fn a_file_that_is_longer_than_what_is_read_is_an_error_that_names_the_bound() {
+    let bench = PolicyBench::new("");
+    let (path, policy) = (bench.files().join("ca.pem"), bench.policy.as_ref().unwrap());
+    fs::write(&path, "0123456789").unwrap();
+    assert_eq!(policy.readable().read(&path, 10).unwrap(), b"0123456789");
+    let error = policy.readable().read(&path, 9).unwrap_err().to_string();
+    assert!(error.contains("more than 9 bytes"), "{error}");
+}
+
+#[test]
+fn files_are_renamed_in_a_folder_that_may_not_be_listed() {
+    let bench = PolicyBench::new("");
+    let (root, policy) = (bench.files(), bench.policy.as_ref().unwrap().clone());
+    let nobody = 65_534;
+    for folder in [bench.folder.path(), &bench.folder.path().join("data"), &root] {
+        fs::set_permissions(folder, fs::Permissions::from_mode(0o711)).unwrap();
+    }
+    fs::write(root.join("out.log"), "line").unwrap();
+    fs::set_permissions(&root, fs::Permissions::from_mode(0o333)).unwrap();
+    if Uid::effective().is_root() {
+        chown(&root, Some(nobody), Some(nobody)).unwrap();
+    }
+    let renaming = std::thread::spawn(move || {
+        // Of this thread alone: root may list everything.
+        if Uid::effective().is_root() {
+            setfsuid(Uid::from_raw(nobody));
+        }
+        let folder = policy.writable().open_folder(&root).unwrap();
+        folder.rename(OsStr::new("out.log"), OsStr::new("out.log.1")).unwrap();
+        (root.join("out.log.1").is_file(), folder.sync().unwrap_err().to_string())
+    });
+    let (is_renamed, says) = renaming.join().unwrap();
+    assert!(is_renamed && says.contains("needs the right to read it"), "{says}");
+    fs::set_permissions(bench.files(), fs::Permissions::from_mode(0o755)).unwrap();
 }

@@ -53,7 +53,7 @@ fn a_rack_that_has_what_it_needs_is_well_and_nothing_is_changed() -> Result<(), 
 #[test]
 fn a_failed_check_is_named_with_its_fix_and_sets_the_exit_code() -> Result<(), Failure> {
     let desk = Desk::open()?;
-    let nobody = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?;
+    let nobody = harness::free_address()?;
     let (api, bus) = (format!("http://{nobody}"), format!("nats://me:s3cret@{nobody}"));
     let folder = desk.mixer.path().join("a-rack");
     let shared = desk.mixer.path().join("shared");
@@ -95,7 +95,7 @@ fn a_failed_check_is_named_with_its_fix_and_sets_the_exit_code() -> Result<(), F
 #[test]
 fn checks_that_depend_on_a_failed_one_are_skipped() -> Result<(), Failure> {
     let desk = Desk::open()?;
-    let nobody = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?;
+    let nobody = harness::free_address()?;
     let (_, rows) = desk.doctor(&[("PLATFORM_API_URL", &format!("http://{nobody}"))])?;
     for (name, state) in [("clock", "skipped"), ("version", "skipped"), ("bus", "ok")] {
         assert_eq!(check(&rows, name)["state"], state, "{rows:?}");

@@ -94,7 +94,7 @@ fn a_partial_answer_is_printed_reported_on_stderr_and_exits_with_65() -> Result<
 #[test]
 fn a_mixer_that_is_not_there_is_named_with_the_flag_that_names_another() -> Result<(), Failure> {
     let folder = tempfile::tempdir()?;
-    let nobody = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?;
+    let nobody = harness::free_address()?;
     let url = format!("http://me:s3cret@{nobody}");
     for command in ["logs", "metrics", "traces", "storage"] {
         let done = run(&binary("platform")?, &[command, "--api-url", &url], folder.path(), &[])?;

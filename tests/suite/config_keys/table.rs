@@ -44,6 +44,7 @@ pub(super) const RACK: &[(&str, Proof)] = &[
     ("policy.listen", Test("rack/src/policy/tests.rs::what_the_file_lists_is_allowed_and_nothing_beside_it")),
     ("policy.connect", Test("rack/src/policy/tests.rs::what_the_file_lists_is_allowed_and_nothing_beside_it")),
     ("policy.env", Test("rack/src/policy/tests.rs::what_the_file_lists_is_allowed_and_nothing_beside_it")),
+    ("policy.sandbox", Test("rack/src/sandbox/tests.rs::a_confined_process_reads_and_writes_what_its_configuration_names_and_nothing_else")),
     ("store.dir", Test("rack/src/policy/tests.rs::by_default_files_are_those_of_the_store_and_sockets_those_of_this_machine")),
     ("snake.url", Test("config_keys/rack.rs::a_rack_is_called_lies_and_speaks_as_its_keys_say")),
     ("snake.domain", Test("faults.rs::a_rack_with_the_wrong_domain_says_so")),

@@ -1,12 +1,12 @@
 //! Suspended, resumed, removed: what becomes of a Rack's gears.
 
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 
 use super::*;
 
 #[test]
 fn a_suspended_rack_closes_its_sockets_a_resumed_one_opens_them_and_a_removed_one_never_again() -> Result<(), Failure> {
-    let listen = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
+    let listen = harness::free_address()?;
     let text = format!(
         "meta: {{ name: hook, version: '1' }}\nracks: [ {{ name: rack-a }} ]\ngears:\n  \
          - {{ name: hook, type: http_in, deploy: rack-a, config: {{ listen: '{listen}', path: /in }} }}\n"

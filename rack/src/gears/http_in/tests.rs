@@ -9,8 +9,10 @@ use hyper::Request;
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 use serde_json::Value;
+use tokio::net::TcpStream;
 
 use super::*;
+use crate::gears::tcp_listener::WRITE_TIMEOUT;
 use crate::gears::testing::{Bench, push};
 use crate::runtime::GearRuntime;
 
@@ -329,6 +331,28 @@ async fn what_a_browser_sends_for_a_page_of_another_site_is_refused() {
         assert_eq!(answer.headers()["cross-origin-resource-policy"], "same-origin");
     }
     assert_eq!(bench.records("sink", 4).await.len(), 4);
+    runtime.close().await;
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_without_the_token_is_401_and_makes_no_message() {
+    let folder = tempfile::tempdir().unwrap();
+    let (bench, token) = (Bench::open(folder.path()), "0123456789abcdef0123456789abcdef");
+    std::fs::write(folder.path().join("token"), token).unwrap();
+    let sink = "\n  - { name: sink, type: log_sink, deploy: rack-a }";
+    let config = format!(", auth: {{ token_file: '{}' }}", folder.path().join("token").display());
+    let (runtime, to) = start(&bench, &config, sink, "{ from: door.out, to: sink.in }").await;
+    let refused = (401, "unauthenticated".into(), String::new());
+    assert_eq!(named(to, &[]).await, refused);
+    assert_eq!(named(to, &[("authorization", "Bearer guess")]).await, refused);
+    assert_eq!(named(to, &[("host", "evil.example")]).await.0, 421);
+    let (status, ..) = named(to, &[("authorization", &format!("Bearer {token}"))]).await;
+    assert_eq!(status, 202);
+    assert_eq!(bench.records("sink", 1).await.len(), 1);
+    let client = Client::builder(TokioExecutor::new()).build_http::<Full<Bytes>>();
+    let answer = client.get(format!("http://{to}/").parse().unwrap()).await.unwrap();
+    assert_eq!(answer.headers()["www-authenticate"], "Bearer");
     runtime.close().await;
     bench.close().await;
 }

@@ -8,13 +8,12 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use hyper::Method;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
-use tokio::net::TcpListener;
 use tokio::sync::{Barrier, Notify};
 use tokio_rustls::TlsAcceptor;
 
 use super::*;
 use crate::gears::testing::http_server::{Script, Server, answer, answers};
-use crate::gears::testing::{Bench, push};
+use crate::gears::testing::{Bench, held_port, push};
 use crate::runtime::GearRuntime;
 
 /// Lines that go to `door` are what `out` sends.
@@ -168,7 +167,7 @@ async fn a_message_that_fails_too_often_restarts_the_gear_and_the_next_one_is_se
 async fn the_circuit_breaker_counts_over_restarts_and_rejects_while_open() {
     let folder = tempfile::tempdir().unwrap();
     let bench = Bench::open(folder.path());
-    let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let (_socket, closed) = held_port();
     let config = format!(
         "url: 'http://{closed}', retry: {{ count: 0 }}, breaker: {{ failures: 2, open_for: 1h, when_open: reject }}"
     );

@@ -4,22 +4,15 @@
 //!
 //! - A password never stands in a scenario: it comes from the environment of the Rack or from a file.
 
-use std::error::Error;
-use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
-use gear_spec::mqtt::{BrokerConfig, BrokerTlsConfig, MAX_TEXT, MqttVersion};
+use gear_spec::mqtt::{BrokerConfig, MAX_TEXT, MqttVersion};
 use model::{HumanDuration, Token};
-use rustls::pki_types::ServerName;
-use tokio_rustls::TlsConnector;
 
+use super::super::secret_file::read_secret;
 use super::super::tcp_connect::ReconnectBackoff;
-use super::super::tls::{self, ClientIdentity, DefaultTrust};
-use crate::policy::{FileRoots, RackPolicy};
-
-/// The most bytes of a file with a password; longer ones are no password.
-const MAX_PASSWORD_FILE: u64 = 1 << 20;
+use super::super::tls::TlsTarget;
+use crate::policy::RackPolicy;
 
 /// A broker, with secrets and files read.
 pub(crate) struct BrokerEndpoint {
@@ -29,7 +22,7 @@ pub(crate) struct BrokerEndpoint {
     pub(crate) client_id: String,
     pub(super) user: Option<String>,
     pub(super) password: Option<String>,
-    pub(super) tls: Option<(TlsConnector, ServerName<'static>)>,
+    pub(super) tls: Option<TlsTarget>,
     /// Seconds.
     pub(super) keep_alive: u16,
     /// Seconds.
@@ -44,7 +37,7 @@ impl BrokerEndpoint {
     pub(crate) fn of(config: &BrokerConfig, rack: Option<&Token>, policy: &RackPolicy) -> Result<Self, String> {
         let [user, mut password] = config.secrets(|name| policy.variable(name))?;
         if let Some(path) = &config.password_file {
-            password = Some(read_password(policy.readable(), path)?);
+            password = Some(read_secret(policy.readable(), "broker.password_file", path)?);
         }
         for (key, secret) in [("user", &user), ("password", &password)] {
             if secret
@@ -60,7 +53,7 @@ impl BrokerEndpoint {
         let tls = config
             .tls
             .as_ref()
-            .map(|tls| connector(policy.readable(), tls, &config.address))
+            .map(|tls| TlsTarget::of(policy.readable(), "broker.tls", tls, &config.address))
             .transpose()?;
         Ok(Self {
             policy: policy.clone(),
@@ -83,28 +76,6 @@ impl BrokerEndpoint {
     pub(crate) const fn backoff(&self) -> ReconnectBackoff {
         ReconnectBackoff::new(self.reconnect.0, self.reconnect.1)
     }
-}
-
-fn read_password(files: &FileRoots, path: &Path) -> Result<String, String> {
-    let bad = |error: &dyn Error| format!("broker.password_file {}: {error}", path.display());
-    let bytes = files.read(path, MAX_PASSWORD_FILE).map_err(|error| bad(&error))?;
-    let text = String::from_utf8(bytes).map_err(|error| bad(&error))?;
-    Ok(text.trim_end_matches(['\r', '\n']).to_owned())
-}
-
-fn connector(
-    readable: &FileRoots,
-    tls: &BrokerTlsConfig,
-    address: &str,
-) -> Result<(TlsConnector, ServerName<'static>), String> {
-    let files = tls.certificate_file.as_deref().zip(tls.key_file.as_deref());
-    let identity = files.map(|(certificate_file, key_file)| ClientIdentity {
-        certificate_file,
-        key_file,
-    });
-    let config = tls::client_config(readable, tls.ca_file.as_deref(), DefaultTrust::Machine, identity)
-        .map_err(|error| format!("broker.tls: {error}"))?;
-    Ok((TlsConnector::from(Arc::new(config)), tls.name(address)?))
 }
 
 #[cfg(test)]

@@ -11,10 +11,9 @@ use std::io;
 use std::time::Duration;
 
 use bytes::BytesMut;
-use chassis::write_timeout::WriteTimeoutStream;
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf};
+use tokio::io::{AsyncWriteExt, ReadHalf, WriteHalf};
 
-use super::super::tcp_connect::connect;
+use super::super::tcp_connect::{DuplexStream, dial};
 use super::BrokerEndpoint;
 use super::keep_alive::KeepAlive;
 use super::packet::{BrokerPacket, ConnackPacket};
@@ -39,14 +38,10 @@ pub(crate) struct SessionOptions {
     pub(crate) max_message: usize,
 }
 
-trait BrokerStream: AsyncRead + AsyncWrite + Send + Unpin {}
-
-impl<S: AsyncRead + AsyncWrite + Send + Unpin> BrokerStream for S {}
-
 /// A connection that the broker has accepted.
 pub(crate) struct BrokerConnection {
-    packets: PacketReader<ReadHalf<Box<dyn BrokerStream>>>,
-    write: WriteHalf<Box<dyn BrokerStream>>,
+    packets: PacketReader<ReadHalf<Box<dyn DuplexStream>>>,
+    write: WriteHalf<Box<dyn DuplexStream>>,
     /// What a write that was cut off has left.
     unsent: BytesMut,
     /// What the broker said when it accepted.
@@ -65,7 +60,7 @@ impl BrokerConnection {
     }
 
     async fn handshake(endpoint: &BrokerEndpoint, options: SessionOptions) -> Result<Self, String> {
-        let stream = dial(endpoint).await.map_err(|error| error.to_string())?;
+        let stream = dial_broker(endpoint).await.map_err(|error| error.to_string())?;
         let (read, write) = tokio::io::split(stream);
         let mut connection = Self {
             packets: PacketReader::new(read, endpoint.version, options.max_message + HEAD),
@@ -134,14 +129,10 @@ impl BrokerConnection {
     }
 }
 
-async fn dial(endpoint: &BrokerEndpoint) -> io::Result<Box<dyn BrokerStream>> {
-    let stream = connect(&endpoint.policy, &endpoint.address, endpoint.connect_timeout).await?;
-    // Below TLS, which takes what the broker does not.
-    let stream = WriteTimeoutStream::new(stream, endpoint.write_timeout);
-    Ok(match &endpoint.tls {
-        Some((connector, name)) => Box::new(connector.connect(name.clone(), stream).await?),
-        None => Box::new(stream),
-    })
+async fn dial_broker(endpoint: &BrokerEndpoint) -> io::Result<Box<dyn DuplexStream>> {
+    let timeouts = (endpoint.connect_timeout, endpoint.write_timeout);
+    let dialed = dial(&endpoint.policy, &endpoint.address, endpoint.tls.as_ref(), timeouts).await?;
+    Ok(dialed.stream)
 }
 
 /// Why a connection ended, in words.
@@ -222,7 +213,7 @@ mod tests {
         .unwrap();
         let endpoint = BrokerEndpoint::of(&broker, None, &RackPolicy::for_tests()).unwrap();
         let accepting = async { acceptor().accept(listener.accept().await.unwrap().0).await.unwrap() };
-        let (stream, _peer) = tokio::join!(dial(&endpoint), accepting);
+        let (stream, _peer) = tokio::join!(dial_broker(&endpoint), accepting);
         let mut stream = stream.unwrap();
         let error = loop {
             let written = async {

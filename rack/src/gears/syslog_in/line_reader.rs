@@ -2,6 +2,7 @@
 //!
 //! # Invariants
 //!
+//! - A stream that begins with a request of HTTP has no lines, and no rest.
 //! - What is held is at most one line of `max` bytes and one read.
 //! - Nothing that was read is lost: what is no whole line is given out at the end by [`SyslogLineReader::rest`].
 //! - [`SyslogLineReader::read`] may be dropped while it waits: no byte is lost.
@@ -12,6 +13,7 @@ use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt};
 
 use super::super::framing::TOGETHER;
+use super::super::http_request_line::StreamBeginning;
 
 /// What a read asks for, in bytes.
 const READ: usize = 64 * 1024;
@@ -24,6 +26,9 @@ pub(super) enum SyslogStreamError {
     /// A line is too long.
     #[error("a line has more than {max} bytes, the most that max_message allows")]
     TooLong { max: usize },
+    /// A browser speaks here.
+    #[error("it begins with a request of HTTP, as a browser sends it")]
+    HttpRequest,
     /// The connection failed.
     #[error("{0}")]
     Io(#[from] io::Error),
@@ -38,6 +43,8 @@ pub(super) struct SyslogLineReader {
     seen: usize,
     /// Whether the sender has counted a line: it does so with all then, whatever they begin with.
     counts: bool,
+    /// Whether nothing was taken yet.
+    is_beginning: bool,
 }
 
 /// How the next line is framed.
@@ -59,6 +66,7 @@ impl SyslogLineReader {
             buffer: BytesMut::new(),
             seen: 0,
             counts: false,
+            is_beginning: true,
         }
     }
 
@@ -96,6 +104,10 @@ impl SyslogLineReader {
 
     fn next(&mut self) -> Result<Option<Vec<u8>>, SyslogStreamError> {
         let max = self.max;
+        if self.is_beginning && StreamBeginning::of(&self.buffer) == StreamBeginning::Request {
+            self.buffer.clear();
+            return Err(SyslogStreamError::HttpRequest);
+        }
         loop {
             if self.seen == 0 {
                 // Some senders end counted lines with a line feed as well.
@@ -134,6 +146,7 @@ impl SyslogLineReader {
             if self.buffer.len() < skip + size + edge {
                 return Ok(None);
             }
+            self.is_beginning = false;
             self.buffer.advance(skip);
             let line = self.buffer.split_to(size);
             self.buffer.advance(edge);

@@ -25,10 +25,8 @@ use std::time::Duration;
 use futures::FutureExt;
 use gear_spec::syslog_in::SyslogInConfig;
 use model::{Attributes, HumanDuration, Level, gear_manifest};
-use tokio::net::TcpStream;
-use tokio_util::sync::CancellationToken;
 
-use super::tcp_listener::{GearListener, admit, announce};
+use super::tcp_listener::{GearListener, IncomingStream, ListenerAddress, admit, announce};
 use super::{ActiveGear, Gear, GearContext, GearError, GearFuture, RawConfig};
 use datagram_receiver::{DatagramBatch, DatagramReceiver};
 use line_reader::{SyslogLineReader, SyslogStreamError, trimmed};
@@ -56,7 +54,13 @@ impl ActiveGear for SyslogReceiver {
         async move {
             let address = self.config.listen;
             if self.config.tcp {
-                self.tcp = Some(GearListener::bind(cx, address, "tcp", "").await?);
+                let address = ListenerAddress {
+                    listen: address,
+                    tls: self.config.tls.as_ref(),
+                    schemes: ["tcp", "tls"],
+                    path: "",
+                };
+                self.tcp = Some(GearListener::bind(cx, address).await?);
             }
             if self.config.udp {
                 admit(cx, address)?;
@@ -73,13 +77,14 @@ impl ActiveGear for SyslogReceiver {
     fn run<'a>(&'a mut self, cx: &'a Arc<GearContext>) -> GearFuture<'a> {
         async move {
             let (max, idle) = (self.config.max_message as usize, self.config.idle_timeout.get());
-            let serve = |stream, address, stop| {
+            let transport = if self.config.tls.is_some() { "tls" } else { "tcp" };
+            let serve = |incoming: IncomingStream| {
                 let peer = SyslogPeer {
                     cx: Arc::clone(cx),
-                    address,
-                    transport: "tcp",
+                    address: incoming.peer,
+                    transport,
                 };
-                peer.serve(stream, SyslogLineReader::new(max), idle, stop)
+                peer.serve(incoming, SyslogLineReader::new(max), idle)
             };
             let tcp = async {
                 if let Some(listener) = self.tcp.take() {
@@ -145,7 +150,11 @@ struct SyslogPeer {
 
 impl SyslogPeer {
     /// Reads one connection until it ends, is silent for too long, or the gear stops.
-    async fn serve(self, mut stream: TcpStream, mut lines: SyslogLineReader, idle: Duration, stop: CancellationToken) {
+    async fn serve(self, incoming: IncomingStream, mut lines: SyslogLineReader, idle: Duration) {
+        let stop = incoming.stop.clone();
+        let Some(mut stream) = incoming.accept().await else {
+            return;
+        };
         let why = loop {
             let arrived = tokio::select! {
                 biased;

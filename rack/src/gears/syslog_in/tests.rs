@@ -9,9 +9,8 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use serde_json::{Map, Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::UdpSocket;
+use tokio::net::{TcpStream, UdpSocket};
 
-use super::*;
 use crate::gears::testing::{Bench, STOP_BOUND, push};
 use crate::runtime::GearRuntime;
 
@@ -165,5 +164,30 @@ async fn ten_thousand_mutated_lines_are_ten_thousand_messages() {
             .iter()
             .any(|row| row["message"].as_str().unwrap().contains("panicked"))
     );
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_of_a_browser_is_no_line_and_its_connection_is_closed() {
+    let folder = tempfile::tempdir().unwrap();
+    let bench = Bench::open(folder.path());
+    let runtime = start(&bench, "").await;
+    let to = bench.address("door", "tcp").await;
+    let mut browser = TcpStream::connect(to).await.unwrap();
+    browser
+        .write_all(b"POST / HTTP/1.1\r\nHost: a\r\n\r\n<13>forged\n")
+        .await
+        .unwrap();
+    let mut answer = Vec::new();
+    browser.read_to_end(&mut answer).await.ok();
+    bench.says("door", "it begins with a request of HTTP").await;
+    let mut device = TcpStream::connect(to).await.unwrap();
+    device.write_all(b"<13>real\n").await.unwrap();
+    let records = bench.records("sink", 1).await;
+    assert_eq!(
+        (records.len(), data(&records[0])["message"].clone()),
+        (1, "real".into())
+    );
+    runtime.close().await;
     bench.close().await;
 }

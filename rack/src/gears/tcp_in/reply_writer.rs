@@ -16,15 +16,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use chassis::write_timeout::WriteTimeoutStream;
 use parking_lot::Mutex;
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// How long a peer may take nothing of its replies.
-pub(super) const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Bytes of replies that wait for a peer; with more, nothing is read from it.
 const CALM: usize = 64 * 1024;
 /// With so many, the gear waits.
@@ -124,14 +121,17 @@ impl TcpReplyQueue {
 }
 
 async fn write(
-    to: impl AsyncWrite + Send + Unpin,
+    mut to: impl AsyncWrite + Send + Unpin,
     mut queue: mpsc::UnboundedReceiver<(TcpReply, OwnedSemaphorePermit)>,
     link: Arc<ConnectionLink>,
 ) {
     let _ended = link.ended.clone().drop_guard();
-    let mut to = WriteTimeoutStream::new(to, WRITE_TIMEOUT);
     while let Some((reply, room)) = queue.recv().await {
-        let Err(error) = to.write_all(&reply.bytes).await else {
+        let written = async {
+            to.write_all(&reply.bytes).await?;
+            to.flush().await
+        };
+        let Err(error) = written.await else {
             link.touch();
             drop(room);
             link.written.notify_waiters();
@@ -148,6 +148,8 @@ async fn write(
         }
         return;
     }
+    // With TLS the peer learns so that nothing was cut off.
+    to.shutdown().await.ok();
 }
 
 impl TcpReply {

@@ -17,7 +17,7 @@ use crate::outbox::OutboxRecord;
 use crate::runtime::GearRuntime;
 use crate::spool::{SpoolCursor, SpoolItem};
 
-use super::reply_writer::WRITE_TIMEOUT;
+use crate::gears::tcp_listener::WRITE_TIMEOUT;
 
 const SINK: &str = "\n  - { name: sink, type: log_sink, deploy: rack-a }";
 
@@ -397,6 +397,17 @@ async fn a_connection_that_begins_with_a_request_of_a_browser_is_closed_and_none
         .await;
     assert_eq!(browser.line().await, "");
     bench.says("door", "it begins with a request of HTTP").await;
+    let mut counting = bench.runtime();
+    let gear = door(", framing: { length: { bytes: 1 } }").replace("door", "counting");
+    counting
+        .apply(&push("h", &gear, "{ from: counting.out, to: counting.reply }"))
+        .await;
+    let mut browser = Client::connect(bench.address("counting", "tcp").await).await;
+    let request = format!("POST /{} HTTP/1.1\r\nHost: a\r\n\r\n", "x".repeat(2_000));
+    browser.send(request.as_bytes()).await;
+    assert_eq!(browser.line().await, "");
+    bench.says("counting", "it begins with a request of HTTP").await;
+    counting.close().await;
     let mut device = Client::connect(at).await;
     device.send(b"a line\nGET / HTTP/1.1\n").await;
     assert_eq!(

@@ -10,7 +10,7 @@ use tokio::net::TcpListener;
 
 use crate::gears::supervisor::supervise;
 use crate::gears::testing::held::{deliver, outbox, spec, surroundings_with};
-use crate::gears::testing::{Bench, STOP_BOUND, push};
+use crate::gears::testing::{Bench, STOP_BOUND, held_port, push};
 use crate::inbox::GearInbox;
 use crate::message_limits::MessageLimits;
 use crate::runtime::GearRuntime;
@@ -82,9 +82,7 @@ async fn frames_that_came_back_before_the_gear_stops_are_all_messages() {
 async fn messages_wait_for_a_connection_and_for_the_next_one() {
     let folder = tempfile::tempdir().unwrap();
     let bench = Bench::open(folder.path());
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let at = listener.local_addr().unwrap();
-    drop(listener);
+    let (socket, at) = held_port();
     let config = format!("address: '{at}', reconnect_min: 20ms, reconnect_max: 40ms");
     let door = "\n  - { name: door, type: tcp_in, deploy: rack-a, config: { listen: '127.0.0.1:0' } }";
     let runtime = start(
@@ -99,7 +97,7 @@ async fn messages_wait_for_a_connection_and_for_the_next_one() {
     sender.write_all(b"one\ntwo\n").await.unwrap();
     bench.says("out", "trying again in 20ms").await;
     bench.says("out", "trying again in 40ms").await;
-    let listener = TcpListener::bind(at).await.unwrap();
+    let listener = socket.listen(8).unwrap();
     for words in [["one", "two"], ["three", "four"]] {
         let (stream, _) = listener.accept().await.unwrap();
         let mut lines = BufReader::new(stream).lines();
@@ -149,7 +147,7 @@ async fn a_body_that_cannot_be_a_frame_is_rejected_and_the_next_one_goes() {
 async fn without_a_connection_it_stops_in_time_and_says_what_was_not_written() {
     let folder = tempfile::tempdir().unwrap();
     let bench = Bench::open(folder.path());
-    let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let (_socket, closed) = held_port();
     let gears = format!("{}{}", numbers(100), out(&format!("address: '{closed}'")));
     // Fewer than its inbox holds: a sender that waits for room holds up the stop until its bound.
     let runtime = start(&bench, &gears, TO_OUT).await;

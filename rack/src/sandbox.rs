@@ -1,0 +1,197 @@
+//! Sandbox: confines the process of a Rack to the files that its configuration names, by Landlock.
+//!
+//! | may | beneath |
+//! |---|---|
+//! | read and write | `base.state_dir`, `store.dir`, the folder of the log file |
+//! | write | `policy.write_roots` |
+//! | read | `policy.read_roots`, the folders of `platform.toml` and of other files that it names, and of the system `/etc`, `/usr`, `/proc`, `/sys` |
+//! | execute | nothing; where `gears.exec.allow` lists programs these, and what the system has for them to run |
+//!
+//! # Invariants
+//!
+//! - It holds for the thread that calls [`confine`] and for what that starts later: threads, and the programs of `exec` too. It is called before
+//!   there are other threads, and nothing takes it back.
+//! - Folders that are missing then are not opened later: those of the Rack itself are made first.
+//! - Folders are named rather than files, because a rule is for the very file: one that is renamed into its place would not be covered.
+//!
+//! # Not here
+//!
+//! What gears may ask for ([`crate::policy`]), which is bounded without a sandbox as well. The network. System calls: those the unit file denies.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use chassis::config::{Settings, ValueKind};
+use durable_fs::parent_of;
+use landlock::{
+    ABI, Access, AccessFs, BitFlags, CompatLevel, Compatible, Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetError,
+    RulesetStatus, path_beneath_rules,
+};
+
+use crate::config::{RackConfig, SandboxMode};
+use crate::error::Error;
+
+/// The newest kernel interface whose rights are used.
+const NEWEST: ABI = ABI::V5;
+/// The oldest one that keeps the word: before it, files could be cut off anywhere.
+const OLDEST: ABI = ABI::V3;
+
+/// Folders of the system that are read: names of hosts, certificates, time zones, figures of the host.
+const SYSTEM: [&str; 5] = ["/etc", "/usr", "/proc", "/sys", "/dev/urandom"];
+/// Devices that are written to as if they were nothing.
+const DEVICES: [&str; 3] = ["/dev/null", "/dev/zero", "/dev/full"];
+/// Folders with programs, and with what starts them.
+const PROGRAMS: [&str; 7] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/opt"];
+/// Keys whose paths are written to, and have rules of their own.
+const WRITTEN: [&str; 4] = ["base.state_dir", "base.state_file", "store.dir", "logging.filename"];
+
+/// How far a process is confined.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SandboxState {
+    /// `policy.sandbox = "off"`.
+    Off,
+    /// As far as this version can.
+    Whole,
+    /// As far as an older kernel can.
+    Partial,
+    /// Not at all, and why.
+    Missing(String),
+}
+
+impl fmt::Display for SandboxState {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Off => to.write_str("the sandbox is off (policy.sandbox)"),
+            Self::Whole => to.write_str("Landlock confines this process to the files of its configuration"),
+            Self::Partial => to.write_str(
+                "Landlock confines this process to the files of its configuration, as far as this kernel can: it is older than Linux 6.10",
+            ),
+            Self::Missing(reason) => write!(to, "this process is not confined to the files of its configuration: {reason}"),
+        }
+    }
+}
+
+impl SandboxState {
+    /// Says it in the log.
+    pub fn log(&self) {
+        match self {
+            Self::Missing(_) => tracing::warn!("{self}"),
+            _ => tracing::info!("{self}"),
+        }
+    }
+}
+
+/// Confines this thread, and what it starts from now on, to what a Rack with this configuration needs.
+///
+/// # Errors
+/// If `policy.sandbox` requires it, and it cannot be.
+pub fn confine(config: &RackConfig, settings: &Settings) -> Result<SandboxState, Error> {
+    let level = match config.policy.sandbox {
+        SandboxMode::Off => return Ok(SandboxState::Off),
+        SandboxMode::Auto => CompatLevel::BestEffort,
+        SandboxMode::Require => CompatLevel::HardRequirement,
+    };
+    // What cannot be made is told by who needs it.
+    for folder in own_folders(config) {
+        durable_fs::create_dirs(&folder).ok();
+    }
+    crate::agent::create_state_dir(&config.base.state_dir).ok();
+    let confined = restrict(&rules(config, settings), level);
+    match confined {
+        Ok(RulesetStatus::FullyEnforced) => Ok(SandboxState::Whole),
+        Ok(RulesetStatus::PartiallyEnforced) => Ok(SandboxState::Partial),
+        Ok(RulesetStatus::NotEnforced) => Ok(SandboxState::Missing(
+            "this kernel has no Landlock, or something denies it (it is in Linux since 5.13; lsm= on its command line lists it)".to_owned(),
+        )),
+        Err(error) if config.policy.sandbox == SandboxMode::Require => Err(Error::Policy {
+            key: "policy.sandbox",
+            value: "require".to_owned(),
+            reason: format!(
+                "{error}; it needs Linux 6.2 or later with Landlock (lsm= on its command line lists it) that no container denies; or set it to auto"
+            ),
+        }),
+        Err(error) => Ok(SandboxState::Missing(error.to_string())),
+    }
+}
+
+/// Paths with what may be done beneath them.
+type SandboxRules = Vec<(Vec<PathBuf>, BitFlags<AccessFs>)>;
+
+fn restrict(rules: &SandboxRules, level: CompatLevel) -> Result<RulesetStatus, RulesetError> {
+    let ruleset = Ruleset::default()
+        .set_compatibility(level)
+        .handle_access(AccessFs::from_all(OLDEST))?;
+    let ruleset = ruleset
+        .set_compatibility(CompatLevel::BestEffort)
+        .handle_access(AccessFs::from_all(NEWEST))?;
+    let mut created = ruleset.create()?;
+    for (paths, access) in rules {
+        // Paths that are not there are left out.
+        created = created.add_rules(path_beneath_rules(paths, *access))?;
+    }
+    Ok(created.restrict_self()?.ruleset)
+}
+
+fn rules(config: &RackConfig, settings: &Settings) -> SandboxRules {
+    let read = AccessFs::ReadFile | AccessFs::ReadDir;
+    let write = AccessFs::from_write(NEWEST);
+    let mut rules = vec![
+        (own_folders(config), read | write),
+        (config.policy.write_roots.clone(), write | AccessFs::ReadDir),
+        (config.policy.read_roots.clone(), read),
+        (named_folders(settings), read),
+        (SYSTEM.map(PathBuf::from).to_vec(), read),
+        (
+            DEVICES.map(PathBuf::from).to_vec(),
+            AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::Truncate,
+        ),
+    ];
+    let programs = &config.gears_exec.allow;
+    if !programs.is_empty() {
+        rules.push((PROGRAMS.map(PathBuf::from).to_vec(), read | AccessFs::Execute));
+        rules.push((programs.clone(), AccessFs::ReadFile | AccessFs::Execute));
+        rules.push((
+            programs.iter().map(|program| parent_of(program).to_owned()).collect(),
+            read,
+        ));
+    }
+    rules
+}
+
+/// What the Rack keeps for itself, and gears unless the policy says otherwise.
+fn own_folders(config: &RackConfig) -> Vec<PathBuf> {
+    let files = config.store.dir.join("files");
+    vec![
+        config.base.state_dir.clone(),
+        config.store.dir.clone(),
+        files,
+        config.logging.dir().to_owned(),
+    ]
+}
+
+/// The folders of the files that a Rack reads by its configuration: of this itself, of keys and certificates, and of what resolves names.
+fn named_folders(settings: &Settings) -> Vec<PathBuf> {
+    let keys = settings
+        .schema()
+        .keys()
+        .filter(|key| key.kind == ValueKind::Path && !WRITTEN.contains(&key.path));
+    let named = keys.filter_map(|key| settings.some_text(key.path)).map(PathBuf::from);
+    let trusted = ["SSL_CERT_FILE", "SSL_CERT_DIR"]
+        .into_iter()
+        .filter_map(std::env::var_os)
+        .map(PathBuf::from);
+    let files = settings
+        .file()
+        .map(Path::to_owned)
+        .into_iter()
+        .chain(named)
+        .chain(trusted);
+    let resolver = Path::new("/etc/resolv.conf").canonicalize();
+    let files = files
+        .chain(resolver)
+        .flat_map(|file| [file.canonicalize().ok(), Some(file)]);
+    files.flatten().map(|file| parent_of(&file).to_owned()).collect()
+}
+
+#[cfg(test)]
+mod tests;
