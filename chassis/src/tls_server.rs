@@ -209,7 +209,11 @@ fn read(path: &Path) -> Result<Vec<u8>, TlsFileError> {
     })
 }
 
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsFileError> {
+/// The certificates of a PEM file, at least one.
+///
+/// # Errors
+/// [`TlsFileError`].
+pub fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsFileError> {
     let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&read(path)?).collect();
     let read = read.map_err(|error| bad(path, error))?;
     match read.is_empty() {
@@ -218,7 +222,11 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsFileErro
     }
 }
 
-fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsFileError> {
+/// What a file with a private key has.
+///
+/// # Errors
+/// [`TlsFileError`]; that everybody may read it among them.
+pub fn read_private(path: &Path) -> Result<zeroize::Zeroizing<Vec<u8>>, TlsFileError> {
     let pem = zeroize::Zeroizing::new(read(path)?);
     let mode = std::fs::metadata(path).map_or(0, |meta| meta.permissions().mode() & 0o777);
     if mode & 0o007 != 0 {
@@ -227,6 +235,11 @@ fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsFileError> {
             mode,
         });
     }
+    Ok(pem)
+}
+
+fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsFileError> {
+    let pem = read_private(path)?;
     PrivateKeyDer::from_pem_slice(&pem).map_err(|error| bad(path, error))
 }
 

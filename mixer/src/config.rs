@@ -11,8 +11,8 @@ mod telemetry;
 mod value_checks;
 
 pub use sections::{
-    ApiConfig, BusServerConfig, EnrollmentConfig, IngestConfig, MixerBaseConfig, MixerSection, PostgresConfig,
-    QueryConfig, ServerMode, StoreConfig, TailConfig,
+    ApiConfig, BusServerConfig, BusTlsMode, EnrollmentConfig, IngestConfig, MixerBaseConfig, MixerSection,
+    PostgresConfig, QueryConfig, ServerMode, StoreConfig, TailConfig,
 };
 pub use telemetry::{
     EmbeddedConfig, MixerSwitches, ObservabilityConfig, ObservabilityTier, OtlpConfig, OtlpMessagesConfig,

@@ -6,12 +6,13 @@
 //!   cannot be written, another Rack on it). A bus or a Mixer that is away is waited for.
 //! - [`RackAgent::close`] takes less than two seconds: gears first, then what they recorded goes to disk.
 
+use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use chassis::bus::{BusConnection, BusOptions};
-use chassis::config::SecretString;
+use chassis::bus::{BusConnection, BusOptions, BusTrust};
+use chassis::config::{SecretString, without_credentials};
 use chassis::file_modes::require_unshared;
 use chassis::log_rate_limiter::LogRateLimiter;
 use chassis::logs::LogLevelHandle;
@@ -189,6 +190,8 @@ impl RackAgent {
         let lock = FileLock::take(&config.base.state_dir.join("rack.lock"))?;
         let policy = RackPolicy::of(&config.policy, &config.places())?;
         let state = StateFile::of(&config.base, &parts.entropy)?;
+        let options = options_of(config, Some(&state))?;
+        require_trust(config, &options, state.passport().is_some())?;
         let (spool, spool_thread, found) = spool::open(
             &config.base.state_dir.join("spool"),
             limits(config),
@@ -205,7 +208,7 @@ impl RackAgent {
         log_start(config, spool.boot_epoch(), state.passport().is_some());
         log_recovery("telemetry", &found);
         log_recovery("messages", &left);
-        let bus = BusConnection::connect_forever(options_of(config, Some(&state))).await?;
+        let bus = BusConnection::connect_forever(options).await?;
         let counters = Arc::new(TelemetryCounters::default());
         let (recorder, receiver) = TelemetryRecorder::new(RecorderParts {
             enabled: config.observability.enabled,
@@ -508,8 +511,10 @@ fn limits(config: &RackConfig) -> SpoolLimits {
 
 /// How the agent with this configuration connects to the bus; nothing is made or changed for it. A state file that cannot be
 /// used gives no key.
-#[must_use]
-pub fn bus_options(config: &RackConfig, entropy: &Entropy) -> BusOptions {
+///
+/// # Errors
+/// If the file of `snake.tls_ca` cannot be used.
+pub fn bus_options(config: &RackConfig, entropy: &Entropy) -> Result<BusOptions, Error> {
     let state = StateFile::look(&config.base, entropy).ok().flatten();
     options_of(config, state.as_ref())
 }
@@ -521,11 +526,26 @@ pub fn is_admitted(config: &RackConfig, entropy: &Entropy) -> bool {
     state.and_then(|state| state.identity()).is_some()
 }
 
-fn options_of(config: &RackConfig, state: Option<&StateFile>) -> BusOptions {
+/// Refuses a first contact in which whoever answers is believed, with a bus on another machine.
+fn require_trust(config: &RackConfig, options: &BusOptions, is_known: bool) -> Result<(), Error> {
+    let is_loopback = |host: &str| host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback());
+    let mut addresses = options.url.split(',').map(str::trim);
+    let is_safe = |url: &str| url.starts_with("tls://") || is_loopback(&BusHost::of(url).host);
+    if is_known || config.snake.allow_insecure || options.trust.is_some() || addresses.all(is_safe) {
+        return Ok(());
+    }
+    Err(Error::Untrusted {
+        url: without_credentials(&options.url),
+    })
+}
+
+fn options_of(config: &RackConfig, state: Option<&StateFile>) -> Result<BusOptions, Error> {
     let identity = state.and_then(StateFile::identity);
     let name = identity.map_or_else(host::name, |identity| identity.name.as_str().to_owned());
     let key = state.and_then(StateFile::bus_key);
-    BusOptions {
+    let trust = config.snake.tls_ca.as_deref().map(BusTrust::of_file).transpose()?;
+    Ok(BusOptions {
+        trust,
         nkey: key.as_ref().and_then(|key| key.seed().ok()).map(SecretString::new),
         inbox_prefix: key.map(|key| subject::inbox(&key.public_key())),
         token: config.snake.token.clone(),
@@ -536,7 +556,7 @@ fn options_of(config: &RackConfig, state: Option<&StateFile>) -> BusOptions {
             config.snake.domain.as_str(),
             format!("rack {name}"),
         )
-    }
+    })
 }
 
 fn log_start(config: &RackConfig, boot_epoch: u64, known: bool) {

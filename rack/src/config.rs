@@ -89,6 +89,10 @@ config_section! {
         reconnect_wait: Duration = "1s";
         /// Time given to new consumers to converge before gears start.
         convergence_delay: Duration = "100ms", at_least_ms(0);
+        /// PEM file with the authorities that the bus's certificate is verified by; the connection is then made with TLS or not at all.
+        tls_ca: Option<PathBuf>, unset("TLS is asked for by an invite or a tls:// address");
+        /// Allows a bus on another machine to be believed without TLS and without an invite.
+        allow_insecure: bool = false;
         /// Token sent to the bus.
         token: Option<SecretString>, unset("no token is sent"), secret();
     }

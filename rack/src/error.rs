@@ -49,6 +49,16 @@ pub enum Error {
         /// Why not, and what to do.
         reason: String,
     },
+    /// Whoever answers would be believed.
+    #[error(
+        "the bus at {url} is on another machine, and nothing tells its Mixer from an impostor: run `platform join` with an invite \
+         (`platform racks invite NAME` at the Mixer makes one), or set snake.tls_ca, or snake.allow_insecure = true on a \
+         trusted network"
+    )]
+    Untrusted {
+        /// The bus, without credentials.
+        url: String,
+    },
     /// The state file cannot be read.
     #[error("the state file {} cannot be read: {source}", path.display())]
     StateUnreadable {
@@ -94,7 +104,7 @@ impl Error {
             } => ExitReason::Data,
             Self::State { .. } | Self::Sealed { .. } => ExitReason::Denied,
             Self::StateUnreadable { .. } | Self::StateForm { .. } => ExitReason::Io,
-            Self::StateKey { .. } | Self::Policy { .. } => ExitReason::Config,
+            Self::StateKey { .. } | Self::Policy { .. } | Self::Untrusted { .. } => ExitReason::Config,
             Self::Chassis(error) => error.exit(),
             Self::Lock(LockError::Held { .. }) => ExitReason::Unavailable,
             Self::Spool(_) | Self::File(_) | Self::Lock(_) => ExitReason::Io,

@@ -83,7 +83,7 @@ impl MixerComponents {
         let tokens = self.tokens(&config, &registry, (&clock, &entropy), fatal)?;
         let authenticator = Arc::new(ApiAuthenticator::new(config.api.auth, tokens));
         self.authenticator = Some(Arc::clone(&authenticator));
-        let (bus, acl) = settings::bus(&config, &registry, &entropy)?;
+        let (bus, acl) = settings::bus(&config, &registry, &clock, &entropy)?;
         let server = BusServer::start(bus, fatal).await?;
         let bus = server.bus().clone();
         self.bus = Some(server);

@@ -3,13 +3,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_nats::ServerAddr;
 use model::subject::{GEARS_ALL, MESSAGES_ALL};
-use model::{ByteSize, Entropy};
+use model::{ByteSize, Clock, Entropy};
 use tokio::sync::watch;
 
 use crate::bucket::{self, BucketError};
-use crate::bus_server::{AclSnapshot, BusAuthorization, BusSettings, ManagedServer, ServerDeployment, StreamSettings};
-use crate::config::{MixerConfig, ServerMode};
+use crate::bus_server::{
+    AclSnapshot, BusAuthorization, BusCertificates, BusError, BusSettings, ManagedServer, ServerDeployment,
+    StreamSettings,
+};
+use crate::config::{BusServerConfig, BusTlsMode, MixerConfig, ServerMode};
 use crate::registry::ClusterRegistry;
 use crate::scenario::BusAcl;
 use crate::start_error::StartError;
@@ -60,6 +64,7 @@ pub(crate) fn engine_and_bucket(config: &MixerConfig) -> Result<engine::Settings
 pub(super) fn bus(
     config: &MixerConfig,
     registry: &Arc<ClusterRegistry>,
+    clock: &Clock,
     entropy: &Entropy,
 ) -> Result<(BusSettings, BusAcl), StartError> {
     let snake = &config.snake;
@@ -73,8 +78,7 @@ pub(super) fn bus(
     let (list, access) = watch::channel(AclSnapshot::default());
     let (applied, follows) = watch::channel(0);
     let acl = BusAcl::keep(Arc::clone(registry), list, follows)?;
-    let token = snake.token.as_ref().map(|token| token.expose().to_owned());
-    let users = BusAuthorization::new(entropy, token, access, applied)
+    let users = BusAuthorization::new(entropy, access, applied)
         .map_err(|error| StartError::AgentRpc(format!("no key for the bus can be made: {error}")))?;
     let server = ManagedServer {
         name: config.base.name.to_string(),
@@ -86,10 +90,49 @@ pub(super) fn bus(
         max_payload: config.mixer.max_payload,
         binary: snake.server_binary.clone(),
         sha256: snake.server_sha256.clone(),
+        certificates: certificates(config, clock)?,
         users,
         operator_key: config.store.dir.join("keys/bus-operator.nk"),
     };
     Ok((bus_at(config, ServerDeployment::Managed(Box::new(server))), acl))
+}
+
+/// The certificates of the managed server, where it speaks TLS.
+fn certificates(config: &MixerConfig, clock: &Clock) -> Result<Option<BusCertificates>, BusError> {
+    let snake = &config.snake;
+    let speaks_tls = match snake.tls {
+        BusTlsMode::Auto => !snake.host.is_loopback(),
+        BusTlsMode::On => true,
+        BusTlsMode::Off => false,
+    };
+    if speaks_tls {
+        let certificates = BusCertificates::open(config.store.dir.join("keys"), tls_names(snake), clock.clone())?;
+        return Ok(Some(certificates));
+    }
+    if !snake.host.is_loopback() {
+        tracing::warn!(
+            host = %snake.host,
+            "the bus is open to other machines without TLS: who is on the way reads and changes what Racks send; set snake.tls = \"auto\""
+        );
+    }
+    Ok(None)
+}
+
+/// Every name and address that the managed server is known by.
+fn tls_names(snake: &BusServerConfig) -> Vec<String> {
+    let mut names: Vec<String> = ["localhost", "127.0.0.1", "::1"].map(str::to_owned).into();
+    if !snake.host.is_unspecified() {
+        names.push(snake.host.to_string());
+    }
+    let urls = snake
+        .url
+        .split(',')
+        .filter_map(|url| url.trim().parse::<ServerAddr>().ok());
+    names.extend(urls.map(|url| url.host().to_owned()));
+    names.extend(snake.tls_names.iter().cloned());
+    names.sort_unstable();
+    names.dedup();
+    names
 }
 
 fn bus_at(config: &MixerConfig, server: ServerDeployment) -> BusSettings {
