@@ -25,6 +25,9 @@ pub enum LifecycleEvent {
     LettersDropped,
     TokenCreated,
     TokenRevoked,
+    InviteCreated,
+    InviteRevoked,
+    InviteRefused,
 }
 
 impl LifecycleEvent {
@@ -51,6 +54,9 @@ impl LifecycleEvent {
             Self::LettersDropped => "letters_dropped",
             Self::TokenCreated => "token_created",
             Self::TokenRevoked => "token_revoked",
+            Self::InviteCreated => "invite_created",
+            Self::InviteRevoked => "invite_revoked",
+            Self::InviteRefused => "invite_refused",
         }
     }
 

@@ -21,6 +21,7 @@ pub enum SigningContext {
     Heartbeat,
     Command,
     MessageId,
+    Invite,
 }
 
 impl SigningContext {
@@ -32,6 +33,7 @@ impl SigningContext {
             Self::Heartbeat => "heartbeat",
             Self::Command => "command",
             Self::MessageId => "message-id",
+            Self::Invite => "invite",
         }
     }
 

@@ -42,6 +42,8 @@ config_section! {
     pub struct AgentConfig in "rack" {
         /// Prefix of the name when base.name is empty.
         name_prefix: Token = "node-";
+        /// Invite that the Rack joins its cluster with, as `platform racks invite` prints it; `platform join` does the same once.
+        invite: Option<SecretString>, unset("the Rack waits for approval"), secret();
         /// IP address announced to the Mixer; empty takes the primary local one.
         ip: Option<IpAddr> = "";
         /// Routing hops after which a message is dropped as a loop.
@@ -219,6 +221,11 @@ fn is_beneath(file: &Path, folder: &Path) -> bool {
     let mut folders = folders.iter().flatten();
     folders.any(|folder| files.iter().any(|file| file.starts_with(folder)))
 }
+
+/// The name that every Rack has which was given none: where an invite gives one, it counts.
+pub(crate) const DEFAULT_NAME: &str = "node-01";
+/// The address of a bus of which nobody said where it is.
+pub(crate) const DEFAULT_URL: &str = "nats://localhost:4222";
 
 /// The whole of `platform.toml`.
 pub static SCHEMA: ConfigSchema = ConfigSchema {

@@ -10,6 +10,12 @@ use model::dialect::SchemaDialect;
 use super::shared::ApiArgs;
 
 #[derive(Debug, ClapArgs)]
+pub(crate) struct JoinArgs {
+    /// What `platform racks invite` printed [default: read from standard input]
+    pub(crate) invite: Option<String>,
+}
+
+#[derive(Debug, ClapArgs)]
 pub(crate) struct DoctorArgs {
     #[command(flatten)]
     pub(crate) api: ApiArgs,

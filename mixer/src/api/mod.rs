@@ -43,6 +43,7 @@ mod exposition;
 mod extractors;
 mod gears;
 mod ingest;
+mod invites;
 mod json_response;
 mod openapi;
 mod ops;
@@ -153,6 +154,7 @@ fn all_routes(
         .merge(sql::routes(Arc::clone(&parts.querier)))
         .merge(ingest::routes(engine, collects, changes.clone(), counters)?)
         .merge(racks::routes(Arc::clone(&parts.control), changes.clone()))
+        .merge(invites::routes(Arc::clone(&parts.control), changes.clone()))
         .merge(taps::routes(Arc::clone(&parts.control), changes.clone()))
         .merge(scenarios::routes(Arc::clone(&parts.control), changes.clone()))
         .merge(audit::routes(Arc::clone(&parts.control)))

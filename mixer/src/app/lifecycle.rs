@@ -344,7 +344,7 @@ impl MixerComponents {
                 Arc::clone(cluster),
                 Arc::clone(registry),
                 clock.clone(),
-                entropy,
+                entropy.clone(),
             ),
             heartbeats: HeartbeatHandler {
                 registry: Arc::clone(registry),
@@ -374,6 +374,7 @@ impl MixerComponents {
             flow_control,
             events: events.clone(),
             clock,
+            entropy,
             command_clock: Arc::clone(command_clock),
             acl: acl.clone(),
             rejections,

@@ -277,7 +277,7 @@ async fn a_restart_of_the_mixer_cuts_nobody_off_and_a_waiting_rack_is_known_befo
     });
     mixer
         .control()
-        .approve("rack-a", None, &AuditActor::Mixer)
+        .approve("rack-a", RackApproval::default(), &AuditActor::Mixer)
         .await
         .unwrap();
     drop(answers.await.unwrap());
