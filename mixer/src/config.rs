@@ -56,7 +56,7 @@ impl MixerConfig {
         problems.extend(exposed(settings, &config));
         problems.extend(bad_hash(settings, &config.snake));
         problems.extend(bad_hosts(settings, &config.api));
-        problems.extend(half_of_tls(settings, &config.api));
+        problems.extend(half_of_tls(settings, &config));
         ConfigErrors::unless_empty(problems)?;
         let store = &mut config.store;
         for file in [

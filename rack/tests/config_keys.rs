@@ -131,7 +131,10 @@ async fn a_bus_on_another_machine_is_believed_only_with_tls_an_invite_or_snake_a
     };
     for url in [elsewhere.to_owned(), format!("nats://127.0.0.1:4222,{elsewhere}")] {
         let (code, said) = start(&url, &[]).await.unwrap_err();
-        assert!(code == 78 && said.contains("platform join") && said.contains("192.0.2.1"), "{said}");
+        assert!(
+            code == 78 && said.contains("platform join") && said.contains("192.0.2.1"),
+            "{said}"
+        );
     }
     start(elsewhere, &[("snake.allow_insecure", "true")]).await.unwrap();
     start("tls://192.0.2.1:4222", &[]).await.unwrap();

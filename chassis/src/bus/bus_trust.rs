@@ -4,6 +4,7 @@
 //! |---|---|
 //! | an authority by its fingerprint; the server sends the certificate itself | an invite, the Mixer that made it |
 //! | the authorities of a PEM file | `snake.tls_ca` |
+//! | one certificate, the first of a PEM file, whatever name was dialled | the Mixer, of its own server with an operator's certificate |
 //!
 //! # Invariants
 //!
@@ -13,7 +14,7 @@
 //!
 //! Not here: who a client is to the server ([`super::BusOptions`]), TLS as a server ([`crate::tls_server`]).
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use async_nats::ConnectOptions;
@@ -59,6 +60,19 @@ impl BusTrust {
         Self::with(provider, verifier.map_err(|error| malformed(path, &error))?)
     }
 
+    /// The server whose certificate is the first of a PEM file, as it is at each connection.
+    ///
+    /// # Errors
+    /// Never in practice: the library knows the protocol versions that it is asked for.
+    pub fn of_server(file: PathBuf) -> Result<Self, Error> {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let verifier = PinnedServer {
+            file,
+            provider: Arc::clone(&provider),
+        };
+        Self::with(provider, Arc::new(verifier))
+    }
+
     fn with(provider: Arc<CryptoProvider>, verifier: Arc<dyn ServerCertVerifier>) -> Result<Self, Error> {
         let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
         let config = config.map_err(|error| malformed(Path::new("snake.tls_ca"), &error))?;
@@ -78,6 +92,37 @@ fn malformed(path: &Path, error: &impl ToString) -> Error {
         path: path.to_owned(),
         reason: error.to_string(),
     })
+}
+
+/// The parts of a verifier that follow from the library.
+macro_rules! verify_signatures {
+    () => {
+        fn verify_tls12_signature(
+            &self,
+            message: &[u8],
+            certificate: &CertificateDer<'_>,
+            signed: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, rustls::Error> {
+            let algorithms = &self.provider.signature_verification_algorithms;
+            rustls::crypto::verify_tls12_signature(message, certificate, signed, algorithms)
+        }
+
+        fn verify_tls13_signature(
+            &self,
+            message: &[u8],
+            certificate: &CertificateDer<'_>,
+            signed: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, rustls::Error> {
+            let algorithms = &self.provider.signature_verification_algorithms;
+            rustls::crypto::verify_tls13_signature(message, certificate, signed, algorithms)
+        }
+
+        fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+            self.provider
+                .signature_verification_algorithms
+                .supported_schemes()
+        }
+    };
 }
 
 /// Verifies a server by the one authority that has the fingerprint.
@@ -106,27 +151,31 @@ impl ServerCertVerifier for PinnedAuthority {
         verifier.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now)
     }
 
-    fn verify_tls12_signature(
+    verify_signatures!();
+}
+
+/// Verifies that a server has the very certificate of a file.
+#[derive(Debug)]
+struct PinnedServer {
+    file: PathBuf,
+    provider: Arc<CryptoProvider>,
+}
+
+impl ServerCertVerifier for PinnedServer {
+    fn verify_server_cert(
         &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.provider.signature_verification_algorithms;
-        rustls::crypto::verify_tls12_signature(message, certificate, signed, algorithms)
+        end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        let chain = certificates(&self.file).map_err(|error| rustls::Error::General(error.to_string()))?;
+        match chain.first() == Some(end_entity) {
+            true => Ok(ServerCertVerified::assertion()),
+            false => Err(rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer)),
+        }
     }
 
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.provider.signature_verification_algorithms;
-        rustls::crypto::verify_tls13_signature(message, certificate, signed, algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.provider.signature_verification_algorithms.supported_schemes()
-    }
+    verify_signatures!();
 }

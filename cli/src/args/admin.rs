@@ -134,7 +134,8 @@ pub(crate) struct AuditArgs {
     pub(crate) rack: Option<String>,
     /// Only of this kind: rack_pending, rack_approved, rack_adopted, rack_suspended, rack_resumed, rack_removed,
     /// rack_renamed, rack_offline, rack_online, rack_log_level, rack_labels, scenario_imported, scenario_activated,
-    /// scenario_rolled_back, scenario_deleted, letters_replayed, letters_dropped, token_created or token_revoked
+    /// scenario_rolled_back, scenario_deleted, letters_replayed, letters_dropped, token_created, token_revoked, invite_created,
+    /// invite_revoked or invite_refused
     #[arg(long)]
     pub(crate) kind: Option<String>,
     #[command(flatten)]

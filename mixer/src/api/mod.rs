@@ -19,6 +19,7 @@
 //! | `GET /api/v1/dlq`, `GET /api/v1/dlq/{letter_id}`, `POST /api/v1/dlq/{replay,drop}`, `POST /api/v1/dlq/{letter_id}/{replay,drop}` | [`crate::dlq::DeadLetterQueue`] |
 //! | `GET /api/v1/gears`, `GET /api/v1/gears/{type}` | [`gear_spec::manifests`] |
 //! | `GET /api/v1/specs` | [`SpecRegistry`] |
+//! | `GET`, `POST /api/v1/invites`, `POST /api/v1/invites/{invite}/revoke` | [`crate::control::ControlPlane`] |
 //! | `GET`, `POST /api/v1/tokens`, `POST /api/v1/tokens/{token}/revoke`, `GET /api/v1/whoami` | [`crate::authentication`] |
 //! | `GET /api/v1/openapi.json` | tables of all this (`openapi`) |
 //! | `GET /api/v1/storage`, `/healthz`, `/readyz`, `/metrics`, `/version` | all of them |

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_nats::ServerAddr;
+use chassis::tls_server::ServerTlsFiles;
 use model::subject::{GEARS_ALL, MESSAGES_ALL};
 use model::{ByteSize, Clock, Entropy};
 use tokio::sync::watch;
@@ -105,6 +106,17 @@ fn certificates(config: &MixerConfig, clock: &Clock) -> Result<Option<BusCertifi
         BusTlsMode::On => true,
         BusTlsMode::Off => false,
     };
+    if let (true, Some(certificate), Some(key)) = (speaks_tls, &snake.tls_cert, &snake.tls_key) {
+        // nats-server may run in another folder.
+        let [certificate, key] =
+            [certificate, key].map(|path| std::path::absolute(path).unwrap_or_else(|_| path.clone()));
+        let files = ServerTlsFiles {
+            certificate,
+            key,
+            client_ca: None,
+        };
+        return Ok(Some(BusCertificates::provided(files)?));
+    }
     if speaks_tls {
         let certificates = BusCertificates::open(config.store.dir.join("keys"), tls_names(snake), clock.clone())?;
         return Ok(Some(certificates));
@@ -197,7 +209,40 @@ pub(super) fn limits(config: &MixerConfig) -> query::QueryLimits {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use chassis::config::{ConfigSources, load};
+
     use super::*;
+    use crate::config::SCHEMA;
+
+    #[test]
+    fn the_bus_certificate_has_the_names_of_its_url_its_host_and_tls_names() {
+        let names = |flags: &[(&str, &str)]| {
+            let flags = flags
+                .iter()
+                .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+            let sources = ConfigSources {
+                flags: flags.collect(),
+                ..ConfigSources::default()
+            };
+            tls_names(&MixerConfig::of(&load(&SCHEMA, &sources).unwrap()).unwrap().snake)
+        };
+        let here = ["127.0.0.1", "::1", "localhost"];
+        assert_eq!(names(&[]), here);
+        assert_eq!(names(&[("snake.host", "0.0.0.0")]), here);
+        let more = [
+            ("snake.host", "10.0.0.5"),
+            ("snake.url", "nats://mixer.example:4222, nats://[2001:db8::1]:4222"),
+            ("snake.tls_names", "bus.example,10.0.0.6"),
+        ];
+        let mut wanted = [
+            &here[..],
+            &["10.0.0.5", "mixer.example", "2001:db8::1", "bus.example", "10.0.0.6"],
+        ]
+        .concat();
+        wanted.sort_unstable();
+        assert_eq!(names(&more), wanted);
+    }
 
     #[test]
     fn racks_get_the_configured_url_unless_it_is_unusable() {

@@ -1,4 +1,5 @@
-//! TLS certificates of the managed bus: a private certificate authority, and the server's certificate that it signs anew before it expires.
+//! TLS certificates of the managed bus: a private certificate authority, and the server's certificate that it signs anew before it expires; or an
+//! operator's certificate, in the files that he names, read again when they change.
 //!
 //! | file in `<store.dir>/keys` | what |
 //! |---|---|
@@ -21,7 +22,8 @@ use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use chassis::bus::BusTrust;
-use chassis::tls_server::{certificates, read_private};
+use chassis::file_stamp::FileStamp;
+use chassis::tls_server::{ServerTls, ServerTlsFiles, certificates, read_private};
 use model::{Clock, KeyFingerprint, Timestamp};
 use parking_lot::Mutex;
 use rcgen::{
@@ -40,9 +42,15 @@ const AUTHORITY: &str = "Platform bus authority";
 
 /// The certificates of one store. Clones share them.
 #[derive(Clone)]
-pub(crate) struct BusCertificates(Arc<CertificateFiles>);
+pub(crate) enum BusCertificates {
+    /// Of the store's own authority.
+    Own(Arc<OwnAuthority>),
+    /// An operator's.
+    Provided(Arc<ProvidedCertificate>),
+}
 
-struct CertificateFiles {
+/// The authority of a store.
+pub(crate) struct OwnAuthority {
     folder: PathBuf,
     /// The authority's certificate.
     authority_pem: String,
@@ -58,8 +66,7 @@ struct CertificateFiles {
 impl std::fmt::Debug for BusCertificates {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("BusCertificates")
-            .field("authority", &self.0.authority)
-            .field("names", &self.0.names)
+            .field("authority", &self.authority())
             .finish_non_exhaustive()
     }
 }
@@ -91,7 +98,7 @@ impl BusCertificates {
         let authority = KeyFingerprint::of(certificate);
         // A name that cannot be in a certificate is said now, not at the renewal.
         CertificateParams::new(names.clone()).map_err(|error| BusError::TlsNames(error.to_string()))?;
-        Ok(Self(Arc::new(CertificateFiles {
+        Ok(Self::Own(Arc::new(OwnAuthority {
             authority_pem,
             authority,
             issuer: Issuer::new(authority_params(), key),
@@ -102,50 +109,109 @@ impl BusCertificates {
         })))
     }
 
-    /// By what Racks know the authority.
+    /// A certificate that an operator gives, with its key.
+    ///
+    /// # Errors
+    /// [`BusError`] if the files cannot be used.
+    pub(crate) fn provided(files: ServerTlsFiles) -> Result<Self, BusError> {
+        let stamps = stamps(&files);
+        // What nats-server would refuse is said here.
+        ServerTls::open(files.clone())?;
+        let chain = certificates(&files.certificate)?;
+        let last = chain
+            .last()
+            .ok_or_else(|| unusable(&files.certificate, &"it has no certificate"))?;
+        Ok(Self::Provided(Arc::new(ProvidedCertificate {
+            authority: KeyFingerprint::of(last),
+            files,
+            read: Mutex::new(stamps),
+        })))
+    }
+
+    /// By what Racks know the authority: of an operator's certificate, the last one in its file.
     pub(crate) fn authority(&self) -> KeyFingerprint {
-        self.0.authority
+        match self {
+            Self::Own(own) => own.authority,
+            Self::Provided(provided) => provided.authority,
+        }
     }
 
     /// What the Mixer's own connections trust.
     pub(super) fn trust(&self) -> Result<BusTrust, BusError> {
-        Ok(BusTrust::pinned(self.0.authority)?)
+        Ok(match self {
+            Self::Own(own) => BusTrust::pinned(own.authority)?,
+            Self::Provided(provided) => BusTrust::of_server(provided.files.certificate.clone())?,
+        })
     }
 
-    /// Whether the server's certificate is to be made anew.
+    /// Whether the server is to have another certificate.
     pub(super) fn is_due(&self) -> bool {
-        let now = self.0.clock.now();
-        let signed = *self.0.signed.lock();
+        match self {
+            Self::Own(own) => own.is_due(),
+            Self::Provided(provided) => stamps(&provided.files) != *provided.read.lock(),
+        }
+    }
+
+    /// Makes the server's key and certificate anew if it is time, or looks at those that were given.
+    pub(super) fn renew(&self) -> Result<(), BusError> {
+        match self {
+            _ if !self.is_due() => Ok(()),
+            Self::Own(own) => own.renew(),
+            Self::Provided(provided) => {
+                let stamps = stamps(&provided.files);
+                ServerTls::open(provided.files.clone())?;
+                *provided.read.lock() = stamps;
+                Ok(())
+            }
+        }
+    }
+
+    /// The certificate and its key.
+    pub(super) fn files(&self) -> [PathBuf; 2] {
+        match self {
+            Self::Own(own) => ["bus-server.pem", "bus-server.key"].map(|name| own.folder.join(name)),
+            Self::Provided(provided) => [&provided.files.certificate, &provided.files.key].map(Clone::clone),
+        }
+    }
+}
+
+/// An operator's certificate.
+pub(crate) struct ProvidedCertificate {
+    files: ServerTlsFiles,
+    authority: KeyFingerprint,
+    /// The files as the server has read them.
+    read: Mutex<[Option<FileStamp>; 2]>,
+}
+
+fn stamps(files: &ServerTlsFiles) -> [Option<FileStamp>; 2] {
+    [FileStamp::of(&files.certificate), FileStamp::of(&files.key)]
+}
+
+impl OwnAuthority {
+    fn is_due(&self) -> bool {
+        let now = self.clock.now();
+        let signed = *self.signed.lock();
         signed.is_none_or(|signed| now.since(signed).max(signed.since(now)) >= RENEWED)
     }
 
-    /// Makes the server's key and certificate anew if it is time.
-    pub(super) fn renew(&self) -> Result<(), BusError> {
-        if !self.is_due() {
-            return Ok(());
-        }
-        let path = self.0.folder.join("bus-server.pem");
+    fn renew(&self) -> Result<(), BusError> {
+        let path = self.folder.join("bus-server.pem");
         let bad = |error: rcgen::Error| unusable(&path, &error);
-        let now = self.0.clock.now();
+        let now = self.clock.now();
         let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(bad)?;
-        let mut params = CertificateParams::new(self.0.names.clone()).map_err(bad)?;
+        let mut params = CertificateParams::new(self.names.clone()).map_err(bad)?;
         let since_1970 = Duration::from_micros(u64::try_from(now.micros()).unwrap_or_default());
         params.not_after = (UNIX_EPOCH + since_1970 + LIFETIME).into();
         params.distinguished_name = named("Platform bus");
         params.use_authority_key_identifier_extension = true;
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-        let certificate = params.signed_by(&key, &self.0.issuer).map_err(bad)?;
+        let certificate = params.signed_by(&key, &self.issuer).map_err(bad)?;
         let pem = key.serialize_pem();
-        durable_fs::write_atomically(&self.0.folder.join("bus-server.key"), pem.as_bytes(), 0o600)?;
-        let chain = format!("{}{}", certificate.pem(), self.0.authority_pem);
+        durable_fs::write_atomically(&self.folder.join("bus-server.key"), pem.as_bytes(), 0o600)?;
+        let chain = format!("{}{}", certificate.pem(), self.authority_pem);
         durable_fs::write_atomically(&path, chain.as_bytes(), 0o600)?;
-        *self.0.signed.lock() = Some(now);
+        *self.signed.lock() = Some(now);
         Ok(())
-    }
-
-    /// The certificate and its key.
-    pub(super) fn files(&self) -> [PathBuf; 2] {
-        ["bus-server.pem", "bus-server.key"].map(|name| self.0.folder.join(name))
     }
 }
 

@@ -35,7 +35,7 @@ const GATHERED: Duration = Duration::from_millis(500);
 /// The pause after a list that could not be written, or was not read.
 const AGAIN: Duration = Duration::from_secs(5);
 /// How often it is looked whether the certificate is to be made anew.
-const CERTIFICATE_LOOK: Duration = Duration::from_secs(3_600);
+const CERTIFICATE_LOOK: Duration = Duration::from_secs(60);
 
 /// A version of the list, and the keys that it has.
 #[derive(Debug)]

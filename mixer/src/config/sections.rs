@@ -188,6 +188,11 @@ config_section! {
         /// More names and addresses by which Racks reach the managed server, for its certificate; those of snake.host and snake.url are in
         /// it.
         tls_names: Vec<String> = [];
+        /// Certificate chain (PEM) of the managed server, instead of one of the Mixer's own authority; its last certificate is what invited
+        /// Racks trust. Read again when it changes.
+        tls_cert: Option<PathBuf>, unset("one of the Mixer's own authority");
+        /// Private key (PEM) of that certificate.
+        tls_key: Option<PathBuf>, unset("one of the Mixer's own authority");
         /// Allows an address other than loopback without TLS, and enrollment.auto_adopt there, which admits whoever comes.
         allow_insecure: bool = false;
         /// Token that an external server asks for.

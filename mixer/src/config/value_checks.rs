@@ -117,12 +117,18 @@ pub(super) fn exposed(settings: &Settings, config: &MixerConfig) -> Vec<ConfigPr
 }
 
 /// A certificate without its key, or the other way round.
-pub(super) fn half_of_tls(settings: &Settings, api: &ApiConfig) -> Option<ConfigProblem> {
+pub(super) fn half_of_tls(settings: &Settings, config: &MixerConfig) -> Option<ConfigProblem> {
+    let (api, snake) = (&config.api, &config.snake);
+    let of_bus = match (&snake.tls_cert, &snake.tls_key) {
+        (Some(_), None) => Some(("snake.tls_cert", "snake.tls_key")),
+        (None, Some(_)) => Some(("snake.tls_key", "snake.tls_cert")),
+        _ => None,
+    };
     let (key, missing) = match (&api.tls_cert, &api.tls_key, &api.tls_client_ca) {
         (Some(_), None, _) => ("api.tls_cert", "api.tls_key"),
         (None, Some(_), _) => ("api.tls_key", "api.tls_cert"),
         (None, None, Some(_)) => ("api.tls_client_ca", "api.tls_cert"),
-        _ => return None,
+        _ => of_bus?,
     };
     Some(ConfigProblem::Conflict {
         place: settings.place(key),

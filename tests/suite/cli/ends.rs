@@ -132,7 +132,10 @@ fn racks_are_approved_under_a_name_suspended_resumed_and_removed() -> Result<(),
     let is = |name: &str, state: &str| (name.to_owned(), state.to_owned());
     let keyless = desk.ask(&["racks", "approve", cells[1]])?;
     assert!(keyless.code == Some(64) && keyless.err.contains(key), "{}", keyless.err);
-    assert_eq!(state(&["approve", cells[1], "--key", key, "--name", "press"])?, is("press", "active"));
+    assert_eq!(
+        state(&["approve", cells[1], "--key", key, "--name", "press"])?,
+        is("press", "active")
+    );
     assert!(rack.process()?.line("ready ", SOON)?.contains("name=press "));
     assert_eq!(state(&["suspend", "press"])?, is("press", "suspended"));
     assert_eq!(state(&["show", "press"])?, is("press", "suspended"));

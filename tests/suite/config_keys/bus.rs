@@ -138,14 +138,48 @@ fn a_bus_beyond_loopback_speaks_tls_to_who_was_invited_or_has_its_authority() ->
     let (_, key) = waits.split_once("key=").ok_or("it prints no key")?;
     let wrong = process::run(
         &binary("platform")?,
-        &["racks", "approve", "rack-b", "--key", &format!("SHA256:{}", "A".repeat(43)), api[0], api[1]],
+        &[
+            "racks",
+            "approve",
+            "rack-b",
+            "--key",
+            &format!("SHA256:{}", "A".repeat(43)),
+            api[0],
+            api[1],
+        ],
         known.path(),
         &[],
     )?;
     assert!(wrong.code != Some(0) && wrong.err.contains(key), "{}", wrong.err);
-    platform(known.path(), &["racks", "approve", "rack-b", "--key", key, api[0], api[1]])?;
+    platform(
+        known.path(),
+        &["racks", "approve", "rack-b", "--key", key, api[0], api[1]],
+    )?;
     known.process()?.line("ready ", SOON)?;
     assert!(TestBus::connect(&mixer.bus_url, "flux").is_err(), "who trusts nobody");
+    Ok(())
+}
+
+#[test]
+fn a_bus_with_an_operators_certificate_serves_that_one() -> Result<(), Failure> {
+    let folder = tempfile::tempdir()?;
+    let own = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned(), "localhost".to_owned()])?;
+    let (certificate, key) = (folder.path().join("bus.pem"), folder.path().join("bus.key"));
+    std::fs::write(&certificate, own.cert.pem())?;
+    std::fs::write(&key, own.signing_key.serialize_pem())?;
+    std::fs::set_permissions(&key, std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
+    let (certificate, key) = (quoted(&certificate), quoted(&key));
+    let keys = [
+        ("snake.tls", "\"on\""),
+        ("snake.tls_cert", certificate.as_str()),
+        ("snake.tls_key", key.as_str()),
+    ];
+    let mixer = TestMixer::with(&keys, &[])?;
+    assert!(!mixer.path().join("data/keys/bus-ca.pem").exists());
+    let mut rack = TestRack::with("rack-a", &mixer.bus_url, &[("snake.tls_ca", &certificate)], &[])?;
+    rack.start()?;
+    let half = TestMixer::with(&keys[..2], &[]).err().ok_or("it started")?.to_string();
+    assert!(half.contains("snake.tls_key"), "{half}");
     Ok(())
 }
 

@@ -115,6 +115,8 @@ pub(super) const MIXER: &[(&str, Proof)] = &[
     ("snake.server_binary", Test("config_keys/bus.rs::the_server_binary_and_its_hash_are_checked")),
     ("snake.server_sha256", Test("config_keys/bus.rs::the_server_binary_and_its_hash_are_checked")),
     ("snake.tls", Test("config_keys/bus.rs::an_address_for_everyone_needs_allow_insecure")),
+    ("snake.tls_cert", Test("config_keys/bus.rs::a_bus_with_an_operators_certificate_serves_that_one")),
+    ("snake.tls_key", Test("config_keys/bus.rs::a_bus_with_an_operators_certificate_serves_that_one")),
     ("snake.tls_names", Test("mixer/src/app/settings.rs::the_bus_certificate_has_the_names_of_its_url_its_host_and_tls_names")),
     ("snake.allow_insecure", Test("config_keys/bus.rs::an_address_for_everyone_needs_allow_insecure")),
     ("snake.token", Test("config_keys/bus.rs::an_external_bus_is_shown_the_token_that_it_asks_for")),

@@ -125,3 +125,56 @@ fn the_authority_stays_the_same_and_half_of_it_is_an_error() {
     let error = BusCertificates::open(folder.path().join("keys"), vec!["ümläut".to_owned()], clock);
     assert!(error.unwrap_err().to_string().contains("snake.tls_names"));
 }
+
+/// A certificate of an authority, and that authority's after it, with its key.
+fn provide(folder: &Path, authority: &rcgen::CertifiedIssuer<'_, KeyPair>) -> ServerTlsFiles {
+    let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).unwrap();
+    let params = CertificateParams::new(["localhost".to_owned()]).unwrap();
+    let certificate = params.signed_by(&key, authority).unwrap();
+    let files = ServerTlsFiles {
+        certificate: folder.join("bus.pem"),
+        key: folder.join("bus.key"),
+        client_ca: None,
+    };
+    std::fs::write(&files.key, key.serialize_pem()).unwrap();
+    std::fs::set_permissions(&files.key, std::fs::Permissions::from_mode(0o600)).unwrap();
+    std::fs::write(&files.certificate, format!("{}{}", certificate.pem(), authority.pem())).unwrap();
+    files
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_operators_certificate_serves_by_its_own_names_and_is_read_again_when_it_changes() {
+    let folder = tempfile::tempdir().unwrap();
+    let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).unwrap();
+    let authority = rcgen::CertifiedIssuer::self_signed(authority_params(), key).unwrap();
+    let certificates = BusCertificates::provided(provide(folder.path(), &authority)).unwrap();
+    assert_eq!(certificates.authority(), KeyFingerprint::of(authority.der()));
+    assert!(!folder.path().join("keys/bus-ca.key").exists());
+    let (list, access) = watch::channel(AclSnapshot::default());
+    let (applied, mut follows) = watch::channel(0);
+    // The Mixer's own connections go to 127.0.0.1, which is no name of the certificate.
+    let server = start(ManagedServer {
+        certificates: Some(certificates.clone()),
+        users: BusAuthorization::new(&chassis::os_entropy(), access, applied).unwrap(),
+        ..managed(folder.path())
+    })
+    .await;
+    let url = server.bus().url().replace("127.0.0.1", "localhost");
+    let pinned = || BusTrust::pinned(certificates.authority()).unwrap();
+    connects(&url, Some(pinned())).await.unwrap();
+    assert!(!certificates.is_due());
+    provide(folder.path(), &authority);
+    assert!(certificates.is_due());
+    list.send_modify(|list| list.version = 1);
+    follows.wait_for(|version| *version == 1).await.unwrap();
+    assert!(!certificates.is_due());
+    connects(&url, Some(pinned())).await.unwrap();
+    let files = ServerTlsFiles {
+        certificate: folder.path().join("bus.pem"),
+        key: folder.path().join("keys/bus-operator.nk"),
+        client_ca: None,
+    };
+    let error = BusCertificates::provided(files).unwrap_err().to_string();
+    assert!(error.contains("bus-operator.nk"), "{error}");
+    server.close().await;
+}
