@@ -13,6 +13,7 @@
 //!
 //! The server process and the streams (`mixer`), what is published (`rack`), what is consumed (`ingest`).
 
+mod bus_trust;
 mod connection_log;
 pub mod fast_batch;
 mod preflight;
@@ -28,6 +29,7 @@ use futures::StreamExt;
 use model::HumanDuration;
 use tokio::sync::watch;
 
+pub use self::bus_trust::BusTrust;
 use self::connection_log::ConnectionObserver;
 use crate::Error;
 use crate::config::{SecretString, bus_urls, without_credentials};
@@ -52,6 +54,8 @@ pub struct BusOptions {
     pub nkey: Option<SecretString>,
     /// The user that we are without a key, with the password that `token` is.
     pub user: Option<String>,
+    /// Whom TLS trusts; none for a connection without it, unless the address or the server asks for it.
+    pub trust: Option<BusTrust>,
     /// The time one attempt to connect may take.
     pub connect_timeout: Duration,
     /// The time before the second attempt to reconnect; later ones wait longer.
@@ -83,6 +87,7 @@ impl BusOptions {
             token: None,
             nkey: None,
             user: None,
+            trust: None,
             connect_timeout: Duration::from_secs(10),
             reconnect_wait: Duration::from_secs(1),
             inbox_prefix: None,
@@ -359,6 +364,9 @@ fn connect_options(options: &BusOptions, tell: watch::Sender<BusState>) -> Conne
     }
     if let Some(seed) = &options.nkey {
         connect = connect.nkey(seed.expose().to_owned());
+    }
+    if let Some(trust) = &options.trust {
+        connect = trust.secure(connect);
     }
     if let Some(prefix) = &options.inbox_prefix {
         connect = connect.custom_inbox_prefix(prefix);

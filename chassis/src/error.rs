@@ -82,6 +82,9 @@ pub enum Error {
         /// Where, without credentials.
         url: String,
     },
+    /// Whom to trust on the bus cannot be read.
+    #[error("TLS to the bus: {0}")]
+    BusTls(crate::tls_server::TlsFileError),
     /// The bus address does not parse.
     #[error("snake.url {url:?} is not a bus address: write it like nats://localhost:4222")]
     BusUrl {
@@ -153,7 +156,7 @@ impl Error {
     #[must_use]
     pub fn exit(&self) -> ExitReason {
         match self {
-            Self::Config(_) | Self::BusUrl { .. } | Self::DomainMismatch { .. } => ExitReason::Config,
+            Self::Config(_) | Self::BusTls(_) | Self::BusUrl { .. } | Self::DomainMismatch { .. } => ExitReason::Config,
             Self::BusDenied { .. } | Self::SharedFolder { .. } | Self::ForeignFolder { .. } => ExitReason::Denied,
             Self::BusUnreachable { .. }
             | Self::NoStreams { .. }

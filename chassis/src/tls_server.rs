@@ -25,6 +25,7 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::Instant;
+use zeroize::Zeroizing;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tokio_util::either::Either;
@@ -218,14 +219,14 @@ impl ServerTlsFiles {
             None => builder.with_no_client_auth(),
             Some(path) => {
                 let mut roots = RootCertStore::empty();
-                for certificate in certificates(source, path)? {
+                for certificate in certificates_from(source, path)? {
                     roots.add(certificate).map_err(|error| bad(path, error))?;
                 }
                 let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build();
                 builder.with_client_cert_verifier(verifier.map_err(|error| bad(path, error))?)
             }
         };
-        let chain = certificates(source, &self.certificate)?;
+        let chain = certificates_from(source, &self.certificate)?;
         let built = builder.with_single_cert(chain, private_key(source, &self.key)?);
         built.map(Arc::new).map_err(|error| malformed(error.to_string()))
     }
@@ -257,7 +258,15 @@ fn read(source: &dyn FileSource, path: &Path) -> Result<(Vec<u8>, u32), TlsFileE
     Ok((bytes, meta.permissions().mode() & 0o777))
 }
 
-fn certificates(source: &dyn FileSource, path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsFileError> {
+/// The certificates of a PEM file, at least one.
+///
+/// # Errors
+/// [`TlsFileError`].
+pub fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsFileError> {
+    certificates_from(&AnyFile, path)
+}
+
+fn certificates_from(source: &dyn FileSource, path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsFileError> {
     let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&read(source, path)?.0).collect();
     let read = read.map_err(|error| bad(path, error))?;
     match read.is_empty() {
@@ -266,15 +275,28 @@ fn certificates(source: &dyn FileSource, path: &Path) -> Result<Vec<CertificateD
     }
 }
 
-fn private_key(source: &dyn FileSource, path: &Path) -> Result<PrivateKeyDer<'static>, TlsFileError> {
+/// What a file with a private key has.
+///
+/// # Errors
+/// [`TlsFileError`]; that everybody may read it among them.
+pub fn read_private(path: &Path) -> Result<Zeroizing<Vec<u8>>, TlsFileError> {
+    private(&AnyFile, path)
+}
+
+fn private(source: &dyn FileSource, path: &Path) -> Result<Zeroizing<Vec<u8>>, TlsFileError> {
     let (pem, mode) = read(source, path)?;
-    let pem = zeroize::Zeroizing::new(pem);
+    let pem = Zeroizing::new(pem);
     if mode & 0o007 != 0 {
         return Err(TlsFileError::Exposed {
             path: path.to_owned(),
             mode,
         });
     }
+    Ok(pem)
+}
+
+fn private_key(source: &dyn FileSource, path: &Path) -> Result<PrivateKeyDer<'static>, TlsFileError> {
+    let pem = private(source, path)?;
     PrivateKeyDer::from_pem_slice(&pem).map_err(|error| bad(path, error))
 }
 

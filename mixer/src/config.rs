@@ -11,7 +11,7 @@ mod telemetry;
 mod value_checks;
 
 pub use sections::{
-    ApiConfig, AuditConfig, BusServerConfig, EnrollmentConfig, IngestConfig, MixerBaseConfig, MixerSection,
+    ApiConfig, AuditConfig, BusServerConfig, BusTlsMode, EnrollmentConfig, IngestConfig, MixerBaseConfig, MixerSection,
     PostgresConfig, QueryConfig, ServerMode, StoreConfig, TailConfig,
 };
 pub use telemetry::{
@@ -57,7 +57,7 @@ impl MixerConfig {
         problems.extend(exposed(settings, &config));
         problems.extend(bad_hash(settings, &config.snake));
         problems.extend(bad_hosts(settings, &config.api));
-        problems.extend(half_of_tls(settings, &config.api));
+        problems.extend(half_of_tls(settings, &config));
         ConfigErrors::unless_empty(problems)?;
         let store = &mut config.store;
         for file in [

@@ -12,6 +12,7 @@
 //! What Racks ask of the Mixer (`enrollment`, `heartbeat`); HTTP ([`crate::api`]).
 
 mod audit;
+mod invites;
 mod labels;
 mod scenarios;
 mod tap;
@@ -23,7 +24,8 @@ use std::time::Duration;
 use model::control::{LevelChange, RackState, StateChange};
 use model::scenario::BadScenario;
 use model::subject::RackCommand;
-use model::{Clock, ClusterId, EntityId, Level, Token};
+use model::{Clock, ClusterId, EntityId, Entropy, KeyFingerprint, Level, Token};
+use serde::Deserialize;
 use tokio::sync::Semaphore;
 
 use crate::bus_server::{BusStatus, MixerBus};
@@ -39,6 +41,7 @@ use crate::registry::{
 use crate::rejection_counters::RejectionCounters;
 use crate::scenario::{BusAcl, FlowControl, ReferenceCache, ScenarioRollout, WireBacklog};
 
+pub(crate) use invites::{INVITE_LIFETIME, InviteView};
 pub(crate) use labels::MOST_LABELS;
 pub use scenarios::ResumePoint;
 pub(crate) use tap::{MOST_TAPS, TapEvent, TapStream};
@@ -77,6 +80,31 @@ pub enum ControlError {
         /// What to do instead, with its punctuation; may be empty.
         hint: &'static str,
     },
+    /// Another key waits than the one that was approved.
+    #[error(
+        "the key that waits as {rack} is {waiting}, not {approved}: another Rack has the name; compare with what the Rack prints at \
+         its start"
+    )]
+    KeyMismatch {
+        /// The Rack's name.
+        rack: Token,
+        /// Whose key it is.
+        waiting: KeyFingerprint,
+        /// Whose it should be.
+        approved: KeyFingerprint,
+    },
+    /// There is no such invite.
+    #[error("there is no open invite {0:?}: `platform racks invites` shows which there are")]
+    UnknownInvite(String),
+    /// There are too many.
+    #[error("there are {0} invites, as many as there may be: revoke some")]
+    TooManyInvites(usize),
+    /// It would be good for too long.
+    #[error("expires_in: an invite is good for 30 days at most")]
+    InviteLifetime,
+    /// It has no text: a defect.
+    #[error("the invite cannot be written: {0}")]
+    InviteForm(String),
     /// A Rack does not answer.
     #[error("Rack {rack} did not confirm the command: {reason}")]
     Silent {
@@ -157,6 +185,11 @@ impl ControlError {
             Self::NameTaken { .. } => "name_taken",
             Self::NameIsId(_) => "name_is_id",
             Self::State { .. } => "wrong_state",
+            Self::KeyMismatch { .. } => "key_mismatch",
+            Self::UnknownInvite(_) => "unknown_invite",
+            Self::TooManyInvites(_) => "too_many_invites",
+            Self::InviteLifetime => "bad_body",
+            Self::InviteForm(_) => "invite_form",
             Self::Silent { .. } => "rack_silent",
             Self::UnknownPort { .. } => "unknown_port",
             Self::TooManyTaps(_) => "too_many",
@@ -182,10 +215,21 @@ pub struct ControlPlane {
     pub(crate) flow_control: Arc<FlowControl>,
     pub(crate) events: EventPublisher,
     pub(crate) clock: Clock,
+    pub(crate) entropy: Entropy,
     pub(crate) command_clock: Arc<CommandClock>,
     pub(crate) acl: BusAcl,
     pub(crate) rejections: Arc<RejectionCounters>,
     pub(crate) limits: ControlLimits,
+}
+
+/// What an approval may say.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RackApproval {
+    /// The name under which the Rack is adopted, unless its own.
+    pub name: Option<Token>,
+    /// The key that the Rack must have.
+    pub key_fingerprint: Option<KeyFingerprint>,
 }
 
 /// What the control plane allows at most.
@@ -280,7 +324,7 @@ impl ControlPlane {
         self.view(row, active.as_ref(), &mut ReferenceCache::of(&self.registry))
     }
 
-    /// Adopts a pending Rack, under another name if one is given. It receives its passport, and then its part of the
+    /// Adopts a pending Rack, under another name if one is given, and only with the key that is given, if one is. It receives its passport, and then its part of the
     /// scenario, on its next handshake. Approving a Rack that is active under that name already changes nothing.
     ///
     /// # Errors
@@ -288,14 +332,14 @@ impl ControlPlane {
     pub async fn approve(
         &self,
         id_or_name: &str,
-        name: Option<Token>,
+        approval: RackApproval,
         by: &AuditActor,
     ) -> Result<RackView, ControlError> {
         let id = self.find(id_or_name)?.entity_id;
         let entry = AuditEntry::new(LifecycleEvent::RackApproved, by, self.clock.now());
         let (row, news) = self
             .registry
-            .commit(move |change| adopt(change, &id, name, entry))
+            .commit(move |change| adopt(change, &id, approval, entry))
             .await?;
         if let Some(news) = news {
             tracing::info!(rack = %row.name, entity_id = %row.entity_id, by = news.by, "rack approved");
@@ -470,11 +514,19 @@ fn rack_in(change: &RegistryTransaction<'_>, id: &EntityId) -> Result<RackRow, C
 fn adopt(
     change: &RegistryTransaction<'_>,
     id: &EntityId,
-    name: Option<Token>,
+    approval: RackApproval,
     entry: AuditEntry,
 ) -> Result<(RackRow, Option<AuditEntry>), ControlError> {
     let mut row = rack_in(change, id)?;
-    let name = name.unwrap_or_else(|| row.name.clone());
+    let waiting = KeyFingerprint::of(&row.rack_key);
+    if let Some(approved) = approval.key_fingerprint.filter(|approved| *approved != waiting) {
+        return Err(ControlError::KeyMismatch {
+            rack: row.name,
+            waiting,
+            approved,
+        });
+    }
+    let name = approval.name.unwrap_or_else(|| row.name.clone());
     match row.state {
         RackState::Pending => {}
         RackState::Active if name == row.name => return Ok((row, None)),
@@ -498,10 +550,11 @@ fn adopt(
     row.state = RackState::Active;
     reserve_number(change, &row)?;
     change.put_rack(&row)?;
-    let mut entry = entry.of(&row).turn(Some(RackState::Pending), row.state);
-    if asked != row.name {
-        entry = entry.because(format!("it had asked for the name {asked}"));
-    }
+    let entry = entry.of(&row).turn(Some(RackState::Pending), row.state);
+    let entry = entry.because(match asked == row.name {
+        true => format!("key {waiting}"),
+        false => format!("key {waiting}; it had asked for the name {asked}"),
+    });
     Ok((row, Some(change.record(entry)?)))
 }
 

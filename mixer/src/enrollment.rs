@@ -3,6 +3,7 @@
 //! ```text
 //!             hello                enroll (transcript signed)
 //!  unknown ──────────▶ challenge ──────────────┬─ auto_adopt ─▶ active: passport
+//!                                              ├─ an invite  ─▶ active: passport, and the invite is used (`invitation`)
 //!                                              └─ otherwise ──▶ pending ── approve ─▶ active: passport on the next handshake
 //! ```
 //!
@@ -20,6 +21,7 @@
 //! Approval by people ([`crate::control`]), the subjects ([`crate::agent_rpc`]).
 
 mod challenge;
+mod invitation;
 mod name_claims;
 #[cfg(test)]
 mod tests;
@@ -39,6 +41,7 @@ use crate::lifecycle_event::LifecycleEvent;
 use crate::liveness::DEFAULT_INTERVAL_MS;
 use crate::registry::{AuditActor, AuditEntry, ClusterRegistry, RackRow, RegistryError, RegistryTransaction, begun};
 use challenge::ChallengeStore;
+use invitation::InviteDecision;
 use name_claims::{claimed, free_name};
 pub(crate) use name_claims::{is_id, reserve_number};
 
@@ -70,6 +73,17 @@ pub(crate) struct AdmissionOutcome {
     pub(crate) news: Vec<AuditEntry>,
     /// Whether the list of the bus's users is another by it.
     pub(crate) is_listed_anew: bool,
+}
+
+impl AdmissionOutcome {
+    fn refused(refusal: RackRefusal) -> Self {
+        Self {
+            reply: EnrollReply::Refused(refusal),
+            rack: None,
+            news: Vec::new(),
+            is_listed_anew: false,
+        }
+    }
 }
 
 /// Why not: for the Rack, or a failure of ours.
@@ -155,12 +169,7 @@ impl EnrollmentService {
     /// Answers a signed transcript. Writes to disk: not for a thread that must not block.
     pub(crate) fn enroll(&self, body: &[u8]) -> AdmissionOutcome {
         let decided = self.verify(body).and_then(|transcript| self.admit(&transcript));
-        decided.unwrap_or_else(|no| AdmissionOutcome {
-            reply: EnrollReply::Refused(no.into_refusal()),
-            rack: None,
-            news: Vec::new(),
-            is_listed_anew: false,
-        })
+        decided.unwrap_or_else(|no| AdmissionOutcome::refused(no.into_refusal()))
     }
 
     /// The transcript, once its signature, its challenge and its texts were checked.
@@ -205,9 +214,22 @@ impl EnrollmentService {
         self.registry.change(|change| {
             let mut news = Vec::new();
             let before = change.rack_with_key(&transcript.rack_key)?;
+            let admitted_by = match invitation::redeem(change, transcript, before.as_ref(), now)? {
+                InviteDecision::Refused(refusal) => return Ok(AdmissionOutcome::refused(refusal)),
+                InviteDecision::Admitted { why, displaced } => {
+                    news.extend(displaced);
+                    Some(why)
+                }
+                InviteDecision::NotInvited => self.auto_adopt.then(|| "enrollment.auto_adopt".to_owned()),
+            };
             let mut row = match before.clone() {
                 Some(row) => returning(change, row, transcript)?,
-                None => self.newcomer(change, transcript, now, &mut news)?,
+                None => {
+                    if admitted_by.is_none() {
+                        news.extend(make_room(change, now)?);
+                    }
+                    self.newcomer(change, transcript, now)?
+                }
             };
             row.last_seen = now;
             row.host.clone_from(&transcript.host);
@@ -217,7 +239,7 @@ impl EnrollmentService {
             if row.bus_key != transcript.bus_key {
                 row.bus_key = own_bus_key(change, transcript, &row.entity_id)?;
             }
-            if self.auto_adopt && row.state == RackState::Pending {
+            if admitted_by.is_some() && row.state == RackState::Pending {
                 row.state = RackState::Active;
             }
             let reply = if row.is_adopted() {
@@ -235,7 +257,7 @@ impl EnrollmentService {
                 reserve_number(change, &row)?;
             }
             change.put_rack(&row)?;
-            for entry in what_is_new(before.as_ref(), &row, now) {
+            for entry in what_is_new(before.as_ref(), &row, admitted_by, now) {
                 news.push(change.record(entry)?);
             }
             let is_listed_anew = before.is_none_or(|before| {
@@ -250,17 +272,13 @@ impl EnrollmentService {
         })
     }
 
-    /// The row of a Rack that is not known, and what became of another one to make room for it.
+    /// The row of a Rack that is not known.
     fn newcomer(
         &self,
         change: &RegistryTransaction<'_>,
         transcript: &EnrollTranscript,
         now: Timestamp,
-        news: &mut Vec<AuditEntry>,
     ) -> Result<RackRow, AdmissionError> {
-        if !self.auto_adopt {
-            news.extend(make_room(change, now)?);
-        }
         let entity_id = EntityId::at(now, self.ambient.1.bytes());
         Ok(RackRow {
             entity_id,
@@ -381,7 +399,12 @@ fn own_bus_key(
 }
 
 /// What a handshake changed: that a Rack is known, that it is adopted, that its first passport leaves, that it has another name.
-fn what_is_new(before: Option<&RackRow>, row: &RackRow, now: Timestamp) -> Vec<AuditEntry> {
+fn what_is_new(
+    before: Option<&RackRow>,
+    row: &RackRow,
+    admitted_by: Option<String>,
+    now: Timestamp,
+) -> Vec<AuditEntry> {
     let own = AuditActor::Rack(row.name.clone());
     let mut news = Vec::new();
     // What a Rack that waits is called is in the entry of its approval.
@@ -397,7 +420,7 @@ fn what_is_new(before: Option<&RackRow>, row: &RackRow, now: Timestamp) -> Vec<A
         }
         RackState::Active if from != Some(RackState::Active) => {
             let adopted = AuditEntry::new(LifecycleEvent::RackAdopted, &AuditActor::Mixer, now).of(row);
-            news.push(adopted.turn(from, row.state).because("enrollment.auto_adopt"));
+            news.push(adopted.turn(from, row.state).because(admitted_by.unwrap_or_default()));
         }
         _ if row.is_adopted() && row.counter == 1 => {
             let adopted = AuditEntry::new(LifecycleEvent::RackAdopted, &own, now).of(row);

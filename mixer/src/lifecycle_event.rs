@@ -28,6 +28,9 @@ pub enum LifecycleEvent {
     CallRefused,
     BackupMade,
     BackupRestored,
+    InviteCreated,
+    InviteRevoked,
+    InviteRefused,
 }
 
 impl LifecycleEvent {
@@ -57,6 +60,9 @@ impl LifecycleEvent {
             Self::CallRefused => "call_refused",
             Self::BackupMade => "backup_made",
             Self::BackupRestored => "backup_restored",
+            Self::InviteCreated => "invite_created",
+            Self::InviteRevoked => "invite_revoked",
+            Self::InviteRefused => "invite_refused",
         }
     }
 

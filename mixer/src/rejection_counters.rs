@@ -17,7 +17,7 @@ use model::control::RefusalCode;
 pub(crate) type ReasonCounts = BTreeMap<&'static str, u64>;
 
 /// Every reason with its name in `/metrics`.
-const REASONS: [(RefusalCode, &str); 9] = [
+const REASONS: [(RefusalCode, &str); 10] = [
     (RefusalCode::Protocol, "protocol"),
     (RefusalCode::Malformed, "malformed"),
     (RefusalCode::Nonce, "nonce"),
@@ -25,6 +25,7 @@ const REASONS: [(RefusalCode, &str); 9] = [
     (RefusalCode::NameTaken, "name_taken"),
     (RefusalCode::Removed, "removed"),
     (RefusalCode::StalePassport, "stale_passport"),
+    (RefusalCode::Invite, "invite"),
     (RefusalCode::Unknown, "unknown"),
     (RefusalCode::Internal, "internal"),
 ];

@@ -69,10 +69,10 @@ pub(crate) fn stream_settings() -> StreamSettings {
 }
 
 /// Users of a managed server, none of them a Rack.
-pub(crate) fn bus_users(token: Option<&str>) -> BusAuthorization {
+pub(crate) fn bus_users() -> BusAuthorization {
     let (_, list) = watch::channel(AclSnapshot::default());
     let (applied, _) = watch::channel(0);
-    BusAuthorization::new(&chassis::os_entropy(), token.map(str::to_owned), list, applied).unwrap()
+    BusAuthorization::new(&chassis::os_entropy(), list, applied).unwrap()
 }
 
 /// Where the Mixer of a store writes the operator's seed.
@@ -97,7 +97,8 @@ pub(crate) fn managed(store: &Path) -> ManagedServer {
         max_payload: ByteSize::mib(2),
         binary: Some(nats_server()),
         sha256: None,
-        users: bus_users(None),
+        certificates: None,
+        users: bus_users(),
         operator_key: store.join(OPERATOR_KEY),
     }
 }

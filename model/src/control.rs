@@ -11,7 +11,7 @@
 //! ```
 //!
 //! A challenge's nonce is good once and for a minute. A pending Rack repeats the handshake at every heartbeat interval,
-//! and at once when it receives a [`StateChange`] on its command subject.
+//! and at once when it receives a [`StateChange`] on its command subject. A Rack that proves an [invite](crate::RackInvite) is adopted at once.
 //!
 //! # Invariants
 //!
@@ -25,7 +25,7 @@ use uuid::Uuid;
 
 use crate::dead_letter::PortSide;
 use crate::signed::bytes_form;
-use crate::{Attributes, ClusterId, EntityId, LetterId, SignedPayload, Timestamp, Token};
+use crate::{Attributes, ClusterId, EntityId, InviteProof, LetterId, SignedPayload, Timestamp, Token};
 
 /// The version of this conversation.
 pub const PROTOCOL: u16 = 2;
@@ -94,6 +94,9 @@ pub struct EnrollTranscript {
     /// The Rack's run, of which its heartbeats are from now on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub boot_epoch: Option<u64>,
+    /// That it was invited.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub invite: Option<InviteProof>,
 }
 
 /// How a Rack wants to be called.
@@ -145,6 +148,7 @@ pub enum RefusalCode {
     NameTaken,
     Removed,
     StalePassport,
+    Invite,
     Unknown,
     Internal,
 }

@@ -12,7 +12,7 @@ use ed25519_dalek::{SigningKey, VerifyingKey};
 use serde::{Deserialize, Serialize};
 
 use crate::signed::{BadSignature, SignedPayload, SigningContext, bytes_form};
-use crate::{ClusterId, EntityId, Timestamp, Token};
+use crate::{ClusterId, EntityId, RackInvite, Timestamp, Token};
 
 /// The version of the passport's form.
 pub const VERSION: u16 = 1;
@@ -52,6 +52,9 @@ pub struct StateBundle {
     pub secret_key: Vec<u8>,
     /// The signed passport; none before adoption.
     pub passport: Option<SignedPayload>,
+    /// The invite that it joined with: where its bus is, and whom it trusts there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub joined: Option<RackInvite>,
 }
 
 /// Why a passport is not accepted.
@@ -177,6 +180,7 @@ mod tests {
             version: VERSION,
             secret_key: rack.to_bytes().to_vec(),
             passport: Some(passport.sign(&cluster).unwrap()),
+            joined: None,
         };
         let bytes = bundle.to_bytes().unwrap();
         let open = |bytes: &[u8]| {

@@ -22,6 +22,7 @@ pub enum SigningContext {
     Command,
     MessageId,
     AuditCheckpoint,
+    Invite,
 }
 
 impl SigningContext {
@@ -34,6 +35,7 @@ impl SigningContext {
             Self::Command => "command",
             Self::MessageId => "message-id",
             Self::AuditCheckpoint => "audit-checkpoint",
+            Self::Invite => "invite",
         }
     }
 

@@ -19,7 +19,7 @@ use sha2::{Digest, Sha256};
 
 use crate::passport::{Passport, public_key};
 use crate::signed::bytes_form;
-use crate::{BadSignature, ClusterId, SignedPayload, SigningContext};
+use crate::{BadSignature, ClusterId, KeyFingerprint, SignedPayload, SigningContext};
 
 /// A cluster and its key.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,6 +39,12 @@ impl ClusterKey {
             id: passport.cluster_id,
             key,
         })
+    }
+
+    /// The fingerprint of its key.
+    #[must_use]
+    pub fn fingerprint(&self) -> KeyFingerprint {
+        KeyFingerprint::of(self.key.as_bytes())
     }
 }
 
@@ -82,14 +88,15 @@ impl<T: Serialize + DeserializeOwned> SignedReply<T> {
         SignedPayload::new(&answer, SigningContext::Answer, key)?.to_bytes()
     }
 
-    /// What the reply says and which cluster signed it, if it is one to the question with these bytes and by this cluster, where one is known.
+    /// What the reply says and which cluster signed it, if it is one to the question with these bytes and by the cluster with this
+    /// key, where one is known.
     ///
     /// # Errors
     /// [`SignedReplyError`] otherwise.
     pub fn open(
         bytes: &[u8],
         question: &[u8],
-        cluster: Option<&ClusterKey>,
+        cluster: Option<KeyFingerprint>,
     ) -> Result<(T, ClusterKey), SignedReplyError> {
         let signed = SignedPayload::from_bytes(bytes)?;
         let claimed: Self = signed.peek()?;
@@ -98,11 +105,12 @@ impl<T: Serialize + DeserializeOwned> SignedReply<T> {
         }
         let key = public_key(&claimed.cluster_key).map_err(|_| BadSignature::Signature)?;
         let answer: Self = signed.open(SigningContext::Answer, &key)?;
-        if cluster.is_some_and(|cluster| cluster.key != key) {
-            return Err(SignedReplyError::Cluster(answer.cluster_id));
-        }
         let id = answer.cluster_id;
-        Ok((answer.reply, ClusterKey { id, key }))
+        let signer = ClusterKey { id, key };
+        match cluster.is_none_or(|cluster| cluster == signer.fingerprint()) {
+            true => Ok((answer.reply, signer)),
+            false => Err(SignedReplyError::Cluster(id)),
+        }
     }
 }
 
@@ -141,7 +149,7 @@ mod tests {
     }
 
     fn open(bytes: &[u8], question: &[u8], cluster: Option<&ClusterKey>) -> Result<HeartbeatReply, SignedReplyError> {
-        SignedReply::open(bytes, question, cluster).map(|(reply, _)| reply)
+        SignedReply::open(bytes, question, cluster.map(ClusterKey::fingerprint)).map(|(reply, _)| reply)
     }
 
     #[test]
@@ -153,7 +161,7 @@ mod tests {
         };
         for reply in [removed(), active()] {
             let bytes = SignedReply::sign(QUESTION, reply.clone(), ours.id, &key).unwrap();
-            let (opened, by) = SignedReply::<HeartbeatReply>::open(&bytes, QUESTION, Some(&ours)).unwrap();
+            let (opened, by) = SignedReply::<HeartbeatReply>::open(&bytes, QUESTION, Some(ours.fingerprint())).unwrap();
             assert_eq!((format!("{opened:?}"), by), (format!("{reply:?}"), ours.clone()));
             assert!(
                 open(&bytes, QUESTION, None).is_ok(),

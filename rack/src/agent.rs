@@ -6,24 +6,25 @@
 //!   cannot be written, another Rack on it). A bus or a Mixer that is away is waited for.
 //! - [`RackAgent::close`] takes less than two seconds: gears first, then what they recorded goes to disk.
 
+use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use chassis::bus::{BusConnection, BusOptions};
-use chassis::config::SecretString;
+use chassis::bus::{BusConnection, BusOptions, BusTrust};
+use chassis::config::{SecretString, without_credentials};
 use chassis::file_modes::require_unshared;
 use chassis::log_rate_limiter::LogRateLimiter;
 use chassis::logs::LogLevelHandle;
 use durable_fs::FileLock;
 use model::control::{NameClaim, RackState};
-use model::{Clock, EntityId, Entropy, Token, subject};
+use model::{Clock, EntityId, Entropy, KeyFingerprint, RackInvite, Token, subject};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::command_listener::{CommandAddress, CommandListener, LogLevelControl};
-use crate::config::RackConfig;
+use crate::config::{DEFAULT_NAME, DEFAULT_URL, RackConfig};
 use crate::controller::{self, ControllerParts, ControllerStatus, ORDERS};
 use crate::gears::ProgramAllowList;
 use crate::host::{self, BusHost};
@@ -132,6 +133,7 @@ pub struct RackAgent {
     spool: SpoolThread,
     outbox: SpoolThread,
     status: StatusWatch,
+    key: KeyFingerprint,
     _lock: FileLock,
 }
 
@@ -184,11 +186,15 @@ impl RackAgent {
     /// If the state file, the spool or a configured name cannot be used, or another Rack runs on the same folder.
     pub async fn start(parts: AgentParts) -> Result<Self, Error> {
         let config = &parts.config;
-        let claim = claim(config);
-        create_state_dir(&config.base.state_dir)?;
-        let lock = FileLock::take(&config.base.state_dir.join("rack.lock"))?;
+        let lock = lock_state_dir(config)?;
         let policy = RackPolicy::of(&config.policy, &config.places())?;
-        let state = StateFile::of(&config.base, &parts.entropy)?;
+        let mut state = StateFile::of(&config.base, &parts.entropy)?;
+        if let Some(invite) = &config.rack.invite {
+            state.join(invite.expose().parse()?)?;
+        }
+        let (claim, key) = (claim(config, state.joined()), state.key_fingerprint());
+        let options = options_of(config, Some(&state))?;
+        require_trust(config, &options, &state)?;
         let (spool, spool_thread, found) = spool::open(
             &config.base.state_dir.join("spool"),
             limits(config),
@@ -202,10 +208,10 @@ impl RackAgent {
             (parts.clock.clone(), &parts.entropy),
             channels.identity.subscribe(),
         )?;
-        log_start(config, spool.boot_epoch(), state.passport().is_some());
+        log_start(config, spool.boot_epoch(), &state);
         log_recovery("telemetry", &found);
         log_recovery("messages", &left);
-        let bus = BusConnection::connect_forever(options_of(config, Some(&state))).await?;
+        let bus = BusConnection::connect_forever(options).await?;
         let counters = Arc::new(TelemetryCounters::default());
         let (recorder, receiver) = TelemetryRecorder::new(RecorderParts {
             enabled: config.observability.enabled,
@@ -273,6 +279,7 @@ impl RackAgent {
             spool: spool_thread,
             outbox: outbox_thread,
             status,
+            key,
             _lock: lock,
         })
     }
@@ -281,6 +288,12 @@ impl RackAgent {
     #[must_use]
     pub fn recorder(&self) -> TelemetryRecorder {
         self.recorder.clone()
+    }
+
+    /// The fingerprint of the Rack's key.
+    #[must_use]
+    pub const fn key_fingerprint(&self) -> KeyFingerprint {
+        self.key
     }
 
     /// What the Rack is now.
@@ -397,7 +410,7 @@ impl MixerTasks<'_> {
             host: SessionHost {
                 claim,
                 ip: config.rack.ip,
-                bus_host: BusHost::of(&config.snake.url),
+                bus_host: BusHost::of(&self.bus.options().url),
                 machine: host::HostProbe::new(config.base.state_dir.clone()),
             },
             settings: SessionSettings {
@@ -494,12 +507,32 @@ impl StatusWatch {
     }
 }
 
-/// How this Rack wants to be called.
-fn claim(config: &RackConfig) -> NameClaim {
-    match &config.base.name {
-        Some(name) => NameClaim::Name(name.clone()),
-        None => NameClaim::Prefix(config.rack.name_prefix.clone()),
+/// How this Rack wants to be called: as its configuration says, else as its invite does.
+fn claim(config: &RackConfig, joined: Option<&RackInvite>) -> NameClaim {
+    match (&config.base.name, joined) {
+        (Some(name), None) => NameClaim::Name(name.clone()),
+        (Some(name), Some(_)) if name.as_str() != DEFAULT_NAME => NameClaim::Name(name.clone()),
+        (_, Some(invite)) => NameClaim::Name(invite.name.clone()),
+        (None, None) => NameClaim::Prefix(config.rack.name_prefix.clone()),
     }
+}
+
+/// Makes the state folder, for this process alone.
+fn lock_state_dir(config: &RackConfig) -> Result<FileLock, Error> {
+    create_state_dir(&config.base.state_dir)?;
+    Ok(FileLock::take(&config.base.state_dir.join("rack.lock"))?)
+}
+
+/// Keeps an invite in the state file of the Rack with this configuration, which must not run: it joins with it at its next start. The
+/// fingerprint of the Rack's key.
+///
+/// # Errors
+/// If the state file cannot be used or is of another cluster, or the Rack runs.
+pub fn join(config: &RackConfig, invite: RackInvite, entropy: &Entropy) -> Result<KeyFingerprint, Error> {
+    let _lock = lock_state_dir(config)?;
+    let mut state = StateFile::of(&config.base, entropy)?;
+    state.join(invite)?;
+    Ok(state.key_fingerprint())
 }
 
 fn limits(config: &RackConfig) -> SpoolLimits {
@@ -508,8 +541,10 @@ fn limits(config: &RackConfig) -> SpoolLimits {
 
 /// How the agent with this configuration connects to the bus; nothing is made or changed for it. A state file that cannot be
 /// used gives no key.
-#[must_use]
-pub fn bus_options(config: &RackConfig, entropy: &Entropy) -> BusOptions {
+///
+/// # Errors
+/// If the file of `snake.tls_ca` cannot be used.
+pub fn bus_options(config: &RackConfig, entropy: &Entropy) -> Result<BusOptions, Error> {
     let state = StateFile::look(&config.base, entropy).ok().flatten();
     options_of(config, state.as_ref())
 }
@@ -521,30 +556,55 @@ pub fn is_admitted(config: &RackConfig, entropy: &Entropy) -> bool {
     state.and_then(|state| state.identity()).is_some()
 }
 
-fn options_of(config: &RackConfig, state: Option<&StateFile>) -> BusOptions {
+/// Refuses a first contact in which whoever answers is believed, with a bus on another machine.
+fn require_trust(config: &RackConfig, options: &BusOptions, state: &StateFile) -> Result<(), Error> {
+    let is_known = state.passport().is_some() || state.joined().is_some();
+    let is_loopback = |host: &str| host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback());
+    let mut addresses = options.url.split(',').map(str::trim);
+    let is_safe = |url: &str| url.starts_with("tls://") || is_loopback(&BusHost::of(url).host);
+    if is_known || config.snake.allow_insecure || options.trust.is_some() || addresses.all(is_safe) {
+        return Ok(());
+    }
+    Err(Error::Untrusted {
+        url: without_credentials(&options.url),
+    })
+}
+
+fn options_of(config: &RackConfig, state: Option<&StateFile>) -> Result<BusOptions, Error> {
     let identity = state.and_then(StateFile::identity);
     let name = identity.map_or_else(host::name, |identity| identity.name.as_str().to_owned());
     let key = state.and_then(StateFile::bus_key);
-    BusOptions {
+    let joined = state.and_then(StateFile::joined);
+    let trust = match (&config.snake.tls_ca, joined.and_then(|invite| invite.authority)) {
+        (Some(file), _) => Some(BusTrust::of_file(file)?),
+        (None, Some(authority)) => Some(BusTrust::pinned(authority)?),
+        (None, None) => None,
+    };
+    let url = joined
+        .map(|invite| &invite.url)
+        .filter(|_| config.snake.url == DEFAULT_URL);
+    Ok(BusOptions {
+        trust,
         nkey: key.as_ref().and_then(|key| key.seed().ok()).map(SecretString::new),
         inbox_prefix: key.map(|key| subject::inbox(&key.public_key())),
         token: config.snake.token.clone(),
         connect_timeout: config.snake.connect_timeout,
         reconnect_wait: config.snake.reconnect_wait,
         ..BusOptions::new(
-            config.snake.url.clone(),
+            url.unwrap_or(&config.snake.url).clone(),
             config.snake.domain.as_str(),
             format!("rack {name}"),
         )
-    }
+    })
 }
 
-fn log_start(config: &RackConfig, boot_epoch: u64, known: bool) {
+fn log_start(config: &RackConfig, boot_epoch: u64, state: &StateFile) {
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
         state_dir = %config.base.state_dir.display(),
         boot_epoch,
-        known,
+        known = state.passport().is_some(),
+        key = %state.key_fingerprint(),
         "the Rack starts"
     );
 }

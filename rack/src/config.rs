@@ -42,6 +42,8 @@ config_section! {
     pub struct AgentConfig in "rack" {
         /// Prefix of the name when base.name is empty.
         name_prefix: Token = "node-";
+        /// Invite that the Rack joins its cluster with, as `platform racks invite` prints it; `platform join` does the same once.
+        invite: Option<SecretString>, unset("the Rack waits for approval"), secret();
         /// IP address announced to the Mixer; empty takes the primary local one.
         ip: Option<IpAddr> = "";
         /// Routing hops after which a message is dropped as a loop.
@@ -89,6 +91,10 @@ config_section! {
         reconnect_wait: Duration = "1s";
         /// Time given to new consumers to converge before gears start.
         convergence_delay: Duration = "100ms", at_least_ms(0);
+        /// PEM file with the authorities that the bus's certificate is verified by; the connection is then made with TLS or not at all.
+        tls_ca: Option<PathBuf>, unset("TLS is asked for by an invite or a tls:// address");
+        /// Allows a bus on another machine to be believed without TLS and without an invite.
+        allow_insecure: bool = false;
         /// Token sent to the bus.
         token: Option<SecretString>, unset("no token is sent"), secret();
     }
@@ -215,6 +221,11 @@ fn is_beneath(file: &Path, folder: &Path) -> bool {
     let mut folders = folders.iter().flatten();
     folders.any(|folder| files.iter().any(|file| file.starts_with(folder)))
 }
+
+/// The name that every Rack has which was given none: where an invite gives one, it counts.
+pub(crate) const DEFAULT_NAME: &str = "node-01";
+/// The address of a bus of which nobody said where it is.
+pub(crate) const DEFAULT_URL: &str = "nats://localhost:4222";
 
 /// The whole of `platform.toml`.
 pub static SCHEMA: ConfigSchema = ConfigSchema {

@@ -3,7 +3,7 @@
 //! # Invariants
 //!
 //! - Nothing is signed for a challenge that does not give our nonce back, that another cluster vouches for than it names, or than the one
-//!   that issued our passport. A refusal is believed on the same terms.
+//!   that issued our passport, or that our invite names. A refusal is believed on the same terms.
 //! - A handshake takes at most the time it is given, whatever the other side does.
 //!
 //! # Not here
@@ -19,7 +19,7 @@ use model::control::{
 };
 use model::passport::Passport;
 use model::signed_reply::ClusterKey;
-use model::{BadSignature, ClusterId, Entropy, SignedPayload, SigningContext, signed, subject};
+use model::{BadSignature, ClusterId, Entropy, RackInvite, SignedPayload, SigningContext, signed, subject};
 use tokio::time::Instant;
 
 use crate::signed_rpc::RpcClient;
@@ -47,6 +47,12 @@ pub(crate) enum HandshakeError {
         /// Whose Rack this is.
         ours: ClusterId,
     },
+    /// Another cluster than the invite's.
+    #[error(
+        "the Mixer on this bus is of cluster {0}, which is not the one of the invite: an impostor may answer; check snake.url, or ask \
+         for a new invite"
+    )]
+    NotInvited(ClusterId),
     /// The passport that came is not taken.
     #[error("the passport that the Mixer sent is not accepted: {0}")]
     Passport(String),
@@ -59,6 +65,7 @@ pub(crate) enum HandshakeError {
 pub(crate) struct EnrollmentApplicant<'a> {
     pub(crate) key: &'a SigningKey,
     pub(crate) passport: Option<&'a Passport>,
+    pub(crate) invite: Option<&'a RackInvite>,
     pub(crate) claim: NameClaim,
     pub(crate) host: String,
     pub(crate) ip: String,
@@ -91,9 +98,12 @@ pub(crate) async fn enroll(
     };
     let question = (subject::HELLO, signed::encode(&hello)?);
     let ours = applicant.passport.and_then(ClusterKey::of);
-    let answered = asker.call(bus, question, ours.as_ref(), within).await;
+    let invited = applicant.invite.map(|invite| invite.cluster);
+    let expected = ours.as_ref().map(ClusterKey::fingerprint).or(invited);
+    let answered = asker.call(bus, question, expected, within).await;
     let (reply, cluster) = answered.map_err(|unanswered| match (unanswered.other, &ours) {
         (Some(found), Some(ours)) => HandshakeError::OtherCluster { found, ours: ours.id },
+        (Some(found), None) => HandshakeError::NotInvited(found),
         _ => HandshakeError::Bus(unanswered.error),
     })?;
     let challenge = match reply {
@@ -101,6 +111,9 @@ pub(crate) async fn enroll(
         HelloReply::Challenge(_) => return Err(HandshakeError::Challenge),
         HelloReply::Refused(refusal) => return Err(HandshakeError::Refused(refusal)),
     };
+    // Once it is admitted it is known by its key.
+    let invite = applicant.invite.filter(|_| applicant.passport.is_none());
+    let invite = invite.map(|invite| invite.prove(&challenge.nonce, &rack_key));
     let transcript = EnrollTranscript {
         protocol: PROTOCOL,
         challenge,
@@ -112,11 +125,12 @@ pub(crate) async fn enroll(
         ip: applicant.ip.clone(),
         bus_key: applicant.bus_key.clone(),
         boot_epoch: Some(applicant.boot_epoch),
+        invite: invite.transpose()?,
     };
     let transcript = SignedPayload::new(&transcript, SigningContext::Enroll, applicant.key)?.to_bytes()?;
     let left = within.saturating_sub(began.elapsed());
     let question = (subject::ENROLL, transcript);
-    let answered = asker.call(bus, question, Some(&cluster), left).await;
+    let answered = asker.call(bus, question, Some(cluster.fingerprint()), left).await;
     match answered.map_err(|unanswered| unanswered.error)? {
         (EnrollReply::Refused(refusal), _) => Err(HandshakeError::Refused(refusal)),
         (reply, cluster) => Ok(VerifiedEnrollReply {

@@ -49,6 +49,33 @@ pub enum Error {
         /// Why not, and what to do.
         reason: String,
     },
+    /// The invite is none.
+    #[error("rack.invite: {0}")]
+    Invite(#[from] model::BadInvite),
+    /// The invite is of another cluster than the one that admitted the Rack.
+    #[error(
+        "the invite is of the cluster with the key {invited}, and this Rack belongs to the one with {ours}: to move it, stop it, \
+         move {} away and join again",
+        path.display()
+    )]
+    OtherCluster {
+        /// The state file.
+        path: PathBuf,
+        /// The key of the Rack's cluster.
+        ours: model::KeyFingerprint,
+        /// That of the invite's.
+        invited: model::KeyFingerprint,
+    },
+    /// Whoever answers would be believed.
+    #[error(
+        "the bus at {url} is on another machine, and nothing tells its Mixer from an impostor: run `platform join` with an invite \
+         (`platform racks invite NAME` at the Mixer makes one), or set snake.tls_ca, or snake.allow_insecure = true on a \
+         trusted network"
+    )]
+    Untrusted {
+        /// The bus, without credentials.
+        url: String,
+    },
     /// The state file cannot be read.
     #[error("the state file {} cannot be read: {source}", path.display())]
     StateUnreadable {
@@ -92,9 +119,11 @@ impl Error {
                 reason: crate::SealError::Version { .. },
                 ..
             } => ExitReason::Data,
-            Self::State { .. } | Self::Sealed { .. } => ExitReason::Denied,
+            Self::State { .. } | Self::Sealed { .. } | Self::OtherCluster { .. } => ExitReason::Denied,
             Self::StateUnreadable { .. } | Self::StateForm { .. } => ExitReason::Io,
-            Self::StateKey { .. } | Self::Policy { .. } => ExitReason::Config,
+            Self::StateKey { .. } | Self::Policy { .. } | Self::Untrusted { .. } | Self::Invite(_) => {
+                ExitReason::Config
+            }
             Self::Chassis(error) => error.exit(),
             Self::Lock(LockError::Held { .. }) => ExitReason::Unavailable,
             Self::Spool(_) | Self::File(_) | Self::Lock(_) => ExitReason::Io,

@@ -45,7 +45,7 @@ mod tap;
 pub mod telemetry;
 mod wire_consumer;
 
-pub use agent::{AgentParts, AgentStatus, RackAgent, bus_options, is_admitted};
+pub use agent::{AgentParts, AgentStatus, RackAgent, bus_options, is_admitted, join};
 pub use error::Error;
 pub use identity::RackIdentity;
 pub use mixer_session::enrollment_options;
@@ -58,7 +58,7 @@ use model::control::RackState;
 use tokio_util::sync::CancellationToken;
 
 /// Runs a Rack until `stop` is cancelled. Prints one line on standard output when its identity is known: `ready name=… id=…`
-/// once it is active, before that `pending id=…` while it waits for approval.
+/// once it is active, before that `pending id=… key=SHA256:…` while it waits for approval.
 ///
 /// # Errors
 /// [`Error`] if it cannot start; its [`exit`](Error::exit) is the process's.
@@ -78,7 +78,7 @@ async fn announce(agent: &RackAgent) {
         .wait_for(|status| is_active(status) || status.pending.is_some())
         .await;
     if let Some(id) = status.pending {
-        print_line(&format!("pending id={id}"));
+        print_line(&format!("pending id={id} key={}", agent.key_fingerprint()));
     }
     if let Some((name, id)) = agent.wait_for(is_active).await.identity {
         print_line(&format!("ready name={name} id={id}"));

@@ -224,6 +224,7 @@ impl MixerSession {
         let applicant = EnrollmentApplicant {
             key: self.state.key(),
             passport: self.state.passport(),
+            invite: self.state.joined(),
             claim: self.host.claim.clone(),
             host: host::name(),
             ip: ip.to_string(),
@@ -305,7 +306,12 @@ impl MixerSession {
             }
             EnrollReply::Pending { entity_id } => {
                 if *self.outputs.pending.borrow() != Some(entity_id) {
-                    tracing::info!(id = %entity_id, "known to the Mixer and waiting for approval: platform racks approve {entity_id}");
+                    let key = self.state.key_fingerprint();
+                    tracing::info!(
+                        id = %entity_id,
+                        %key,
+                        "known to the Mixer and waiting for approval: platform racks approve {entity_id} --key {key}"
+                    );
                 }
                 let address = CommandAddress {
                     entity_id,
@@ -440,7 +446,8 @@ impl MixerSession {
             .clamp(Duration::from_secs(1), HEARTBEAT_WITHIN);
         let question = (subject::HEARTBEAT, heartbeat);
         let ours = self.state.passport().and_then(ClusterKey::of);
-        let answered = self.asker.call(&self.bus, question, ours.as_ref(), within).await;
+        let ours = ours.map(|cluster| cluster.fingerprint());
+        let answered = self.asker.call(&self.bus, question, ours, within).await;
         let (reply, _) = answered.map_err(|unanswered| unanswered.error)?;
         Ok(reply)
     }

@@ -11,9 +11,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use chassis::bus::BusConnection;
-use model::ClusterId;
 use model::signed_reply::{ClusterKey, SignedReply, SignedReplyError};
 use model::subject::HEARTBEAT;
+use model::{ClusterId, KeyFingerprint};
 use parking_lot::Mutex;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -46,12 +46,12 @@ impl RpcClient {
         }
     }
 
-    /// The reply to a request with these bytes, and which cluster signed it: this cluster, if one is known.
+    /// The reply to a request with these bytes, and which cluster signed it: the one with this key, if one is known.
     pub(crate) async fn call<T: Serialize + DeserializeOwned>(
         &self,
         bus: &BusConnection,
         (subject, question): (&'static str, Vec<u8>),
-        cluster: Option<&ClusterKey>,
+        cluster: Option<KeyFingerprint>,
         within: Duration,
     ) -> Result<(T, ClusterKey), RpcError> {
         let mut other = None;

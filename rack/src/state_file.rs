@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 
 use ed25519_dalek::SigningKey;
 use model::passport::{BadPassport, Passport, StateBundle, VERSION};
-use model::{Entropy, SignedPayload};
+use model::{Entropy, KeyFingerprint, RackInvite, SignedPayload};
 use nkeys::{KeyPair, KeyPairType};
 use sha2::{Digest as _, Sha256};
 
@@ -110,6 +110,7 @@ impl StateFile {
                 version: VERSION,
                 secret_key: secret.to_vec(),
                 passport: None,
+                joined: None,
             },
             key: SigningKey::from_bytes(&secret),
             passport: None,
@@ -178,6 +179,40 @@ impl StateFile {
             self.passport = Some(offered);
         }
         Ok(identity)
+    }
+
+    /// The fingerprint of its public key, by which an operator knows the Rack.
+    pub(crate) fn key_fingerprint(&self) -> KeyFingerprint {
+        KeyFingerprint::of(self.key.verifying_key().as_bytes())
+    }
+
+    /// The invite that the Rack joined with.
+    pub(crate) const fn joined(&self) -> Option<&RackInvite> {
+        self.bundle.joined.as_ref()
+    }
+
+    /// Keeps an invite: from now on the Rack trusts the bus and the cluster that it names, and no others.
+    pub(crate) fn join(&mut self, invite: RackInvite) -> Result<(), Error> {
+        let ours = self
+            .passport
+            .as_ref()
+            .map(|passport| KeyFingerprint::of(&passport.cluster_key));
+        if let Some(ours) = ours.filter(|ours| *ours != invite.cluster) {
+            return Err(Error::OtherCluster {
+                path: self.path.clone(),
+                ours,
+                invited: invite.cluster,
+            });
+        }
+        if self.bundle.joined.as_ref() != Some(&invite) {
+            let bundle = StateBundle {
+                joined: Some(invite),
+                ..self.bundle.clone()
+            };
+            self.store(&bundle)?;
+            self.bundle = bundle;
+        }
+        Ok(())
     }
 
     fn store(&self, bundle: &StateBundle) -> Result<(), Error> {

@@ -115,6 +115,34 @@ async fn snake_token_is_shown_to_the_bus() {
     drop(peer);
 }
 
+#[tokio::test]
+async fn a_bus_on_another_machine_is_believed_only_with_tls_an_invite_or_snake_allow_insecure() {
+    // An address of documentation: nobody is there.
+    let elsewhere = "nats://192.0.2.1:4222";
+    let start = async |url: &str, more: &[(&str, &str)]| {
+        let dir = tempfile::tempdir().unwrap();
+        match RackAgent::start(peer::parts(dir.path(), url, more)).await {
+            Ok(agent) => {
+                close(agent).await;
+                Ok(())
+            }
+            Err(error) => Err((error.exit().code(), error.to_string())),
+        }
+    };
+    for url in [elsewhere.to_owned(), format!("nats://127.0.0.1:4222,{elsewhere}")] {
+        let (code, said) = start(&url, &[]).await.unwrap_err();
+        assert!(
+            code == 78 && said.contains("platform join") && said.contains("192.0.2.1"),
+            "{said}"
+        );
+    }
+    start(elsewhere, &[("snake.allow_insecure", "true")]).await.unwrap();
+    start("tls://192.0.2.1:4222", &[]).await.unwrap();
+    for here in ["nats://localhost:1", "nats://[::1]:1"] {
+        start(here, &[]).await.unwrap();
+    }
+}
+
 static LOG: Mutex<Vec<u8>> = Mutex::new(Vec::new());
 
 struct Log;

@@ -165,14 +165,15 @@ fn a_rack_waits_for_approval_and_then_runs_its_gears() -> Result<(), Failure> {
     ))?;
     let mut rack = TestRack::new("rack-a", &mixer.bus_url, "")?;
     rack.spawn()?;
-    rack.process()?.line("pending ", SOON)?;
+    let waits = rack.process()?.line("pending ", SOON)?;
+    let (_, key) = waits.split_once("key=").ok_or("it prints no key")?;
     let racks = mixer.api.rows("/api/v1/racks")?;
     assert_eq!(racks[0]["state"], "pending", "{racks:?}");
     assert_eq!(mixer.api.rows("/api/v1/telemetry/logs?gear_id=tail")?.len(), 0);
 
     let approve = process::run(
         &harness::binary("platform")?,
-        &["racks", "approve", "rack-a", "--api-url", &mixer.api.base],
+        &["racks", "approve", "rack-a", "--key", key, "--api-url", &mixer.api.base],
         rack.path(),
         &[],
     )?;

@@ -246,13 +246,21 @@ fn the_commands_on_racks_work_as_written() -> Result<(), Failure> {
     let mixer = TestMixer::with(&[("enrollment.auto_adopt", "false")], &[])?;
     let mut first = TestRack::new("press-1", &mixer.bus_url, "")?;
     let mut second = TestRack::new("press-2", &mixer.bus_url, "")?;
+    let mut keys = Vec::new();
     for rack in [&mut first, &mut second] {
         rack.spawn()?;
-        rack.process()?.line("pending ", SOON)?;
+        let waits = rack.process()?.line("pending ", SOON)?;
+        let (_, key) = waits.split_once("key=").ok_or("it prints no key")?;
+        keys.push((format!(" approve {} ", rack.name), key.to_owned()));
     }
     let mut commands = commands(&page("racks.md")?);
     commands.retain(|line| line.starts_with("platform racks ") || line.starts_with("platform audit --rack "));
     assert!(commands.len() >= 10, "{commands:?}");
+    for (approval, key) in keys {
+        for line in commands.iter_mut().filter(|line| line.contains(&approval)) {
+            *line = line.replace("$KEY", &key);
+        }
+    }
     let is_approval = |line: &String| line.contains(" approve press-1 ");
     let approval = commands.iter().position(is_approval).ok_or("nobody is approved")?;
     let (before, after) = commands.split_at(approval + 1);

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, Subcommand, ValueEnum};
 use model::scenario::GearPort;
-use model::{HumanDuration, Level, Token};
+use model::{HumanDuration, KeyFingerprint, Level, Token};
 
 use super::shared::{ApiArgs, OutputFormat, PageArgs};
 
@@ -25,8 +25,30 @@ pub(crate) enum RacksVerb {
         /// Approve it under this name
         #[arg(long)]
         name: Option<Token>,
+        /// The fingerprint that the Rack prints at its start (SHA256:…); asked for on a terminal
+        #[arg(long, value_name = "FINGERPRINT")]
+        key: Option<KeyFingerprint>,
         #[command(flatten)]
         rack: RackTargetArgs,
+    },
+    /// Make an invite, with which one Rack joins the cluster under this name: `platform join` on its machine
+    Invite {
+        /// The name under which the Rack is admitted
+        name: Token,
+        /// How long it admits a Rack, 30d at most [default: 1h]
+        #[arg(long, value_name = "DURATION")]
+        expires_in: Option<HumanDuration>,
+        #[command(flatten)]
+        api: ApiArgs,
+    },
+    /// List invites: open, used and expired ones
+    Invites(ApiArgs),
+    /// Revoke an open invite
+    RevokeInvite {
+        /// Its name or id
+        invite: Token,
+        #[command(flatten)]
+        api: ApiArgs,
     },
     /// Stop a Rack's gears
     Suspend(RackTargetArgs),
@@ -115,7 +137,8 @@ pub(crate) struct AuditArgs {
     pub(crate) rack: Option<String>,
     /// Only of this kind: rack_pending, rack_approved, rack_adopted, rack_suspended, rack_resumed, rack_removed,
     /// rack_renamed, rack_offline, rack_online, rack_log_level, rack_labels, scenario_imported, scenario_activated,
-    /// scenario_rolled_back, scenario_deleted, letters_replayed, letters_dropped, token_created, token_revoked or call_refused
+    /// scenario_rolled_back, scenario_deleted, letters_replayed, letters_dropped, token_created, token_revoked, invite_created,
+    /// invite_revoked, invite_refused, call_refused, backup_made or backup_restored
     #[arg(long)]
     pub(crate) kind: Option<String>,
     #[command(flatten)]

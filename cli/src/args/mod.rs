@@ -7,7 +7,7 @@
 //! | `access` | logins and API tokens |
 //! | `admin` | Racks, scenarios, gears, configuration |
 //! | `dlq` | the dead-letter queue |
-//! | `program` | what no Mixer is asked for: schemas, this program's check, its completions, its pages |
+//! | `program` | what no Mixer is asked for: joining a cluster, schemas, this program's check, its completions, its pages |
 
 mod access;
 mod admin;
@@ -27,7 +27,7 @@ pub(crate) use self::admin::{
     RackTargetArgs, RacksArgs, RacksVerb, ScenarioArgs, ScenarioVerb, SpecArgs, SpecVerb, TapArgs,
 };
 pub(crate) use self::dlq::{DlqArgs, DlqDropArgs, DlqListArgs, DlqReplayArgs, DlqVerb, LetterSelectionArgs};
-pub(crate) use self::program::{CompletionsArgs, DoctorArgs, ManArgs, SchemaArgs};
+pub(crate) use self::program::{CompletionsArgs, DoctorArgs, JoinArgs, ManArgs, SchemaArgs};
 pub(crate) use self::shared::{ApiArgs, ChartMode, OutputFormat, PageArgs, values_by_key, window};
 pub(crate) use self::telemetry::{
     FluxArgs, LogsArgs, MessagesArgs, MetricsArgs, SqlArgs, TailArgs, TraceArgs, TracesArgs,
@@ -98,6 +98,8 @@ pub(crate) enum CliCommand {
     Storage(ApiArgs),
     /// List and adopt Racks
     Racks(RacksArgs),
+    /// Join a cluster with an invite: it is kept in this Rack's state, and the Rack is admitted at its next start
+    Join(JoinArgs),
     /// List the wires of lane guaranteed and what waits for each, the largest backlog first
     Wires(ApiArgs),
     /// List the audit log: changes of Racks, scenarios and dead letters and who made them

@@ -10,6 +10,12 @@ use model::dialect::SchemaDialect;
 use super::shared::ApiArgs;
 
 #[derive(Debug, ClapArgs)]
+pub(crate) struct JoinArgs {
+    /// What `platform racks invite` printed [default: read from standard input]
+    pub(crate) invite: Option<String>,
+}
+
+#[derive(Debug, ClapArgs)]
 pub(crate) struct DoctorArgs {
     /// Say what is off in the security of the Mixer (as an auditor or admin) and of this Rack, and how to mend it
     #[arg(long)]

@@ -1,5 +1,8 @@
 //! `platform racks`.
 
+use std::io::{self, BufRead, IsTerminal, Write};
+
+use model::{HumanDuration, KeyFingerprint, Token};
 use serde_json::{Map, Value, json};
 
 use crate::args::{ApiArgs, LabelChange, OutputFormat, RackTargetArgs, RacksArgs, RacksVerb};
@@ -8,9 +11,20 @@ use crate::error::Error;
 use crate::key_value_view::KeyValueView;
 use crate::output::{RowPrinter, plain};
 
-const COLUMNS: &[&str] = &["name", "id", "state", "last_seen", "host", "ip", "software"];
+const COLUMNS: &[&str] = &[
+    "name",
+    "id",
+    "state",
+    "last_seen",
+    "host",
+    "ip",
+    "software",
+    "key_fingerprint",
+];
 /// What is said of one that was changed.
 const ONE: &[&str] = &["name", "id", "state", "last_seen", "host", "ip", "software", "labels"];
+/// What is said of an invite.
+const INVITE: &[&str] = &["name", "id", "state", "expires", "created_by", "used", "used_by"];
 /// What is known of one, before its last heartbeat.
 const SHOWN: &[&str] = &[
     "id",
@@ -21,6 +35,7 @@ const SHOWN: &[&str] = &[
     "host",
     "ip",
     "software",
+    "key_fingerprint",
     "labels",
 ];
 
@@ -34,9 +49,15 @@ pub(crate) fn run(args: &RacksArgs) -> Result<(), Error> {
             let rack = ApiClient::new(&one.api).get(&path(&one.rack, "")?, &())?;
             show(rack, &one.api)
         }
-        RacksVerb::Approve { name, rack } => {
-            let body = name.as_ref().map_or_else(|| json!({}), |name| json!({ "name": name }));
-            act(rack, "/approve", &body)
+        RacksVerb::Approve { name, key, rack } => approve(name.as_ref(), *key, rack),
+        RacksVerb::Invite { name, expires_in, api } => invite(name, *expires_in, api),
+        RacksVerb::Invites(api) => {
+            let page = ApiClient::new(api).page("/api/v1/invites", &())?;
+            Ok(RowPrinter::from(api).rows(&page.rows, INVITE)?)
+        }
+        RacksVerb::RevokeInvite { invite, api } => {
+            let gone = ApiClient::new(api).post(&format!("/api/v1/invites/{invite}/revoke"), &json!({}))?;
+            Ok(RowPrinter::from(api).rows(&[client::one(gone, "it is not an invite")?], INVITE)?)
         }
         RacksVerb::Suspend(rack) => act(rack, "/suspend", &json!({})),
         RacksVerb::Resume(rack) => act(rack, "/resume", &json!({})),
@@ -44,6 +65,68 @@ pub(crate) fn run(args: &RacksArgs) -> Result<(), Error> {
         RacksVerb::LogLevel { rack, level } => act(rack, "/log-level", &json!({ "level": level })),
         RacksVerb::Label { rack, changes } => label(rack, changes),
     }
+}
+
+/// Adopts the Rack that has this key. On a terminal the key that waits is shown, and who is there says whether it is the Rack's.
+fn approve(name: Option<&Token>, key: Option<KeyFingerprint>, one: &RackTargetArgs) -> Result<(), Error> {
+    let key = match key {
+        Some(key) => key.to_string(),
+        None => confirmed_key(one)?,
+    };
+    let mut body = json!({ "key_fingerprint": key });
+    if let Some(name) = name {
+        body["name"] = name.as_str().into();
+    }
+    act(one, "/approve", &body)
+}
+
+fn confirmed_key(one: &RackTargetArgs) -> Result<String, Error> {
+    let rack = client::one(
+        ApiClient::new(&one.api).get(&path(&one.rack, "")?, &())?,
+        "it is not a Rack",
+    )?;
+    let fact = |key: &str| rack.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let key = fact("key_fingerprint");
+    if !io::stdin().is_terminal() {
+        let reason = format!(
+            "{} waits with the key {key}: compare it with what the Rack prints at its start, and give it with --key",
+            one.rack
+        );
+        return Err(Error::Usage(reason));
+    }
+    let (name, host) = (plain(&fact("name").into()), plain(&fact("host").into()));
+    write!(
+        io::stderr(),
+        "{name} on {host} has the key {key}\nIs it what the Rack prints at its start? [y/N] "
+    )?;
+    let mut line = String::new();
+    io::stdin().lock().read_line(&mut line)?;
+    match line.trim() {
+        "y" | "Y" | "yes" => Ok(key),
+        _ => Err(Error::Usage(format!("{name} was not approved"))),
+    }
+}
+
+/// Makes an invite: its text goes to standard output, what is said about it to standard error.
+fn invite(name: &Token, lifetime: Option<HumanDuration>, api: &ApiArgs) -> Result<(), Error> {
+    let mut body = json!({ "name": name });
+    if let Some(lifetime) = lifetime {
+        body["expires_in"] = lifetime.to_string().into();
+    }
+    let made = ApiClient::new(api).post("/api/v1/invites", &body)?;
+    let made = client::one(made, "it is not an invite")?;
+    if api.output != OutputFormat::Table {
+        return Ok(RowPrinter::from(api).rows(&[made], INVITE)?);
+    }
+    let fact = |key: &str| made.get(key).and_then(Value::as_str);
+    let text = fact("invite").ok_or_else(|| Error::Answer("it has no invite".to_owned()))?;
+    writeln!(io::stdout(), "{text}")?;
+    let expires = fact("expires").unwrap_or_default();
+    writeln!(
+        io::stderr(),
+        "platform: on the Rack's machine: platform join INVITE; it admits {name} once, until {expires}, and is not shown again"
+    )?;
+    Ok(())
 }
 
 /// Changes labels of the Rack, and leaves the others to whoever changes them; without any change only shows it.

@@ -31,6 +31,8 @@ pub enum AccessRight {
     ActivateScenarios,
     /// Admitting a Rack.
     AdmitRacks,
+    /// Making and revoking invites, by which Racks are admitted.
+    InviteRacks,
     /// Suspending and resuming Racks; their log levels.
     OperateRacks,
     /// Changing labels, by which scenarios choose Racks.
@@ -108,6 +110,7 @@ impl AccessRole {
                 R::ReadScenarios,
                 R::ActivateScenarios,
                 R::AdmitRacks,
+                R::InviteRacks,
                 R::OperateRacks,
                 R::LabelRacks,
                 R::HandleLetters,

@@ -107,6 +107,7 @@ impl AccessScope {
             right,
             AccessRight::WriteScenarios
                 | AccessRight::ActivateScenarios
+                | AccessRight::InviteRacks
                 | AccessRight::LabelRacks
                 | AccessRight::HandleLetters
                 | AccessRight::ManageTokens

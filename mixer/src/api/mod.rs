@@ -19,6 +19,7 @@
 //! | `GET /api/v1/dlq`, `GET /api/v1/dlq/{letter_id}`, `POST /api/v1/dlq/{replay,drop}`, `POST /api/v1/dlq/{letter_id}/{replay,drop}` | [`crate::dlq::DeadLetterQueue`] |
 //! | `GET /api/v1/gears`, `GET /api/v1/gears/{type}` | [`gear_spec::manifests`] |
 //! | `GET /api/v1/specs` | [`SpecRegistry`] |
+//! | `GET`, `POST /api/v1/invites`, `POST /api/v1/invites/{invite}/revoke` | [`crate::control::ControlPlane`] |
 //! | `GET`, `POST /api/v1/tokens`, `POST /api/v1/tokens/{token}/revoke`, `GET /api/v1/whoami` | [`crate::authentication`] |
 //! | `GET /api/v1/openapi.json` | tables of all this (`openapi`) |
 //! | `GET /api/v1/storage`, `/healthz`, `/readyz`, `/metrics`, `/version` | all of them |
@@ -44,6 +45,7 @@ mod exposition;
 mod extractors;
 mod gears;
 mod ingest;
+mod invites;
 mod json_response;
 mod openapi;
 mod ops;
@@ -160,6 +162,7 @@ fn all_routes(
         .merge(sql::routes(Arc::clone(&parts.querier)))
         .merge(ingest::routes(engine, collects, changes.clone(), counters)?)
         .merge(racks::routes(Arc::clone(&parts.control), changes.clone()))
+        .merge(invites::routes(Arc::clone(&parts.control), changes.clone()))
         .merge(taps::routes(Arc::clone(&parts.control), changes.clone()))
         .merge(scenarios::routes(Arc::clone(&parts.control), changes.clone()))
         .merge(audit::routes(Arc::clone(&parts.control)))

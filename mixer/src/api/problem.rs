@@ -358,21 +358,25 @@ impl From<ControlError> for ApiProblem {
     fn from(error: ControlError) -> Self {
         let status = match &error {
             ControlError::UnknownRack(_)
+            | ControlError::UnknownInvite(_)
             | ControlError::UnknownScenario { .. }
             | ControlError::NotStored(_)
             | ControlError::UnknownPort { .. } => StatusCode::NOT_FOUND,
             ControlError::TooManyTaps(_) => StatusCode::TOO_MANY_REQUESTS,
             ControlError::NameTaken { .. }
             | ControlError::NameIsId(_)
+            | ControlError::KeyMismatch { .. }
             | ControlError::State { .. }
             | ControlError::ReferenceTaken { .. }
             | ControlError::ScenarioActive(_)
             | ControlError::NothingBefore => StatusCode::CONFLICT,
             ControlError::Silent { .. } => StatusCode::SERVICE_UNAVAILABLE,
-            ControlError::BadScenario(_) | ControlError::BadFormer { .. } | ControlError::TooManyLabels(_) => {
-                StatusCode::UNPROCESSABLE_ENTITY
-            }
-            ControlError::Registry(_) => StatusCode::INTERNAL_SERVER_ERROR,
+            ControlError::BadScenario(_)
+            | ControlError::BadFormer { .. }
+            | ControlError::TooManyLabels(_)
+            | ControlError::TooManyInvites(_) => StatusCode::UNPROCESSABLE_ENTITY,
+            ControlError::InviteLifetime => StatusCode::BAD_REQUEST,
+            ControlError::Registry(_) | ControlError::InviteForm(_) => StatusCode::INTERNAL_SERVER_ERROR,
         };
         let problem = Self::new(status, error.code(), error.to_string());
         match error {

@@ -18,7 +18,7 @@ use super::extractors::{BodyResult, EmptyBody, RequestActor, ServiceHandle, body
 use super::json_response::{ItemResponse, ListResponse};
 use super::problem::ApiProblem;
 use super::query_params::{InPath, NoParams, in_path};
-use crate::control::{ControlError, ControlPlane, MOST_LABELS, RackView};
+use crate::control::{ControlError, ControlPlane, MOST_LABELS, RackApproval, RackView};
 use crate::registry::AuditActor;
 
 pub(crate) fn routes(control: Arc<ControlPlane>, changes: TaskTracker) -> Router {
@@ -40,13 +40,6 @@ pub(crate) fn routes(control: Arc<ControlPlane>, changes: TaskTracker) -> Router
 
 /// Characters that a label's value may have.
 const LONGEST_LABEL: usize = 256;
-
-/// What an approval may say.
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct ApprovalBody {
-    name: Option<Token>,
-}
 
 /// What a change of the log level says.
 #[derive(Debug, Default, Deserialize)]
@@ -82,9 +75,9 @@ async fn approve(
     sent: BodyResult,
 ) -> Result<ItemResponse<RackView>, ApiProblem> {
     let id = in_path("id", id)?;
-    let approval: ApprovalBody = body(sent)?;
+    let approval: RackApproval = body(sent)?;
     let control = Arc::clone(&service.room);
-    let change = async move { control.approve(&id, approval.name, &by).await };
+    let change = async move { control.approve(&id, approval, &by).await };
     let data = service.run_to_completion(change).await?;
     Ok(ItemResponse { data })
 }

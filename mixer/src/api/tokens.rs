@@ -46,7 +46,7 @@ pub(super) struct TokenRequest {
 }
 
 /// A duration of one number; longer ones may be more than there is.
-fn lifetime_schema(_: &mut SchemaGenerator) -> Schema {
+pub(super) fn lifetime_schema(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": ["string", "null"], "pattern": "^[1-9][0-9]{0,5}(ms|s|m|h|d)$", "examples": ["90d"] })
 }
 

@@ -89,7 +89,7 @@ impl MixerComponents {
         let (reporter, refusals) = refusal_channel();
         let authenticator = Arc::new(ApiAuthenticator::new(config.api.auth, tokens, reporter));
         self.authenticator = Some(Arc::clone(&authenticator));
-        let (bus, acl) = settings::bus(&config, &registry, &entropy)?;
+        let (bus, acl) = settings::bus(&config, &registry, &clock, &entropy)?;
         let server = BusServer::start(bus, fatal).await?;
         let bus = server.bus().clone();
         self.bus = Some(server);
@@ -366,7 +366,7 @@ impl MixerComponents {
                 Arc::clone(cluster),
                 Arc::clone(registry),
                 clock.clone(),
-                entropy,
+                entropy.clone(),
             ),
             heartbeats: HeartbeatHandler {
                 registry: Arc::clone(registry),
@@ -396,6 +396,7 @@ impl MixerComponents {
             flow_control,
             events: events.clone(),
             clock,
+            entropy,
             command_clock: Arc::clone(command_clock),
             acl: acl.clone(),
             rejections,

@@ -3,16 +3,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_nats::ServerAddr;
+use chassis::tls_server::ServerTlsFiles;
 use model::subject::{GEARS_ALL, MESSAGES_ALL};
-use model::{ByteSize, Entropy};
+use model::{ByteSize, Clock, Entropy};
 use tokio::sync::watch;
 
 use crate::bootstrap::KEYS_FOLDER;
 use crate::bucket::{self, BucketError};
 use crate::bus_server::{
-    AclSnapshot, BusAuthorization, BusSettings, ManagedServer, OPERATOR_KEY, ServerDeployment, StreamSettings,
+    AclSnapshot, BusAuthorization, BusCertificates, BusError, BusSettings, ManagedServer, OPERATOR_KEY,
+    ServerDeployment, StreamSettings,
 };
-use crate::config::{MixerConfig, ServerMode};
+use crate::config::{BusServerConfig, BusTlsMode, MixerConfig, ServerMode};
 use crate::registry::ClusterRegistry;
 use crate::scenario::BusAcl;
 use crate::start_error::StartError;
@@ -63,6 +66,7 @@ pub(crate) fn engine_and_bucket(config: &MixerConfig) -> Result<engine::Settings
 pub(super) fn bus(
     config: &MixerConfig,
     registry: &Arc<ClusterRegistry>,
+    clock: &Clock,
     entropy: &Entropy,
 ) -> Result<(BusSettings, BusAcl), StartError> {
     let snake = &config.snake;
@@ -76,8 +80,7 @@ pub(super) fn bus(
     let (list, access) = watch::channel(AclSnapshot::default());
     let (applied, follows) = watch::channel(0);
     let acl = BusAcl::keep(Arc::clone(registry), list, follows)?;
-    let token = snake.token.as_ref().map(|token| token.expose().to_owned());
-    let users = BusAuthorization::new(entropy, token, access, applied)
+    let users = BusAuthorization::new(entropy, access, applied)
         .map_err(|error| StartError::AgentRpc(format!("no key for the bus can be made: {error}")))?;
     let server = ManagedServer {
         name: config.base.name.to_string(),
@@ -89,10 +92,60 @@ pub(super) fn bus(
         max_payload: config.mixer.max_payload,
         binary: snake.server_binary.clone(),
         sha256: snake.server_sha256.clone(),
+        certificates: certificates(config, clock)?,
         users,
         operator_key: config.store.dir.join(KEYS_FOLDER).join(OPERATOR_KEY),
     };
     Ok((bus_at(config, ServerDeployment::Managed(Box::new(server))), acl))
+}
+
+/// The certificates of the managed server, where it speaks TLS.
+fn certificates(config: &MixerConfig, clock: &Clock) -> Result<Option<BusCertificates>, BusError> {
+    let snake = &config.snake;
+    let speaks_tls = match snake.tls {
+        BusTlsMode::Auto => !snake.host.is_loopback(),
+        BusTlsMode::On => true,
+        BusTlsMode::Off => false,
+    };
+    if let (true, Some(certificate), Some(key)) = (speaks_tls, &snake.tls_cert, &snake.tls_key) {
+        // nats-server may run in another folder.
+        let [certificate, key] =
+            [certificate, key].map(|path| std::path::absolute(path).unwrap_or_else(|_| path.clone()));
+        let files = ServerTlsFiles {
+            certificate,
+            key,
+            client_ca: None,
+        };
+        return Ok(Some(BusCertificates::provided(files)?));
+    }
+    if speaks_tls {
+        let certificates = BusCertificates::open(config.store.dir.join("keys"), tls_names(snake), clock.clone())?;
+        return Ok(Some(certificates));
+    }
+    if !snake.host.is_loopback() {
+        tracing::warn!(
+            host = %snake.host,
+            "the bus is open to other machines without TLS: who is on the way reads and changes what Racks send; set snake.tls = \"auto\""
+        );
+    }
+    Ok(None)
+}
+
+/// Every name and address that the managed server is known by.
+fn tls_names(snake: &BusServerConfig) -> Vec<String> {
+    let mut names: Vec<String> = ["localhost", "127.0.0.1", "::1"].map(str::to_owned).into();
+    if !snake.host.is_unspecified() {
+        names.push(snake.host.to_string());
+    }
+    let urls = snake
+        .url
+        .split(',')
+        .filter_map(|url| url.trim().parse::<ServerAddr>().ok());
+    names.extend(urls.map(|url| url.host().to_owned()));
+    names.extend(snake.tls_names.iter().cloned());
+    names.sort_unstable();
+    names.dedup();
+    names
 }
 
 fn bus_at(config: &MixerConfig, server: ServerDeployment) -> BusSettings {
@@ -157,7 +210,40 @@ pub(super) fn limits(config: &MixerConfig) -> query::QueryLimits {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use chassis::config::{ConfigSources, load};
+
     use super::*;
+    use crate::config::SCHEMA;
+
+    #[test]
+    fn the_bus_certificate_has_the_names_of_its_url_its_host_and_tls_names() {
+        let names = |flags: &[(&str, &str)]| {
+            let flags = flags
+                .iter()
+                .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+            let sources = ConfigSources {
+                flags: flags.collect(),
+                ..ConfigSources::default()
+            };
+            tls_names(&MixerConfig::of(&load(&SCHEMA, &sources).unwrap()).unwrap().snake)
+        };
+        let here = ["127.0.0.1", "::1", "localhost"];
+        assert_eq!(names(&[]), here);
+        assert_eq!(names(&[("snake.host", "0.0.0.0")]), here);
+        let more = [
+            ("snake.host", "10.0.0.5"),
+            ("snake.url", "nats://mixer.example:4222, nats://[2001:db8::1]:4222"),
+            ("snake.tls_names", "bus.example,10.0.0.6"),
+        ];
+        let mut wanted = [
+            &here[..],
+            &["10.0.0.5", "mixer.example", "2001:db8::1", "bus.example", "10.0.0.6"],
+        ]
+        .concat();
+        wanted.sort_unstable();
+        assert_eq!(names(&more), wanted);
+    }
 
     #[test]
     fn racks_get_the_configured_url_unless_it_is_unusable() {

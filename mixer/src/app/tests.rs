@@ -6,6 +6,7 @@ mod away;
 mod clocks;
 mod credentials;
 mod handshakes;
+mod invites;
 mod labels;
 mod letters;
 mod racks;
@@ -34,7 +35,7 @@ use serde::de::DeserializeOwned;
 
 use super::{Mixer, StartError};
 use crate::config::{MixerConfig, SCHEMA};
-use crate::control::{ControlError, ControlPlane, RackView};
+use crate::control::{ControlError, ControlPlane, RackApproval, RackView};
 use crate::registry::AuditActor;
 use crate::testing::{entropy, eventually, nats_server};
 
@@ -125,6 +126,7 @@ impl FakeRack {
             ip: "10.0.0.1".to_owned(),
             bus_key: self.bus_key.clone(),
             boot_epoch: self.run,
+            invite: None,
         };
         let signed = SignedPayload::new(&transcript, SigningContext::Enroll, &self.key).unwrap();
         let reply = self.ask(subject::ENROLL, signed.to_bytes().unwrap()).await;

@@ -6,7 +6,7 @@
 //! | the system's | an nkey of this run: the Mixer's | questions and orders to the server | their answers |
 //! | a Rack's | its own nkey | its messages, telemetry, handshakes and heartbeats; pulls and acknowledgements of its consumers; answers to commands | its inbox, its commands |
 //! | that of a Rack that waits | its own nkey | handshakes, answers to commands | its inbox, its commands |
-//! | anyone else's | `snake.token`, where there is one | handshakes | answers to handshakes |
+//! | anyone else's | nothing | handshakes | answers to handshakes |
 //!
 //! ```text
 //!  a Rack's account ── its subjects, as services ──▶ the Mixer's ── answers, which the server brings back ──▶ the Rack's account
@@ -112,10 +112,8 @@ pub(crate) struct BusAuthorization {
     pub(super) system: BusUser,
     /// Scripts and people on the same machine, with the Mixer's rights.
     pub(crate) operator: BusUser,
-    /// The password of the user that anyone may be; without [`BusAuthorization::asks`] nobody needs it.
+    /// The password of the user that anyone is; nobody needs it.
     password: String,
-    /// Whether strangers must show the token.
-    asks: bool,
     /// The list as it should be.
     pub(super) access: watch::Receiver<AclSnapshot>,
     /// The version of the list that the server follows.
@@ -131,17 +129,14 @@ pub(super) struct StreamNames {
 
 impl std::fmt::Debug for BusAuthorization {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("BusAuthorization")
-            .field("asks", &self.asks)
-            .finish_non_exhaustive()
+        f.debug_struct("BusAuthorization").finish_non_exhaustive()
     }
 }
 
 impl BusAuthorization {
-    /// New keys, and a list that others make; strangers need the token, if there is one.
+    /// New keys, and a list that others make.
     pub(crate) fn new(
         entropy: &Entropy,
-        token: Option<String>,
         access: watch::Receiver<AclSnapshot>,
         applied: watch::Sender<u64>,
     ) -> Result<Self, nkeys::error::Error> {
@@ -149,8 +144,7 @@ impl BusAuthorization {
             mixer: BusUser::new(entropy)?,
             system: BusUser::new(entropy)?,
             operator: BusUser::new(entropy)?,
-            asks: token.is_some(),
-            password: token.unwrap_or_else(|| model::hex::encode(&entropy.bytes::<16>())),
+            password: model::hex::encode(&entropy.bytes::<16>()),
             access,
             applied,
         })
@@ -171,14 +165,10 @@ impl BusAuthorization {
             .iter()
             .map(|(name, account)| format!("  {}: {account}", Value::from(name.as_str())))
             .collect();
-        let open = if self.asks {
-            String::new()
-        } else {
-            format!("no_auth_user: {}\n", Value::from(ANYONE))
-        };
         format!(
-            "accounts {{\n{}\n}}\nsystem_account: {SYSTEM}\n{open}",
-            accounts.join(",\n")
+            "accounts {{\n{}\n}}\nsystem_account: {SYSTEM}\nno_auth_user: {}\n",
+            accounts.join(",\n"),
+            Value::from(ANYONE)
         )
     }
 }

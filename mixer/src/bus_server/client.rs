@@ -8,10 +8,10 @@ use async_nats::client::RequestErrorKind;
 use async_nats::jetstream;
 use async_nats::{Client, ConnectOptions, HeaderMap, Request};
 use bytes::Bytes;
-use chassis::bus::{BusOptions, BusState};
+use chassis::bus::{BusOptions, BusState, BusTrust};
 use chassis::config::{SecretString, without_credentials};
 use model::subject::RackCommand;
-use model::{BadSignature, EntityId, SigningContext, subject, telemetry_codec};
+use model::{BadSignature, EntityId, KeyFingerprint, SigningContext, subject, telemetry_codec};
 use serde::Serialize;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout_at};
@@ -34,6 +34,8 @@ pub(super) struct ServerProfile {
     url: String,
     durable: Option<bool>,
     process: Option<ProcessWatch>,
+    /// By what Racks know the authority of its certificate.
+    authority: Option<KeyFingerprint>,
 }
 
 impl ServerProfile {
@@ -42,7 +44,12 @@ impl ServerProfile {
             url: without_credentials(url),
             durable: Some(durable),
             process: Some(process),
+            authority: None,
         }
+    }
+
+    pub(super) fn with_authority(self, authority: Option<KeyFingerprint>) -> Self {
+        Self { authority, ..self }
     }
 
     pub(super) fn external(url: &str) -> Self {
@@ -50,6 +57,7 @@ impl ServerProfile {
             url: without_credentials(url),
             durable: None,
             process: None,
+            authority: None,
         }
     }
 }
@@ -109,7 +117,7 @@ impl MixerBus {
     pub(super) async fn connect(
         address: &str,
         domain: &str,
-        (credentials, reply_routing): (MixerCredentials, ReplyRouting),
+        ((credentials, reply_routing), trust): ((MixerCredentials, ReplyRouting), Option<BusTrust>),
         within: Duration,
         profile: ServerProfile,
     ) -> Result<Self, BusError> {
@@ -119,6 +127,7 @@ impl MixerBus {
             MixerCredentials::Token(token) => options.token = Some(token),
             MixerCredentials::Key(seed) => options.nkey = Some(SecretString::new(seed)),
         }
+        options.trust = trust;
         options.connect_timeout = within;
         options.reconnect_wait = RECONNECT;
         let connection = chassis::bus::BusConnection::connect(options).await?;
@@ -168,6 +177,7 @@ impl MixerBus {
         BusStatus {
             managed,
             url: self.profile.url.clone(),
+            authority: self.profile.authority,
             connected,
             healthy: connected && (process.healthy || !managed),
             pid: process.pid,
@@ -273,9 +283,18 @@ impl MixerBus {
     }
 }
 
+/// A connection as a user of ours.
+pub(super) fn user_options(user: &BusUser, trust: Option<&BusTrust>) -> ConnectOptions {
+    let options = ConnectOptions::with_nkey(user.seed.clone());
+    match trust {
+        Some(trust) => trust.secure(options),
+        None => options,
+    }
+}
+
 /// Whether a server just started answers under its domain.
-pub(super) async fn probe(address: &str, domain: &str, user: &BusUser) -> Result<(), String> {
-    let options = ConnectOptions::with_nkey(user.seed.clone())
+pub(super) async fn probe(address: &str, domain: &str, user: &BusUser, trust: Option<&BusTrust>) -> Result<(), String> {
+    let options = user_options(user, trust)
         .name("platform-mixer-probe")
         .connection_timeout(PROBE);
     let probing = async {

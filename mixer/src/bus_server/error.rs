@@ -116,6 +116,33 @@ pub enum BusError {
         /// What the server says.
         reason: String,
     },
+    /// Half of the authority is gone.
+    #[error(
+        "{} is missing, but {} is there: put it back from a backup. Without one, move the other file away, start, and join \
+         the Racks again (`platform racks invite`, `platform join`): they trust no other authority",
+        path.display(),
+        other.display()
+    )]
+    NoAuthority {
+        /// What is missing.
+        path: PathBuf,
+        /// What is there.
+        other: PathBuf,
+    },
+    /// A certificate or its key cannot be used.
+    #[error("{}: {reason}", path.display())]
+    Certificate {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        reason: String,
+    },
+    /// A file of TLS cannot be used.
+    #[error(transparent)]
+    TlsFile(#[from] chassis::tls_server::TlsFileError),
+    /// A name that no certificate can have.
+    #[error("snake.tls_names: {0}: write host names and addresses, such as \"mixer.example\"")]
+    TlsNames(String),
     /// A file operation failed.
     #[error("cannot {action} {}: {source}", path.display())]
     Io {
@@ -153,6 +180,10 @@ impl BusError {
             | Self::ServerTooOld { .. }
             | Self::WrongHash { .. }
             | Self::PortInUse { .. }
+            | Self::NoAuthority { .. }
+            | Self::Certificate { .. }
+            | Self::TlsFile(_)
+            | Self::TlsNames(_)
             | Self::Subject { .. } => ExitReason::Config,
             Self::Locked { .. } | Self::Died { .. } | Self::NotReady { .. } | Self::Stream { .. } => {
                 ExitReason::Unavailable

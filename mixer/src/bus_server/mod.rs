@@ -13,6 +13,7 @@
 //! - One store, one server: the lock on the store is inherited by the child, so that not even an orphan shares a store.
 //! - The child does not outlive the Mixer: `PR_SET_PDEATHSIG`, on a thread that lives as long as the Mixer ([`chassis::child_spawner`]).
 //! - Every stream has an explicit byte limit and file storage (`streams`).
+//! - Who connects with TLS verifies the server by the store's own authority (`certificates`).
 //! - Each Rack is a user with its own key and subjects, in an account of its own (`accounts`).
 //!
 //! # Not here
@@ -22,6 +23,7 @@
 mod account_limits;
 mod accounts;
 mod binary;
+mod certificates;
 mod client;
 mod damaged_consumers;
 mod error;
@@ -41,14 +43,16 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use chassis::bus::BusTrust;
 use chassis::config::SecretString;
-use model::ByteSize;
+use model::{ByteSize, KeyFingerprint};
 use tokio::sync::watch;
 
 use crate::tasks::{FailureReporter, SupervisedTask};
 
 pub(crate) use accounts::{AclEntry, AclSnapshot, BusAuthorization};
 pub(crate) use binary::places;
+pub(crate) use certificates::BusCertificates;
 pub use client::{CommandError, MixerBus};
 pub use error::BusError;
 pub(crate) use operator_key::OPERATOR_KEY;
@@ -84,6 +88,22 @@ pub enum ServerDeployment {
     },
 }
 
+impl ServerDeployment {
+    /// What the Mixer's connections trust.
+    fn trust(&self) -> Result<Option<BusTrust>, BusError> {
+        match self {
+            Self::Managed(managed) => managed.trust(),
+            Self::External { .. } => Ok(None),
+        }
+    }
+}
+
+impl ManagedServer {
+    fn trust(&self) -> Result<Option<BusTrust>, BusError> {
+        self.certificates.as_ref().map(BusCertificates::trust).transpose()
+    }
+}
+
 /// The server process that the Mixer owns.
 #[derive(Debug, Clone)]
 pub struct ManagedServer {
@@ -105,6 +125,8 @@ pub struct ManagedServer {
     pub binary: Option<PathBuf>,
     /// The executable's SHA-256, hex; none to trust any.
     pub sha256: Option<String>,
+    /// The certificates of TLS; none to speak in clear text.
+    pub(crate) certificates: Option<BusCertificates>,
     /// Who may do what.
     pub(crate) users: BusAuthorization,
     /// The file with the operator's seed.
@@ -136,6 +158,8 @@ pub struct BusStatus {
     pub managed: bool,
     /// Where Racks reach it, credentials removed.
     pub url: String,
+    /// By what Racks know the authority of its certificate; none without TLS of the Mixer's own.
+    pub authority: Option<KeyFingerprint>,
     /// Whether the Mixer's own connection stands.
     pub connected: bool,
     /// Whether the server says that it is well; for an external one, whether it is connected.
@@ -173,8 +197,10 @@ impl BusServer {
         let (supervisor, address, facts) = match &settings.server {
             ServerDeployment::Managed(managed) => {
                 let supervisor = ServerSupervisor::start(managed.as_ref().clone(), &settings, fatal).await?;
+                let authority = managed.certificates.as_ref().map(BusCertificates::authority);
                 let facts =
                     client::ServerProfile::managed(supervisor.advertised(), managed.durable, supervisor.watch());
+                let facts = facts.with_authority(authority);
                 let address = supervisor.address().to_owned();
                 (Some(supervisor), address, facts)
             }
@@ -203,6 +229,7 @@ impl BusServer {
         plan: Vec<async_nats::jetstream::stream::Config>,
         fatal: &FailureReporter,
     ) -> Result<(MixerBus, Vec<SupervisedTask>), BusError> {
+        let trust = settings.server.trust()?;
         let access = match settings.server {
             ServerDeployment::Managed(managed) => (
                 client::MixerCredentials::Key(managed.users.mixer.seed),
@@ -213,7 +240,14 @@ impl BusServer {
                 client::ReplyRouting::InAnInbox,
             ),
         };
-        let bus = MixerBus::connect(address, &settings.domain, access, settings.connect_timeout, profile).await?;
+        let bus = MixerBus::connect(
+            address,
+            &settings.domain,
+            (access, trust),
+            settings.connect_timeout,
+            profile,
+        )
+        .await?;
         streams::ensure(bus.jetstream(), &plan).await?;
         let watched = bus.clone();
         let streams = SupervisedTask::spawn("bus streams", fatal, |stop| streams::keep(watched, plan, stop));

@@ -8,10 +8,13 @@ use model::ByteSize;
 use serde::Deserialize;
 
 use super::accounts::{self, StreamNames};
-use super::{BusError, HEADROOM, ManagedServer};
+use super::{BusCertificates, BusError, HEADROOM, ManagedServer};
 
 /// Memory for streams in memory and for the server's own bookkeeping of file streams.
 const MAX_MEMORY: u64 = 256 << 20;
+
+/// The seconds that a handshake of TLS may take: many Racks come at once after an outage.
+const TLS_WITHIN: u32 = 10;
 
 /// The store's share for file streams and everything beside it: lock, configuration, ports file.
 #[derive(Debug, Clone)]
@@ -68,8 +71,11 @@ pub(super) struct ServerConfig {
 }
 
 impl ServerConfig {
-    /// Writes the configuration, whole or not at all, readable by us only.
+    /// Writes the configuration, whole or not at all, readable by us only; and a new certificate before it, where it is time for one.
     pub(super) fn write(&self) -> Result<(), BusError> {
+        if let Some(certificates) = &self.managed.certificates {
+            certificates.renew()?;
+        }
         let text = render(&self.paths, &self.managed, self.port, &self.store_settings);
         Ok(durable_fs::write_atomically(&self.paths.conf, text.as_bytes(), 0o600)?)
     }
@@ -79,6 +85,7 @@ fn render(paths: &BusStorePaths, managed: &ManagedServer, port: u16, store_setti
     let authorization = managed.users.render(&store_settings.streams);
     let port = if port == 0 { "-1".to_owned() } else { port.to_string() };
     let store = quote(&paths.store.to_string_lossy());
+    let tls = managed.certificates.as_ref().map(render_tls).unwrap_or_default();
     let sync = if managed.durable { "always" } else { "1s" };
     format!(
         "# Written by the Mixer at every start; changes are lost. See [snake] in platform-mixer.toml.\n\
@@ -97,13 +104,26 @@ fn render(paths: &BusStorePaths, managed: &ManagedServer, port: u16, store_setti
          \x20 max_file: {max_file}\n\
          \x20 sync_interval: {sync}\n\
          }}\n\
-         {authorization}",
+         {tls}{authorization}",
         name = quote(&managed.name),
         host = quote(&managed.host),
         max_payload = managed.max_payload.get().saturating_add(HEADROOM),
         domain = quote(&store_settings.domain),
         max_file = store_settings.max_store.get(),
         sync = quote(sync),
+    )
+}
+
+/// Clients speak TLS or not at all. The greeting comes before it, as every client expects.
+fn render_tls(certificates: &BusCertificates) -> String {
+    let [certificate, key] = certificates.files().map(|path| quote(&path.to_string_lossy()));
+    format!(
+        "tls {{\n\
+         \x20 cert_file: {certificate}\n\
+         \x20 key_file: {key}\n\
+         \x20 min_version: \"1.2\"\n\
+         \x20 timeout: {TLS_WITHIN}\n\
+         }}\n"
     )
 }
 
@@ -151,7 +171,8 @@ mod tests {
             max_payload: ByteSize::mib(2),
             binary: None,
             sha256: None,
-            users: crate::testing::bus_users(Some("\"}")),
+            certificates: None,
+            users: crate::testing::bus_users(),
             operator_key: PathBuf::new(),
         };
         let paths = BusStorePaths {
@@ -167,7 +188,6 @@ mod tests {
             max_store: ByteSize::mib(1),
         };
         let text = render(&paths, &managed, 0, &store_settings);
-        assert!(text.contains(r#""password":"\"}""#), "{text}");
         assert!(text.contains(r#"server_name: "a\"\n}""#), "{text}");
         assert!(text.contains(r#"store_dir: "/x\"y""#), "{text}");
         assert!(text.contains(r#"domain: "flux\" }""#), "{text}");

@@ -1,4 +1,4 @@
-//! Configuration reload: has the running server read the list of its users again when it has changed.
+//! Configuration reload: has the running server read the list of its users again when it has changed, and its certificate when that is new.
 //!
 //! ```text
 //! change ─▶ gather more: until quiet, 500 ms at most ─▶ rest as long as the last reading took ─▶ nats.conf ─ RELOAD ─▶ it has read that
@@ -21,10 +21,10 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use super::ProcessStatus;
 use super::accounts::BusAuthorization;
 use super::nats_conf::ServerConfig;
 use super::system_connection::SystemConnection;
+use super::{BusCertificates, ProcessStatus};
 
 /// How long the server may take to read its configuration: half a second for 500 Racks that are at work, up to nine for 2,000.
 const RELOAD: Duration = Duration::from_secs(60);
@@ -34,6 +34,8 @@ const QUIET: Duration = Duration::from_millis(50);
 const GATHERED: Duration = Duration::from_millis(500);
 /// The pause after a list that could not be written, or was not read.
 const AGAIN: Duration = Duration::from_secs(5);
+/// How often it is looked whether the certificate is to be made anew.
+const CERTIFICATE_LOOK: Duration = Duration::from_secs(60);
 
 /// A version of the list, and the keys that it has.
 #[derive(Debug)]
@@ -89,10 +91,24 @@ impl UserList {
             if is_stale {
                 sleep(AGAIN).await;
             } else {
-                self.changed().await;
+                self.changed_or_due(config).await;
             }
             self.gather().await;
             is_stale = !self.reload(config, system).await;
+        }
+    }
+
+    /// Waits for another list, or until the certificate is to be made anew.
+    async fn changed_or_due(&mut self, config: &ServerConfig) {
+        let certificates = config.managed.certificates.as_ref();
+        let due = async {
+            while !certificates.is_some_and(BusCertificates::is_due) {
+                sleep(CERTIFICATE_LOOK).await;
+            }
+        };
+        tokio::select! {
+            () = self.changed() => {}
+            () = due => {}
         }
     }
 

@@ -175,8 +175,15 @@ impl ServerLauncher {
 
     async fn probe(&self, port: u16) -> Result<SystemConnection, String> {
         let (address, users) = (self.address(port), &self.config.managed.users);
-        probe(&address, &self.config.store_settings.domain, &users.mixer).await?;
-        SystemConnection::open(&address, &users.system).await
+        let trust = self.config.managed.trust().map_err(|error| error.to_string())?;
+        probe(
+            &address,
+            &self.config.store_settings.domain,
+            &users.mixer,
+            trust.as_ref(),
+        )
+        .await?;
+        SystemConnection::open(&address, &users.system, trust.as_ref()).await
     }
 
     async fn launch(&mut self) -> Result<ServerProcess, BusError> {

@@ -17,10 +17,12 @@
 
 use std::time::Duration;
 
-use async_nats::{Client, ConnectOptions, Request};
+use async_nats::{Client, Request};
+use chassis::bus::BusTrust;
 use serde::Deserialize;
 
 use super::accounts::BusUser;
+use super::client::user_options;
 use super::health::ServerHealth;
 
 /// How long a question about its health may take: longer than the reading of a large list, behind which it waits.
@@ -54,8 +56,8 @@ struct ErrorReport {
 
 impl SystemConnection {
     /// Connects to the server at this address.
-    pub(super) async fn open(address: &str, user: &BusUser) -> Result<Self, String> {
-        let options = ConnectOptions::with_nkey(user.seed.clone())
+    pub(super) async fn open(address: &str, user: &BusUser, trust: Option<&BusTrust>) -> Result<Self, String> {
+        let options = user_options(user, trust)
             .name("platform-mixer-supervisor")
             .connection_timeout(HEALTH)
             .max_reconnects(RECONNECTS)

@@ -31,7 +31,7 @@ use super::{
 use crate::cluster::Cluster;
 use crate::registry::ClusterRegistry;
 use crate::tasks::{FailureReporter, failure_channel};
-use crate::testing::{bus_settings, bus_users, eventually, managed, nats_server, operator};
+use crate::testing::{bus_settings, eventually, managed, nats_server, operator};
 
 fn fatal() -> FailureReporter {
     failure_channel().0
@@ -284,20 +284,6 @@ async fn an_external_server_is_used_and_another_domain_is_called_a_mismatch() {
 }
 
 #[tokio::test]
-async fn a_server_with_a_token_refuses_strangers_without_it() {
-    let folder = tempfile::tempdir().unwrap();
-    let server = start(bus_settings(ManagedServer {
-        users: bus_users(Some("s3\"cret")),
-        ..managed(folder.path())
-    }))
-    .await;
-    assert!(async_nats::connect(server.bus().url()).await.is_err());
-    let options = ConnectOptions::with_user_and_password(subject::ENROLL_USER.to_owned(), "s3\"cret".to_owned());
-    assert!(options.connect(server.bus().url()).await.is_ok());
-    server.close().await;
-}
-
-#[tokio::test]
 async fn the_operators_key_has_the_mixers_rights_and_is_another_one_after_each_start() {
     let folder = tempfile::tempdir().unwrap();
     let seed = || std::fs::read_to_string(folder.path().join("keys/bus-operator.nk")).unwrap();
@@ -395,7 +381,7 @@ async fn a_server_says_whether_it_has_read_its_configuration_and_has_no_monitor(
     let ours = managed.users.system.clone();
     let server = start(bus_settings(managed)).await;
     let (pid, patiently) = (pid_of(&server), Duration::from_secs(20));
-    let system = SystemConnection::open(server.bus().url(), &ours).await.unwrap();
+    let system = SystemConnection::open(server.bus().url(), &ours, None).await.unwrap();
     assert_eq!(system.health().await, ServerHealth::Well);
     assert_eq!(system.reload(patiently).await, Ok(()));
     // One that hangs does not answer, and does it later.
@@ -434,8 +420,7 @@ async fn a_command_reaches_a_rack_while_the_server_reads_its_users_again() {
         owners: BTreeMap::new(),
     });
     let (applied, mut follows) = watch::channel(0);
-    let token = Some("of the test".to_owned());
-    let users = BusAuthorization::new(&chassis::os_entropy(), token, access, applied).unwrap();
+    let users = BusAuthorization::new(&chassis::os_entropy(), access, applied).unwrap();
     let server = start(bus_settings(ManagedServer {
         users,
         ..managed(folder.path())
@@ -500,7 +485,7 @@ async fn a_rack_that_nobody_heard_of_before_the_end_of_a_long_reload_is_not_conn
     let url = server.bus().url().to_owned();
     let profile = ServerProfile::managed(&url, true, watch);
     let access = (ours, ReplyRouting::InAnInbox);
-    let bus = MixerBus::connect(&url, &domain, access, Duration::from_secs(20), profile);
+    let bus = MixerBus::connect(&url, &domain, (access, None), Duration::from_secs(20), profile);
     let bus = bus.await.unwrap();
     let registry = ClusterRegistry::open(&folder.path().join("registry.redb")).unwrap();
     let (clock, entropy) = (crate::testing::Hand::new().clock(), crate::testing::entropy());

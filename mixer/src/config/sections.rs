@@ -13,6 +13,17 @@ use model::{ByteSize, Token};
 
 use crate::access::AuthMode;
 
+/// Whether the managed bus server speaks TLS.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BusTlsMode {
+    /// Beyond loopback.
+    Auto,
+    /// Always.
+    On,
+    /// Never.
+    Off,
+}
+
 /// Who runs the bus server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ServerMode {
@@ -152,7 +163,7 @@ config_section! {
     pub struct BusServerConfig in "snake" {
         /// Whether the Mixer runs the bus server itself or uses the one at snake.url.
         server: ServerMode { Managed = "managed", External = "external" } = "managed";
-        /// Address the managed server listens on; others than loopback need a token or snake.allow_insecure.
+        /// Address the managed server listens on.
         host: IpAddr = "127.0.0.1";
         /// Port the managed server listens on; 0 takes any free one.
         port: u16 = 4222;
@@ -179,9 +190,20 @@ config_section! {
         server_binary: Option<PathBuf>, unset("looked up beside the executable, in .tools/bin of a folder above it, and on the PATH");
         /// SHA-256 in hexadecimal that the nats-server program must have.
         server_sha256: Option<String>, unset("any program is run");
-        /// Allows an address other than loopback where anybody may ask for admission without a token.
+        /// Whether the managed server speaks TLS, with a certificate of the Mixer's own authority: auto does so unless it listens on
+        /// loopback only.
+        tls: BusTlsMode { Auto = "auto", On = "on", Off = "off" } = "auto";
+        /// More names and addresses by which Racks reach the managed server, for its certificate; those of snake.host and snake.url are in
+        /// it.
+        tls_names: Vec<String> = [];
+        /// Certificate chain (PEM) of the managed server, instead of one of the Mixer's own authority; its last certificate is what invited
+        /// Racks trust. Read again when it changes.
+        tls_cert: Option<PathBuf>, unset("one of the Mixer's own authority");
+        /// Private key (PEM) of that certificate.
+        tls_key: Option<PathBuf>, unset("one of the Mixer's own authority");
+        /// Allows an address other than loopback without TLS, and enrollment.auto_adopt there, which admits whoever comes.
         allow_insecure: bool = false;
-        /// Token that new Racks present to the managed server when they ask for admission, or that an external server asks for.
+        /// Token that an external server asks for.
         token: Option<SecretString>, unset("the bus asks for no token"), secret();
     }
 }

@@ -101,9 +101,13 @@ fn an_open_address_without_encryption_is_refused_unless_it_is_allowed() {
     for (section, guard) in [
         ("api", "use 127.0.0.1, set api.tls_cert and api.tls_key, or"),
         ("postgres", "use 127.0.0.1, set api.tls_cert and api.tls_key, or"),
-        ("snake", "PLATFORM_SNAKE_TOKEN"),
+        ("snake", "use 127.0.0.1, set snake.tls = \"auto\", or"),
     ] {
-        let enabled = if section == "postgres" { "enabled = true\n" } else { "" };
+        let enabled = match section {
+            "postgres" => "enabled = true\n",
+            "snake" => "tls = \"off\"\n",
+            _ => "",
+        };
         let file = format!("[{section}]\nhost = \"0.0.0.0\"\n{enabled}");
         let error = config(&file, &[]).unwrap_err().to_string();
         assert!(
@@ -116,7 +120,14 @@ fn an_open_address_without_encryption_is_refused_unless_it_is_allowed() {
         );
         config(&format!("{file}allow_insecure = true\n"), &[]).unwrap();
     }
-    config("[snake]\nhost = \"0.0.0.0\"\n", &[("PLATFORM_SNAKE_TOKEN", "t")]).unwrap();
+    config("[snake]\nhost = \"0.0.0.0\"\n", &[]).unwrap();
+    let admits = "[enrollment]\nauto_adopt = true\n[snake]\nhost = \"0.0.0.0\"\n";
+    let error = config(admits, &[]).unwrap_err().to_string();
+    assert!(
+        error.contains("enrollment.auto_adopt") && error.contains("platform racks invite"),
+        "{error}"
+    );
+    config(&format!("{admits}allow_insecure = true\n"), &[]).unwrap();
     config("[snake]\nhost = \"0.0.0.0\"\nserver = \"external\"\n", &[]).unwrap();
 }
 

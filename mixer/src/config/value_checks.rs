@@ -4,7 +4,7 @@
 use chassis::config::{ConfigErrors, ConfigProblem, Settings};
 use http::uri::Authority;
 
-use super::{ApiConfig, BusServerConfig, MixerConfig, ServerMode};
+use super::{ApiConfig, BusServerConfig, BusTlsMode, MixerConfig, ServerMode};
 use crate::access::AuthMode;
 use crate::bus_server::check_stream_subjects;
 
@@ -58,7 +58,7 @@ fn bad_subjects(settings: &Settings) -> Option<ConfigProblem> {
 pub(super) fn exposed(settings: &Settings, config: &MixerConfig) -> Vec<ConfigProblem> {
     let (api, postgres, snake) = (&config.api, &config.postgres, &config.snake);
     let is_encrypted = api.tls_files().is_some();
-    let is_guarded = snake.server == ServerMode::External || snake.token.is_some();
+    let is_external = snake.server == ServerMode::External;
     let cases = [
         (
             ("api.host", "without encryption"),
@@ -75,11 +75,11 @@ pub(super) fn exposed(settings: &Settings, config: &MixerConfig) -> Vec<ConfigPr
             "set api.tls_cert and api.tls_key, ",
         ),
         (
-            ("snake.host", "without authentication"),
+            ("snake.host", "without encryption"),
             snake.host,
             "snake.allow_insecure",
-            snake.allow_insecure || is_guarded,
-            "set PLATFORM_SNAKE_TOKEN, ",
+            snake.allow_insecure || is_external || snake.tls != BusTlsMode::Off,
+            "set snake.tls = \"auto\", ",
         ),
     ];
     let mut problems = Vec::new();
@@ -88,6 +88,17 @@ pub(super) fn exposed(settings: &Settings, config: &MixerConfig) -> Vec<ConfigPr
             place: settings.place("api.auth"),
             key: "api.auth",
             sentence: "off is for loopback only, and api.host or postgres.host is not: use auto or tokens".to_owned(),
+        });
+    }
+    if config.enrollment.auto_adopt && !(is_external || snake.host.is_loopback() || snake.allow_insecure) {
+        problems.push(ConfigProblem::Conflict {
+            place: settings.place("enrollment.auto_adopt"),
+            key: "enrollment.auto_adopt",
+            sentence: format!(
+                "it admits everybody who reaches the bus, and {} can be reached from other machines: give each Rack an invite \
+                 (`platform racks invite`), or set snake.allow_insecure = true on a trusted network",
+                snake.host
+            ),
         });
     }
     for ((key, lacks), host, allow, is_allowed, guard) in cases {
@@ -106,12 +117,18 @@ pub(super) fn exposed(settings: &Settings, config: &MixerConfig) -> Vec<ConfigPr
 }
 
 /// A certificate without its key, or the other way round.
-pub(super) fn half_of_tls(settings: &Settings, api: &ApiConfig) -> Option<ConfigProblem> {
+pub(super) fn half_of_tls(settings: &Settings, config: &MixerConfig) -> Option<ConfigProblem> {
+    let (api, snake) = (&config.api, &config.snake);
+    let of_bus = match (&snake.tls_cert, &snake.tls_key) {
+        (Some(_), None) => Some(("snake.tls_cert", "snake.tls_key")),
+        (None, Some(_)) => Some(("snake.tls_key", "snake.tls_cert")),
+        _ => None,
+    };
     let (key, missing) = match (&api.tls_cert, &api.tls_key, &api.tls_client_ca) {
         (Some(_), None, _) => ("api.tls_cert", "api.tls_key"),
         (None, Some(_), _) => ("api.tls_key", "api.tls_cert"),
         (None, None, Some(_)) => ("api.tls_client_ca", "api.tls_cert"),
-        _ => return None,
+        _ => of_bus?,
     };
     Some(ConfigProblem::Conflict {
         place: settings.place(key),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use model::control::RackState;
 use model::scenario::{ScenarioVersion, SourceDiagnostic};
-use model::{Attributes, EntityId, Timestamp, Token};
+use model::{Attributes, EntityId, KeyFingerprint, Timestamp, Token};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -21,6 +21,8 @@ pub struct RackView {
     pub id: EntityId,
     /// Its name.
     pub name: Token,
+    /// The fingerprint of its key, as the Rack prints it.
+    pub key_fingerprint: KeyFingerprint,
     /// Its state; `offline` if three heartbeats were missed.
     pub state: RackState,
     /// The first handshake.
@@ -62,6 +64,7 @@ impl RackView {
         let seen = sighting.as_ref();
         Self {
             id: row.entity_id,
+            key_fingerprint: KeyFingerprint::of(&row.rack_key),
             state: if late { RackState::Offline } else { row.state },
             first_seen: row.first_seen,
             last_seen: seen.map_or(row.last_seen, |seen| seen.at),

@@ -1,6 +1,8 @@
 //! Enrolment, good and bad.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
+mod invites;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -74,6 +76,7 @@ impl Bench {
             ip: "10.0.0.1".to_owned(),
             bus_key: None,
             boot_epoch: None,
+            invite: None,
         }
     }
 

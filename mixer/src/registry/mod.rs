@@ -13,6 +13,7 @@
 //! | `audit`, `sightings`, `checkpoints` | number | CBOR [`AuditEntry`], [`SignedCheckpoint`] (`audit`) |
 //! | `letters` | id of a dead letter (16 bytes) | CBOR [`LetterMark`] |
 //! | `turns` | entity id and gear | the last number given out to a letter |
+//! | `invites` | public key of an invite (32 bytes) | CBOR `InviteRow` (`invite`) |
 //! | `tokens`, `token_uses` | SHA-256 of an API token | CBOR `TokenRow`; when it was last used (`token`) |
 //! | `wires` | name of a wire's consumer | CBOR: the stream and the sequence that it begins at |
 //!
@@ -33,6 +34,7 @@
 //! [`crate::control`]).
 
 mod audit;
+mod invite;
 mod letter;
 mod rack;
 mod scenario;
@@ -56,6 +58,7 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use audit::SignedCheckpoint;
 pub use audit::{AuditActor, AuditEntry, AuditQuery, CallerInterface};
+pub(crate) use invite::InviteRow;
 pub use letter::{LetterMark, MAX_MARKS, ReplaySequence};
 pub use rack::RackRow;
 pub(crate) use rack::begun;
@@ -321,6 +324,7 @@ impl RegistryTransaction<'_> {
         on.open_table(REFERENCES).map_err(db)?;
         self.create_letters()?;
         self.create_tokens()?;
+        self.create_invites()?;
         self.create_audit()
     }
 

@@ -118,7 +118,8 @@ fn racks_are_approved_under_a_name_suspended_resumed_and_removed() -> Result<(),
     let desk = Desk { mixer, now };
     let mut rack = TestRack::new("rack-a", &desk.mixer.bus_url, "")?;
     rack.spawn()?;
-    rack.process()?.line("pending ", SOON)?;
+    let waits = rack.process()?.line("pending ", SOON)?;
+    let (_, key) = waits.split_once("key=").ok_or("it prints no key")?;
     let list = desk.answer(&["racks", "list"])?;
     let cells: Vec<&str> = list.lines().nth(1).unwrap().split_whitespace().collect();
     assert_eq!((cells[0], cells[2]), ("rack-a", "pending"), "{list}");
@@ -129,7 +130,12 @@ fn racks_are_approved_under_a_name_suspended_resumed_and_removed() -> Result<(),
         Ok((text("name"), text("state")))
     };
     let is = |name: &str, state: &str| (name.to_owned(), state.to_owned());
-    assert_eq!(state(&["approve", cells[1], "--name", "press"])?, is("press", "active"));
+    let keyless = desk.ask(&["racks", "approve", cells[1]])?;
+    assert!(keyless.code == Some(64) && keyless.err.contains(key), "{}", keyless.err);
+    assert_eq!(
+        state(&["approve", cells[1], "--key", key, "--name", "press"])?,
+        is("press", "active")
+    );
     assert!(rack.process()?.line("ready ", SOON)?.contains("name=press "));
     assert_eq!(state(&["suspend", "press"])?, is("press", "suspended"));
     assert_eq!(state(&["show", "press"])?, is("press", "suspended"));

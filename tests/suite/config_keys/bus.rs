@@ -98,20 +98,101 @@ fn business_messages_older_than_they_may_be_leave_the_bus_by_the_mixers_clock() 
 }
 
 #[test]
-fn only_who_has_the_token_may_ask_a_bus_for_admission() -> Result<(), Failure> {
-    let token = "only-for-this-test";
-    let mixer = TestMixer::with(&[], &[("PLATFORM_SNAKE_TOKEN", token)])?;
+fn an_external_bus_is_shown_the_token_that_it_asks_for() -> Result<(), Failure> {
+    let (folder, token) = (tempfile::tempdir()?, "only-for-this-test");
+    let asks = format!("authorization {{ token: {token} }}\n");
+    let (_server, url) = external_with(folder.path(), "256MB", &asks)?;
+    let (place, env) = (format!("{url:?}"), [("PLATFORM_SNAKE_TOKEN", token)]);
+    let keys = [
+        ("snake.server", "\"external\""),
+        ("snake.url", place.as_str()),
+        ("snake.max_store_mb", "200"),
+    ];
+    let mixer = TestMixer::with(&keys, &env)?;
     assert!(TestBus::connect(&mixer.bus_url, "flux").is_err());
-    mixer.bus()?.stream("flux-msg")?;
-    let mut rack = TestRack::with("rack-a", &mixer.bus_url, &[], &[("PLATFORM_SNAKE_TOKEN", token)])?;
+    let mut rack = TestRack::with("rack-a", &mixer.bus_url, &[], &env)?;
     rack.start()
+}
+
+#[test]
+fn a_bus_beyond_loopback_speaks_tls_to_who_was_invited_or_has_its_authority() -> Result<(), Failure> {
+    let keys = [("snake.host", "\"0.0.0.0\""), ("enrollment.auto_adopt", "false")];
+    let mixer = TestMixer::with(&keys, &[])?;
+    let platform = |folder: &Path, args: &[&str]| -> Result<String, Failure> {
+        let done = process::run(&binary("platform")?, args, folder, &[])?;
+        assert_eq!(done.code, Some(0), "{args:?}: {}", done.err);
+        Ok(done.out.trim().to_owned())
+    };
+    let mut guest = TestRack::with("rack-a", "nats://localhost:4222", &[], &[])?;
+    let api = ["--api-url", mixer.api.base.as_str()];
+    let invite = platform(guest.path(), &["racks", "invite", "rack-a", api[0], api[1]])?;
+    assert!(platform(guest.path(), &["join", &invite])?.contains("as rack-a at its next start"));
+    guest.start()?;
+    let listed = platform(guest.path(), &["racks", "invites", "-o", "json", api[0], api[1]])?;
+    assert!(listed.contains("used"), "{listed}");
+
+    let authority = quoted(&mixer.path().join("data/keys/bus-ca.pem"));
+    let mut known = TestRack::with("rack-b", &mixer.bus_url, &[("snake.tls_ca", &authority)], &[])?;
+    known.spawn()?;
+    let waits = known.process()?.line("pending ", SOON)?;
+    let (_, key) = waits.split_once("key=").ok_or("it prints no key")?;
+    let wrong = process::run(
+        &binary("platform")?,
+        &[
+            "racks",
+            "approve",
+            "rack-b",
+            "--key",
+            &format!("SHA256:{}", "A".repeat(43)),
+            api[0],
+            api[1],
+        ],
+        known.path(),
+        &[],
+    )?;
+    assert!(wrong.code != Some(0) && wrong.err.contains(key), "{}", wrong.err);
+    platform(
+        known.path(),
+        &["racks", "approve", "rack-b", "--key", key, api[0], api[1]],
+    )?;
+    known.process()?.line("ready ", SOON)?;
+    assert!(TestBus::connect(&mixer.bus_url, "flux").is_err(), "who trusts nobody");
+    Ok(())
+}
+
+#[test]
+fn a_bus_with_an_operators_certificate_serves_that_one() -> Result<(), Failure> {
+    let folder = tempfile::tempdir()?;
+    let own = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned(), "localhost".to_owned()])?;
+    let (certificate, key) = (folder.path().join("bus.pem"), folder.path().join("bus.key"));
+    std::fs::write(&certificate, own.cert.pem())?;
+    std::fs::write(&key, own.signing_key.serialize_pem())?;
+    std::fs::set_permissions(&key, std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
+    let (certificate, key) = (quoted(&certificate), quoted(&key));
+    let keys = [
+        ("snake.tls", "\"on\""),
+        ("snake.tls_cert", certificate.as_str()),
+        ("snake.tls_key", key.as_str()),
+    ];
+    let mixer = TestMixer::with(&keys, &[])?;
+    assert!(!mixer.path().join("data/keys/bus-ca.pem").exists());
+    let mut rack = TestRack::with("rack-a", &mixer.bus_url, &[("snake.tls_ca", &certificate)], &[])?;
+    rack.start()?;
+    let half = TestMixer::with(&keys[..2], &[]).err().ok_or("it started")?.to_string();
+    assert!(half.contains("snake.tls_key"), "{half}");
+    Ok(())
 }
 
 /// A bus server that is not the Mixer's own, with `store` bytes for all streams, and its URL.
 pub(crate) fn external(folder: &Path, store: &str) -> Result<(Process, String), Failure> {
+    external_with(folder, store, "")
+}
+
+/// The same with more lines in its configuration.
+fn external_with(folder: &Path, store: &str, more: &str) -> Result<(Process, String), Failure> {
     let conf = format!(
         "port: -1\nhost: \"127.0.0.1\"\nports_file_dir: {0}\n\
-         jetstream {{ store_dir: {0}, domain: flux, max_file_store: {store} }}\n",
+         jetstream {{ store_dir: {0}, domain: flux, max_file_store: {store} }}\n{more}",
         quoted(folder)
     );
     std::fs::write(folder.join("nats.conf"), conf)?;
@@ -169,7 +250,7 @@ fn the_server_binary_and_its_hash_are_checked() -> Result<(), Failure> {
 #[test]
 fn an_address_for_everyone_needs_allow_insecure() -> Result<(), Failure> {
     let folder = tempfile::tempdir()?;
-    let toml = "api.host = \"0.0.0.0\"\nsnake.host = \"0.0.0.0\"\npostgres.host = \"0.0.0.0\"\n";
+    let toml = "api.host = \"0.0.0.0\"\nsnake.host = \"0.0.0.0\"\nsnake.tls = \"off\"\npostgres.host = \"0.0.0.0\"\n";
     std::fs::write(folder.path().join("platform-mixer.toml"), toml)?;
     let done = process::run(&binary("platform-mixer")?, &[], folder.path(), &[])?;
     assert_eq!(done.code, Some(78), "{}", done.err);
@@ -181,6 +262,7 @@ fn an_address_for_everyone_needs_allow_insecure() -> Result<(), Failure> {
             ("api.host", "\"0.0.0.0\""),
             ("api.allow_insecure", "true"),
             ("snake.host", "\"0.0.0.0\""),
+            ("snake.tls", "\"off\""),
             ("snake.allow_insecure", "true"),
             ("postgres.host", "\"0.0.0.0\""),
             ("postgres.allow_insecure", "true"),

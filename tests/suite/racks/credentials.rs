@@ -34,6 +34,7 @@ fn racks_work_as_themselves_on_an_open_bus_over_a_restart_of_the_mixer_until_one
     let mut mixer = TestMixer::with(
         &[
             ("snake.host", "\"0.0.0.0\""),
+            ("snake.tls", "\"off\""),
             ("snake.allow_insecure", "true"),
             ("snake.port", &bus),
             ("api.port", &api),

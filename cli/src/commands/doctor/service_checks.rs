@@ -143,9 +143,12 @@ fn compared(name: &str, theirs: &str, ours: &str) -> DoctorCheck {
 /// The bus, as the agent would use it.
 pub(super) fn bus(rack: &RackConfig) -> DoctorCheck {
     let snake = &rack.snake;
-    let options = BusOptions {
-        name: "platform doctor".to_owned(),
-        ..::rack::bus_options(rack, &chassis::os_entropy())
+    let options = match ::rack::bus_options(rack, &chassis::os_entropy()) {
+        Ok(options) => BusOptions {
+            name: "platform doctor".to_owned(),
+            ..options
+        },
+        Err(error) => return DoctorCheck::failed("bus", error.exit(), &error.to_string()),
     };
     let is_admitted = ::rack::is_admitted(rack, &chassis::os_entropy());
     let asked = tokio::runtime::Builder::new_current_thread()

@@ -216,6 +216,11 @@ pub(super) const TOKEN_PATH: &[ApiParameter] = &[path(
     ParameterKind::Sized(1, u32::MAX),
     "A token's name or id.",
 )];
+pub(super) const INVITE_PATH: &[ApiParameter] = &[path(
+    "invite",
+    ParameterKind::Sized(1, u32::MAX),
+    "An invite's name or id.",
+)];
 pub(super) const TAPPED: &[ApiParameter] = &[ApiParameter {
     required: true,
     ..query(

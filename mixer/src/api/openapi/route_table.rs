@@ -376,7 +376,7 @@ pub(super) const ROUTES: &[ApiRoute] = &[
         .fails(&[400, 404]),
     change(AccessRight::AdmitRacks, "/api/v1/racks/{id}/approve",
         "approve_rack",
-        "Adopts a pending Rack, under another name if one is given",
+        "Adopts a pending Rack, under another name if one is given, and only with the key that is given",
     )
     .with(RequestBody::Json("Approval")),
     change(AccessRight::OperateRacks, "/api/v1/racks/{id}/suspend", "suspend_rack", "Stops a Rack's gears"),
@@ -548,6 +548,20 @@ pub(super) const ROUTES: &[ApiRoute] = &[
         .gives(ResponseBody::Json("SecurityFindings"))
         .fails(&[400])
         .details("`platform doctor --security` shows it, with what the Rack's own file says."),
+    get(AccessRight::InviteRacks, "/api/v1/invites", "invites", "The invites of Racks, without their texts")
+        .gives(ResponseBody::Json("Invites"))
+        .fails(&[400]),
+    post(AccessRight::InviteRacks, "/api/v1/invites", "create_invite", "Makes an invite, which admits one Rack under one name")
+        .with(RequestBody::Required("InviteRequest"))
+        .gives(ResponseBody::Json("CreatedInvite"))
+        .fails(&[400, 409, 413, 422])
+        .leads_to(&[link("revoke_invite", &[("invite", "$response.body#/data/id")])])
+        .details("Its text is in this answer and in no other. It takes the place of an open invite for the name."),
+    post(AccessRight::InviteRacks, "/api/v1/invites/{invite}/revoke", "revoke_invite", "Revokes an open invite at once")
+        .takes(&[p::INVITE_PATH])
+        .with(RequestBody::Json("Nothing"))
+        .gives(ResponseBody::Json("Invite"))
+        .fails(&[400, 404, 413]),
     get(AccessRight::Known, "/api/v1/whoami", "whoami", "Who the caller is, with its roles and scope")
         .gives(ResponseBody::Json("Caller"))
         .fails(&[400]),

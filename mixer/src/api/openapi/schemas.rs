@@ -1,17 +1,18 @@
 //! Schemas of bodies and answers. Rows are made of the tables' columns.
 
 use model::{
-    ColumnType, Level, MessageDirection, MetricType, SpanId, SpanStatus, Table, TableColumn, Token, TraceId,
-    inline_schema, written_schema,
+    ColumnType, KeyFingerprint, Level, MessageDirection, MetricType, SpanId, SpanStatus, Table, TableColumn, Token,
+    TraceId, inline_schema, written_schema,
 };
 use serde_json::{Map, Value, json};
 
 use super::dlq_schemas;
 use crate::api::gears::GearType;
+use crate::api::invites::{CreatedInvite, InviteRequest};
 use crate::api::tokens::{CallerView, CreatedToken, TokenRequest};
 use crate::authentication::TokenView;
 use crate::backup::BackupView;
-use crate::control::{ImportReport, RackView, ScenarioReport, ScenarioView};
+use crate::control::{ImportReport, InviteView, RackView, ScenarioReport, ScenarioView};
 use crate::registry::{AuditEntry, SignedCheckpoint};
 use crate::scenario::{ScenarioRef, WireBacklog};
 use crate::security_report::SecurityFinding;
@@ -440,7 +441,9 @@ fn control() -> Value {
         "Gear": one(&reference("GearType")),
         "Gears": whole(reference("GearType")),
         "Specs": one(&written_schema::<SpecListView>()),
-        "Approval": { "type": "object", "properties": { "name": inline_schema::<Option<Token>>() }, "additionalProperties": false },
+        "Approval": { "type": "object", "properties": {
+            "name": inline_schema::<Option<Token>>(), "key_fingerprint": inline_schema::<Option<KeyFingerprint>>(),
+        }, "additionalProperties": false },
         "LogLevel": {
             "type": "object", "required": ["level"], "properties": { "level": inline_schema::<Level>() }, "additionalProperties": false,
         },
@@ -457,6 +460,11 @@ fn control() -> Value {
         "Tokens": whole(reference("TokenFacts")),
         "TokenRequest": inline_schema::<TokenRequest>(),
         "CreatedToken": one(&written_schema::<CreatedToken>()),
+        "InviteFacts": written_schema::<InviteView>(),
+        "Invite": one(&reference("InviteFacts")),
+        "Invites": whole(reference("InviteFacts")),
+        "InviteRequest": inline_schema::<InviteRequest>(),
+        "CreatedInvite": one(&written_schema::<CreatedInvite>()),
         "Caller": one(&written_schema::<CallerView>()),
         "Nothing": { "type": "object", "additionalProperties": false },
     })

@@ -221,6 +221,7 @@ async fn a_scope_keeps_a_token_from_other_tables_racks_and_what_concerns_all() {
         (&racks, Method::POST, "/api/v1/scenarios", false),
         (&racks, Method::POST, "/api/v1/dlq/drop", false),
         (&racks, Method::GET, "/api/v1/tokens", false),
+        (&racks, Method::POST, "/api/v1/invites", false),
     ] {
         let answered = api.bearer(&method, path, token).await;
         assert_eq!(is_let_in(&answered), let_in, "{method} {path}: {answered:?}");

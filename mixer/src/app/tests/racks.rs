@@ -1,5 +1,7 @@
 //! Racks as they come, go, are approved, stopped and removed, and what they say of themselves.
 
+use model::KeyFingerprint;
+
 use super::*;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -27,13 +29,31 @@ async fn a_pending_rack_is_approved_and_gets_its_part_of_the_scenario_until_it_r
         Err(ControlError::State { .. })
     ));
     assert!(matches!(
-        control.approve("nobody", None, &AuditActor::Mixer).await,
+        control
+            .approve("nobody", RackApproval::default(), &AuditActor::Mixer)
+            .await,
         Err(ControlError::UnknownRack(_))
     ));
 
     let mut commands = rack.commands(&entity_id).await;
+    let key = view(control, "rack-a").key_fingerprint;
+    assert_eq!(key, KeyFingerprint::of(rack.key.verifying_key().as_bytes()));
+    let of_another = RackApproval {
+        key_fingerprint: Some(KeyFingerprint::of(b"another")),
+        ..RackApproval::default()
+    };
+    let refused = control.approve("rack-a", of_another, &AuditActor::Mixer).await;
+    assert!(
+        matches!(&refused, Err(ControlError::KeyMismatch { waiting, .. }) if *waiting == key),
+        "{refused:?}"
+    );
+    assert_eq!(view(control, "rack-a").state, RackState::Pending);
+    let approval = RackApproval {
+        key_fingerprint: Some(key),
+        ..RackApproval::default()
+    };
     let approved = control
-        .approve(&entity_id.to_string(), None, &AuditActor::Mixer)
+        .approve(&entity_id.to_string(), approval, &AuditActor::Mixer)
         .await
         .unwrap();
     assert_eq!(
@@ -41,12 +61,23 @@ async fn a_pending_rack_is_approved_and_gets_its_part_of_the_scenario_until_it_r
         (RackState::Active, "host-of-a")
     );
     assert_eq!(
-        control.approve("rack-a", None, &AuditActor::Mixer).await.unwrap().state,
+        control
+            .approve("rack-a", RackApproval::default(), &AuditActor::Mixer)
+            .await
+            .unwrap()
+            .state,
         RackState::Active,
         "again"
     );
     let renamed = control
-        .approve("rack-a", Some("x".parse().unwrap()), &AuditActor::Mixer)
+        .approve(
+            "rack-a",
+            RackApproval {
+                name: Some("x".parse().unwrap()),
+                ..RackApproval::default()
+            },
+            &AuditActor::Mixer,
+        )
         .await;
     assert!(matches!(renamed, Err(ControlError::State { .. })));
     let passport = rack.adopted("rack-a").await;
@@ -165,7 +196,10 @@ async fn a_rack_is_approved_under_a_name_that_is_free_and_only_under_such_a_name
     first.enroll("node-01").await;
     second.enroll("node-02").await;
     let control = mixer.control();
-    let name = |text: &str| Some(text.parse().unwrap());
+    let name = |text: &str| RackApproval {
+        name: Some(text.parse().unwrap()),
+        key_fingerprint: None,
+    };
     control
         .approve("node-01", name("press-7"), &AuditActor::Mixer)
         .await

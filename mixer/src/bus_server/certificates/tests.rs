@@ -1,0 +1,180 @@
+//! TLS on the managed bus, with a real server.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::expect_used, reason = "tests")]
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use async_nats::ConnectOptions;
+use tokio::sync::watch;
+
+use super::super::{AclEntry, AclSnapshot, BusAuthorization, BusServer, ManagedServer};
+use super::*;
+use crate::tasks::failure_channel;
+use crate::testing::{Hand, bus_settings, managed};
+
+const NAMES: [&str; 2] = ["127.0.0.1", "mixer.test"];
+
+fn open(store: &Path, clock: Clock) -> Result<BusCertificates, BusError> {
+    BusCertificates::open(store.join("keys"), NAMES.map(str::to_owned).into(), clock)
+}
+
+/// The real time, which TLS asks too, and so much more.
+fn ahead(seconds: &Arc<AtomicU64>) -> Clock {
+    let (real, seconds) = (chassis::system_clock(), Arc::clone(seconds));
+    Clock::new(move || real.now().plus(Duration::from_secs(seconds.load(Ordering::SeqCst))))
+}
+
+async fn start(managed: ManagedServer) -> BusServer {
+    BusServer::start(bus_settings(managed), &failure_channel().0)
+        .await
+        .unwrap()
+}
+
+async fn connects(url: &str, trust: Option<BusTrust>) -> Result<(), String> {
+    let options = ConnectOptions::new().connection_timeout(Duration::from_secs(5));
+    let options = match trust {
+        Some(trust) => trust.secure(options),
+        None => options,
+    };
+    options
+        .connect(url)
+        .await
+        .map(|_| ())
+        .map_err(|error| error.to_string())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_who_trusts_the_stores_authority_connects_and_a_reload_brings_a_new_certificate() {
+    let folder = tempfile::tempdir().unwrap();
+    let seconds = Arc::new(AtomicU64::new(0));
+    let certificates = open(folder.path(), ahead(&seconds)).unwrap();
+    let (list, access) = watch::channel(AclSnapshot::default());
+    let (applied, mut follows) = watch::channel(0);
+    let server = start(ManagedServer {
+        certificates: Some(certificates.clone()),
+        users: BusAuthorization::new(&chassis::os_entropy(), access, applied).unwrap(),
+        ..managed(folder.path())
+    })
+    .await;
+    let url = server.bus().url().to_owned();
+    let pinned = || BusTrust::pinned(certificates.authority()).unwrap();
+    connects(&url, Some(pinned())).await.unwrap();
+    let file = folder.path().join("keys/bus-ca.pem");
+    connects(&url, Some(BusTrust::of_file(&file).unwrap())).await.unwrap();
+    let refused = connects(&url, None).await.unwrap_err();
+    assert!(
+        refused.contains("TLS"),
+        "the system's authorities do not count: {refused}"
+    );
+    let other = BusTrust::pinned(KeyFingerprint::of(b"another")).unwrap();
+    let refused = connects(&url, Some(other)).await.unwrap_err();
+    assert!(
+        refused.contains("TLS") && refused.contains("UnknownIssuer"),
+        "{refused}"
+    );
+    let elsewhere = url.replace("127.0.0.1", "localhost");
+    let refused = connects(&elsewhere, Some(pinned())).await.unwrap_err();
+    assert!(refused.contains("NotValidForName"), "{refused}");
+
+    let served = || std::fs::read(folder.path().join("keys/bus-server.pem")).unwrap();
+    let before = served();
+    seconds.store(RENEWED.as_secs(), Ordering::SeqCst);
+    list.send_modify(|list| {
+        list.version = 1;
+        list.entries.push(AclEntry {
+            key: nkeys::KeyPair::new_user().public_key(),
+            entity_id: model::EntityId::for_name("a"),
+            name: "a".parse().unwrap(),
+            adopted: true,
+            consumers: Vec::new(),
+        });
+    });
+    follows.wait_for(|version| *version == 1).await.unwrap();
+    assert_ne!(served(), before);
+    connects(&url, Some(pinned())).await.unwrap();
+    assert!(server.bus().status().connected);
+    server.close().await;
+}
+
+#[test]
+fn the_authority_stays_the_same_and_half_of_it_is_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let clock = Hand::new().clock();
+    let first = open(folder.path(), clock.clone()).unwrap();
+    first.renew().unwrap();
+    assert_eq!(
+        open(folder.path(), clock.clone()).unwrap().authority(),
+        first.authority()
+    );
+    for file in ["bus-ca.key", "bus-server.key"] {
+        let mode = std::fs::metadata(folder.path().join("keys").join(file))
+            .unwrap()
+            .permissions()
+            .mode();
+        assert_eq!(mode & 0o777, 0o600, "{file}");
+    }
+    for gone in ["bus-ca.key", "bus-ca.pem"] {
+        let (path, aside) = (folder.path().join("keys").join(gone), folder.path().join("aside"));
+        std::fs::rename(&path, &aside).unwrap();
+        let error = open(folder.path(), clock.clone()).unwrap_err();
+        assert!(error.to_string().contains(&format!("{gone} is missing")), "{error}");
+        assert!(!path.exists(), "nothing is written");
+        std::fs::rename(&aside, &path).unwrap();
+    }
+    let error = BusCertificates::open(folder.path().join("keys"), vec!["ümläut".to_owned()], clock);
+    assert!(error.unwrap_err().to_string().contains("snake.tls_names"));
+}
+
+/// A certificate of an authority, and that authority's after it, with its key.
+fn provide(folder: &Path, authority: &rcgen::CertifiedIssuer<'_, KeyPair>) -> ServerTlsFiles {
+    let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).unwrap();
+    let params = CertificateParams::new(["localhost".to_owned()]).unwrap();
+    let certificate = params.signed_by(&key, authority).unwrap();
+    let files = ServerTlsFiles {
+        certificate: folder.join("bus.pem"),
+        key: folder.join("bus.key"),
+        client_ca: None,
+    };
+    std::fs::write(&files.key, key.serialize_pem()).unwrap();
+    std::fs::set_permissions(&files.key, std::fs::Permissions::from_mode(0o600)).unwrap();
+    std::fs::write(&files.certificate, format!("{}{}", certificate.pem(), authority.pem())).unwrap();
+    files
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_operators_certificate_serves_by_its_own_names_and_is_read_again_when_it_changes() {
+    let folder = tempfile::tempdir().unwrap();
+    let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).unwrap();
+    let authority = rcgen::CertifiedIssuer::self_signed(authority_params(), key).unwrap();
+    let certificates = BusCertificates::provided(provide(folder.path(), &authority)).unwrap();
+    assert_eq!(certificates.authority(), KeyFingerprint::of(authority.der()));
+    assert!(!folder.path().join("keys/bus-ca.key").exists());
+    let (list, access) = watch::channel(AclSnapshot::default());
+    let (applied, mut follows) = watch::channel(0);
+    // The Mixer's own connections go to 127.0.0.1, which is no name of the certificate.
+    let server = start(ManagedServer {
+        certificates: Some(certificates.clone()),
+        users: BusAuthorization::new(&chassis::os_entropy(), access, applied).unwrap(),
+        ..managed(folder.path())
+    })
+    .await;
+    let url = server.bus().url().replace("127.0.0.1", "localhost");
+    let pinned = || BusTrust::pinned(certificates.authority()).unwrap();
+    connects(&url, Some(pinned())).await.unwrap();
+    assert!(!certificates.is_due());
+    provide(folder.path(), &authority);
+    assert!(certificates.is_due());
+    list.send_modify(|list| list.version = 1);
+    follows.wait_for(|version| *version == 1).await.unwrap();
+    assert!(!certificates.is_due());
+    connects(&url, Some(pinned())).await.unwrap();
+    let files = ServerTlsFiles {
+        certificate: folder.path().join("bus.pem"),
+        key: folder.path().join("keys/bus-operator.nk"),
+        client_ca: None,
+    };
+    let error = BusCertificates::provided(files).unwrap_err().to_string();
+    assert!(error.contains("bus-operator.nk"), "{error}");
+    server.close().await;
+}
