@@ -71,6 +71,15 @@ pub enum BusError {
         /// The store.
         path: PathBuf,
     },
+    /// Its streams were made before there were accounts.
+    #[error(
+        "the bus store has streams in {} that belong to no account: a version before accounts made them, and what waits in them would          be lost from sight. Let that version deliver it, then move the folder away",
+        path.display()
+    )]
+    StreamsOfNobody {
+        /// The folder of the streams.
+        path: PathBuf,
+    },
     /// Somebody listens there already.
     #[error(
         "port {port} on {host} is taken (`ss -ltnp 'sport = :{port}'` shows by whom): stop that program, or set snake.port \
@@ -184,6 +193,7 @@ impl BusError {
             | Self::Certificate { .. }
             | Self::TlsFile(_)
             | Self::TlsNames(_)
+            | Self::StreamsOfNobody { .. }
             | Self::Subject { .. } => ExitReason::Config,
             Self::Locked { .. } | Self::Died { .. } | Self::NotReady { .. } | Self::Stream { .. } => {
                 ExitReason::Unavailable

@@ -313,6 +313,11 @@ impl ProcessStatus {
         self.is_reloading = false;
     }
 
+    /// Whether an answer is late because the server read its configuration meanwhile; how long that may take has a bound of its own.
+    fn explains(&self, before: &Self, health: &health::ServerHealth) -> bool {
+        matches!(health, health::ServerHealth::Silent(_)) && self.has_reloaded_since(before)
+    }
+
     /// Whether a reload went on at `before`, goes on, or came between.
     fn has_reloaded_since(&self, before: &Self) -> bool {
         before.is_reloading || self.is_reloading || self.reloads != before.reloads

@@ -69,6 +69,7 @@ impl ServerSupervisor {
         let program = blocking(find).await?;
         let paths = BusStorePaths::make(&managed.store_dir)?;
         let lock = StoreLock::take(&paths.store).await?;
+        refuse_streams_of_nobody(&paths.store)?;
         operator_key::write(&managed.operator_key, &managed.users.operator)?;
         if let Some(room) = StoreDiskSpace::at(&paths.store).filter(|room| room.free < max_store.get()) {
             let (free, limit) = (ByteSize::bytes(room.free), max_store);
@@ -358,6 +359,16 @@ impl ServerLauncher {
     }
 }
 
+/// Refuses a store whose streams belong to the server's global account: they were made before there were accounts, and no Rack or Mixer would
+/// see the messages in them.
+fn refuse_streams_of_nobody(store: &Path) -> Result<(), BusError> {
+    let streams = store.join("jetstream/$G/streams");
+    match std::fs::read_dir(&streams).is_ok_and(|mut entries| entries.next().is_some()) {
+        true => Err(BusError::StreamsOfNobody { path: streams }),
+        false => Ok(()),
+    }
+}
+
 /// Does what reads files on a thread where that holds nobody up.
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, BusError> + Send + 'static,
@@ -373,8 +384,12 @@ async fn watch_health(news: &watch::Sender<ProcessStatus>, store: &Path, system:
     let mut doctor = RestartPolicy::default();
     loop {
         ticks.tick().await;
+        let before = news.borrow().clone();
         let health = system.health().await;
         let room = StoreDiskSpace::at(store);
+        if news.borrow().explains(&before, &health) {
+            continue;
+        }
         news.send_modify(|process| {
             process.healthy = health == ServerHealth::Well;
             process.free_bytes = room.map(|room| room.free);
@@ -514,6 +529,30 @@ mod tests {
         let silent = || ServerHealth::Silent("timeout".to_owned());
         let verdicts: Vec<bool> = (0..6).map(|_| doctor.judge(silent(), None).is_some()).collect();
         assert_eq!(verdicts, [false, false, false, false, false, true]);
+    }
+
+    #[test]
+    fn a_server_that_reads_its_users_meanwhile_may_be_silent_and_not_sick() {
+        let (silent, sick) = (ServerHealth::Silent("timeout".to_owned()), ServerHealth::Sick("full".to_owned()));
+        let before = ProcessStatus::default();
+        let mut during = before.clone();
+        during.begin_reload();
+        let mut after = during.clone();
+        after.end_reload();
+        assert!(during.explains(&before, &silent) && after.explains(&before, &silent) && after.explains(&during, &silent));
+        assert!(!after.explains(&after, &silent) && !during.explains(&before, &sick));
+    }
+
+    #[test]
+    fn streams_that_no_account_has_are_refused_with_their_folder() {
+        let folder = tempfile::tempdir().unwrap();
+        refuse_streams_of_nobody(folder.path()).unwrap();
+        let streams = folder.path().join("jetstream/$G/streams");
+        std::fs::create_dir_all(&streams).unwrap();
+        refuse_streams_of_nobody(folder.path()).unwrap();
+        std::fs::create_dir(streams.join("flux-msg")).unwrap();
+        let refused = refuse_streams_of_nobody(folder.path()).unwrap_err().to_string();
+        assert!(refused.contains("jetstream/$G/streams") && refused.contains("move"), "{refused}");
     }
 
     #[test]
