@@ -17,6 +17,7 @@ mod bus_trust;
 mod connection_log;
 pub mod fast_batch;
 mod preflight;
+pub mod sealed_reply;
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};

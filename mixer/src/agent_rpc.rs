@@ -3,7 +3,8 @@
 //! # Invariants
 //!
 //! - [`AgentRpcServer::start`] returns after the subscriptions stand: a Rack that connects later is heard.
-//! - Every answer, a refusal too, is signed by the cluster and names its question ([`model::signed_reply`]).
+//! - Every answer, a refusal too, is signed by the cluster and names its question ([`model::signed_reply`]). Those of handshakes are sealed for
+//!   who asked ([`chassis::bus::sealed_reply`]).
 //! - At most [`AT_ONCE`] requests are worked on, and [`WAITING`] wait: for that, or for the bus to follow its list of users, which one
 //!   reading does for all of them. The rest wait in the subscription, which is bounded too.
 //! - The Mixer may publish on every subject, and who asks names the one of the answer: only an inbox of the Mixer's account is answered, and
@@ -184,7 +185,7 @@ impl RpcServices {
         if let HelloReply::Refused(refusal) = &reply {
             self.rejections.handshakes.count_rejection(refusal.code);
         }
-        self.answer(body, reply)
+        self.answer_sealed(body, reply)
     }
 
     async fn enroll(self: Arc<Self>, body: Bytes, slot: OwnedSemaphorePermit) -> Option<Bytes> {
@@ -221,11 +222,17 @@ impl RpcServices {
                 self.rollout.deliver(rack.entity_id);
             }
         }
-        self.answer(&question, enrolled.reply)
+        self.answer_sealed(&question, enrolled.reply)
     }
 
     fn heartbeat(&self, body: &[u8]) -> Option<Bytes> {
         self.answer(body, self.heartbeats.answer(body))
+    }
+
+    /// An answer in an inbox that strangers share.
+    fn answer_sealed<T: Serialize + DeserializeOwned>(&self, question: &[u8], reply: T) -> Option<Bytes> {
+        let answer = self.answer(question, reply)?;
+        Some(self.enrollment.seal(question, answer.into()).into())
     }
 
     fn answer<T: Serialize + DeserializeOwned>(&self, question: &[u8], reply: T) -> Option<Bytes> {

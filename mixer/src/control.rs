@@ -189,7 +189,7 @@ impl ControlError {
             Self::UnknownInvite(_) => "unknown_invite",
             Self::TooManyInvites(_) => "too_many_invites",
             Self::InviteLifetime => "bad_body",
-            Self::InviteForm(_) => "invite_form",
+            Self::InviteForm(_) => "internal",
             Self::Silent { .. } => "rack_silent",
             Self::UnknownPort { .. } => "unknown_port",
             Self::TooManyTaps(_) => "too_many",

@@ -29,9 +29,10 @@ mod tests;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use chassis::bus::sealed_reply::seal;
 use model::control::{
     EnrollChallenge, EnrollReply, EnrollTranscript, HelloReply, HelloRequest, PROTOCOL, RackRefusal, RackState,
-    RefusalCode,
+    RefusalCode, reply_key,
 };
 use model::passport::{self, Passport};
 use model::{BadSignature, Clock, EntityId, Entropy, SignedPayload, SigningContext, Timestamp, signed};
@@ -160,6 +161,13 @@ impl EnrollmentService {
         self.challenges()
             .issue(challenge.clone(), hello.rack_key, self.ambient.0.now());
         Ok(challenge)
+    }
+
+    /// The answer to a question as it is sent: sealed, where the question names a key.
+    pub(crate) fn seal(&self, question: &[u8], answer: Vec<u8>) -> Vec<u8> {
+        let key = reply_key(question);
+        key.and_then(|key| seal(&answer, &key, &self.ambient.1))
+            .unwrap_or(answer)
     }
 
     fn challenges(&self) -> std::sync::MutexGuard<'_, ChallengeStore> {

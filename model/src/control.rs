@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::dead_letter::PortSide;
-use crate::signed::bytes_form;
+use crate::signed::{self, bytes_form};
 use crate::{Attributes, ClusterId, EntityId, InviteProof, LetterId, SignedPayload, Timestamp, Token};
 
 /// The version of this conversation.
@@ -41,6 +41,9 @@ pub struct HelloRequest {
     /// 32 random bytes.
     #[serde(with = "bytes_form")]
     pub nonce: Vec<u8>,
+    /// The public key that the answer is sealed for: other strangers share the inbox.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reply_key: Option<String>,
 }
 
 /// The Mixer's [answer](crate::signed_reply) to [`HelloRequest`].
@@ -94,9 +97,22 @@ pub struct EnrollTranscript {
     /// The Rack's run, of which its heartbeats are from now on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub boot_epoch: Option<u64>,
+    /// The public key that the answer is sealed for, as in [`HelloRequest`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reply_key: Option<String>,
     /// That it was invited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub invite: Option<InviteProof>,
+}
+
+/// The key that the answer to a question of a handshake is sealed for, if the question names one.
+#[must_use]
+pub fn reply_key(question: &[u8]) -> Option<String> {
+    if let Ok(hello) = signed::decode_strict::<HelloRequest>(question) {
+        return hello.reply_key;
+    }
+    let transcript: EnrollTranscript = SignedPayload::from_bytes(question).ok()?.peek().ok()?;
+    transcript.reply_key
 }
 
 /// How a Rack wants to be called.

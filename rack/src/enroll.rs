@@ -13,6 +13,7 @@
 use std::time::Duration;
 
 use chassis::bus::BusConnection;
+use chassis::bus::sealed_reply::ReplyKey;
 use ed25519_dalek::{SigningKey, VerifyingKey};
 use model::control::{
     EnrollChallenge, EnrollReply, EnrollTranscript, HelloReply, HelloRequest, NameClaim, PROTOCOL, RackRefusal,
@@ -91,16 +92,18 @@ pub(crate) async fn enroll(
 ) -> Result<VerifiedEnrollReply, HandshakeError> {
     let began = Instant::now();
     let rack_key = applicant.key.verifying_key().as_bytes().to_vec();
+    let reply_key = ReplyKey::new(entropy);
     let hello = HelloRequest {
         protocol: PROTOCOL,
         rack_key: rack_key.clone(),
         nonce: entropy.bytes::<32>().to_vec(),
+        reply_key: Some(reply_key.public()),
     };
     let question = (subject::HELLO, signed::encode(&hello)?);
     let ours = applicant.passport.and_then(ClusterKey::of);
     let invited = applicant.invite.map(|invite| invite.cluster);
     let expected = ours.as_ref().map(ClusterKey::fingerprint).or(invited);
-    let answered = asker.call(bus, question, expected, within).await;
+    let answered = asker.call(bus, question, expected, Some(&reply_key), within).await;
     let (reply, cluster) = answered.map_err(|unanswered| match (unanswered.other, &ours) {
         (Some(found), Some(ours)) => HandshakeError::OtherCluster { found, ours: ours.id },
         (Some(found), None) => HandshakeError::NotInvited(found),
@@ -114,6 +117,7 @@ pub(crate) async fn enroll(
     // Once it is admitted it is known by its key.
     let invite = applicant.invite.filter(|_| applicant.passport.is_none());
     let invite = invite.map(|invite| invite.prove(&challenge.nonce, &rack_key));
+    let reply_key = ReplyKey::new(entropy);
     let transcript = EnrollTranscript {
         protocol: PROTOCOL,
         challenge,
@@ -125,12 +129,15 @@ pub(crate) async fn enroll(
         ip: applicant.ip.clone(),
         bus_key: applicant.bus_key.clone(),
         boot_epoch: Some(applicant.boot_epoch),
+        reply_key: Some(reply_key.public()),
         invite: invite.transpose()?,
     };
     let transcript = SignedPayload::new(&transcript, SigningContext::Enroll, applicant.key)?.to_bytes()?;
     let left = within.saturating_sub(began.elapsed());
     let question = (subject::ENROLL, transcript);
-    let answered = asker.call(bus, question, Some(cluster.fingerprint()), left).await;
+    let answered = asker
+        .call(bus, question, Some(cluster.fingerprint()), Some(&reply_key), left)
+        .await;
     match answered.map_err(|unanswered| unanswered.error)? {
         (EnrollReply::Refused(refusal), _) => Err(HandshakeError::Refused(refusal)),
         (reply, cluster) => Ok(VerifiedEnrollReply {

@@ -447,7 +447,7 @@ impl MixerSession {
         let question = (subject::HEARTBEAT, heartbeat);
         let ours = self.state.passport().and_then(ClusterKey::of);
         let ours = ours.map(|cluster| cluster.fingerprint());
-        let answered = self.asker.call(&self.bus, question, ours, within).await;
+        let answered = self.asker.call(&self.bus, question, ours, None, within).await;
         let (reply, _) = answered.map_err(|unanswered| unanswered.error)?;
         Ok(reply)
     }

@@ -11,6 +11,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use chassis::bus::BusConnection;
+use chassis::bus::sealed_reply::ReplyKey;
 use model::signed_reply::{ClusterKey, SignedReply, SignedReplyError};
 use model::subject::HEARTBEAT;
 use model::{ClusterId, KeyFingerprint};
@@ -52,19 +53,22 @@ impl RpcClient {
         bus: &BusConnection,
         (subject, question): (&'static str, Vec<u8>),
         cluster: Option<KeyFingerprint>,
+        reply_key: Option<&ReplyKey>,
         within: Duration,
     ) -> Result<(T, ClusterKey), RpcError> {
         let mut other = None;
         let sent = question.clone();
-        let accept = |body: &[u8]| match SignedReply::open(body, &sent, cluster) {
-            Ok(opened) => Some(opened),
-            Err(why) => {
-                if let SignedReplyError::Cluster(found) = why {
-                    other = Some(found);
-                }
-                self.reject_reply(subject, &why);
-                None
+        let accept = |body: &[u8]| {
+            let unsealed = reply_key.and_then(|key| key.open(body));
+            let why = match SignedReply::open(unsealed.as_deref().unwrap_or(body), &sent, cluster) {
+                Ok(opened) => return Some(opened),
+                Err(why) => why,
+            };
+            if let SignedReplyError::Cluster(found) = why {
+                other = Some(found);
             }
+            self.reject_reply(subject, &why);
+            None
         };
         let answer = if subject == HEARTBEAT {
             bus.ask(subject, question, within, accept).await

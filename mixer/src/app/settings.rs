@@ -119,6 +119,12 @@ fn certificates(config: &MixerConfig, clock: &Clock) -> Result<Option<BusCertifi
         return Ok(Some(BusCertificates::provided(files)?));
     }
     if speaks_tls {
+        if !snake.host.is_loopback() && snake.url == DEFAULT_URL {
+            tracing::warn!(
+                url = snake.url,
+                "invites name this address, which other machines do not reach: set snake.url to where they find the bus"
+            );
+        }
         let certificates = BusCertificates::open(config.store.dir.join("keys"), tls_names(snake), clock.clone())?;
         return Ok(Some(certificates));
     }

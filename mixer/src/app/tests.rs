@@ -111,6 +111,7 @@ impl FakeRack {
             protocol: PROTOCOL,
             rack_key: rack_key.clone(),
             nonce: vec![1; 32],
+            reply_key: None,
         };
         let HelloReply::Challenge(challenge) = self.ask(subject::HELLO, signed::encode(&hello).unwrap()).await else {
             panic!("no challenge");
@@ -127,6 +128,7 @@ impl FakeRack {
             bus_key: self.bus_key.clone(),
             boot_epoch: self.run,
             invite: None,
+            reply_key: None,
         };
         let signed = SignedPayload::new(&transcript, SigningContext::Enroll, &self.key).unwrap();
         let reply = self.ask(subject::ENROLL, signed.to_bytes().unwrap()).await;

@@ -51,10 +51,12 @@ fn every_key_changes_its_field() {
             ("PLATFORM_API_TLS_CERT", "cert.pem"),
             ("PLATFORM_API_TLS_KEY", "key.pem"),
         ];
-        let beside = if key.path.starts_with("api.tls_") {
-            &half[..]
-        } else {
-            &[]
+        let half_of_bus = half.map(|(name, file)| (name.replace("_API_", "_SNAKE_"), file));
+        let half_of_bus: Vec<_> = half_of_bus.iter().map(|(name, file)| (name.as_str(), *file)).collect();
+        let beside = match key.path {
+            "snake.tls_cert" | "snake.tls_key" => &half_of_bus[..],
+            path if path.starts_with("api.tls_") => &half[..],
+            _ => &[],
         };
         let without = config("", beside).unwrap();
         let name = key.env_name();

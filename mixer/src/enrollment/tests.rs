@@ -56,6 +56,7 @@ impl Bench {
             protocol: PROTOCOL,
             rack_key: key.verifying_key().as_bytes().to_vec(),
             nonce: vec![5; 32],
+            reply_key: None,
         };
         let HelloReply::Challenge(challenge) = self.enrollment.hello(&signed::encode(&hello).unwrap()) else {
             panic!("refused");
@@ -77,6 +78,7 @@ impl Bench {
             bus_key: None,
             boot_epoch: None,
             invite: None,
+            reply_key: None,
         }
     }
 

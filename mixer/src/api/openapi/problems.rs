@@ -22,6 +22,7 @@ pub(in crate::api) const CODES: &[(u16, &str, &str)] = &[
     (404, "no_route", "there is no such path"),
     (404, "telemetry_disabled", "the Mixer reports nothing about itself"),
     (404, "unknown_rack", "there is no such Rack"),
+    (404, "unknown_invite", "there is no such open invite"),
     (404, "unknown_scenario", "there is no such scenario"),
     (404, "unknown_token", "there is no such token"),
     (404, "unknown_letter", "there is no such dead letter"),
@@ -39,6 +40,7 @@ pub(in crate::api) const CODES: &[(u16, &str, &str)] = &[
         "a request with this Idempotency-Key is being answered",
     ),
     (409, "name_taken", "another Rack has the name"),
+    (409, "key_mismatch", "another key waits than the one that was approved"),
     (409, "name_is_id", "the name looks like a Rack's id"),
     (409, "wrong_state", "the Rack's state does not allow it"),
     (
@@ -74,6 +76,7 @@ pub(in crate::api) const CODES: &[(u16, &str, &str)] = &[
         "the scenario is invalid; `errors` has the place of each fault",
     ),
     (422, "too_many_labels", "a Rack would have more labels than it may"),
+    (422, "too_many_invites", "there are as many invites as there may be"),
     (422, "too_many_tokens", "there are as many tokens as there may be"),
     (422, "query_too_large", "the answer would need too many resources"),
     (

@@ -147,6 +147,7 @@ async fn requests(a: &Member, consumer: &str) -> Vec<(String, Vec<u8>)> {
         protocol: PROTOCOL,
         rack_key: a.rack.key.verifying_key().as_bytes().to_vec(),
         nonce: vec![1; 32],
+        reply_key: None,
     };
     let beat = FakeRack::beat(a.passport.entity_id, None);
     let beat = SignedPayload::new(&beat, SigningContext::Heartbeat, &a.rack.key).unwrap();

@@ -351,6 +351,7 @@ async fn no_answer_of_the_mixer_or_the_server_goes_where_only_others_may_publish
         protocol: PROTOCOL,
         rack_key: SigningKey::from_bytes(&[9; 32]).verifying_key().as_bytes().to_vec(),
         nonce: vec![1; 32],
+        reply_key: None,
     };
     let hello = signed::encode(&hello).unwrap();
     let aim = |client: Client| {

@@ -288,3 +288,28 @@ async fn another_clusters_mixer_is_not_believed_by_who_was_invited() {
     mixer.close().await;
     impostor.close().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stranger_hears_nothing_of_what_another_one_is_answered() {
+    let folder = tempfile::tempdir().unwrap();
+    let mixer = start(folder.path(), &[("enrollment.auto_adopt", "true")]).await;
+    let url = mixer.control().bus_status().url;
+    let door = || async_nats::ConnectOptions::new().custom_inbox_prefix(subject::inbox(subject::ENROLL_USER));
+    let curious = door().connect(&url).await.unwrap();
+    let inbox = format!("{}.>", subject::inbox(subject::ENROLL_USER));
+    let mut heard = curious.subscribe(inbox).await.unwrap();
+    curious.flush().await.unwrap();
+    let agent = joined(folder.path(), &invite(&mixer).await, &[]).await;
+    agent.wait_for(is_active).await;
+    for _ in 0..2 {
+        let answer = heard.next().await.unwrap().payload;
+        assert!(answer.len() > 100 && !holds(&answer, b"rack-a") && SignedPayload::from_bytes(&answer).is_err());
+    }
+    agent.close().await;
+    // Who names no key is answered as everybody hears it.
+    let mut plain = FakeRack::connect(&mixer, 7).await;
+    plain.client = door().connect(&url).await.unwrap();
+    plain.adopted("rack-b").await;
+    assert!(SignedPayload::from_bytes(&heard.next().await.unwrap().payload).is_ok());
+    mixer.close().await;
+}

@@ -64,15 +64,12 @@ async fn only_who_trusts_the_stores_authority_connects_and_a_reload_brings_a_new
     connects(&url, Some(BusTrust::of_file(&file).unwrap())).await.unwrap();
     let refused = connects(&url, None).await.unwrap_err();
     assert!(
-        refused.contains("TLS"),
+        refused.contains("UnknownIssuer"),
         "the system's authorities do not count: {refused}"
     );
     let other = BusTrust::pinned(KeyFingerprint::of(b"another")).unwrap();
     let refused = connects(&url, Some(other)).await.unwrap_err();
-    assert!(
-        refused.contains("TLS") && refused.contains("UnknownIssuer"),
-        "{refused}"
-    );
+    assert!(refused.contains("UnknownIssuer"), "{refused}");
     let elsewhere = url.replace("127.0.0.1", "localhost");
     let refused = connects(&elsewhere, Some(pinned())).await.unwrap_err();
     assert!(refused.contains("NotValidForName"), "{refused}");
