@@ -18,6 +18,7 @@ use rack::sandbox::{self, SandboxState};
 use rack::telemetry::TelemetryLayer;
 use tokio::runtime::Runtime;
 
+use crate::allocator_threads::without_allocator_threads;
 use crate::args::GlobalArgs;
 use crate::commands::config::sources;
 use crate::error::Error;
@@ -31,7 +32,8 @@ pub(crate) fn run(global: &GlobalArgs) -> Result<(), Error> {
     let settings = config::load(&SCHEMA, &sources).map_err(|bad| Error::Config(bad.to_string()))?;
     let rack = RackConfig::of(&settings).map_err(|bad| Error::Config(bad.to_string()))?;
     // Before there are other threads: it is for this one and what it starts.
-    let sandbox = sandbox::confine(&rack, &settings).map_err(|error| Error::Process {
+    let confined = without_allocator_threads(|| sandbox::confine(&rack, &settings));
+    let sandbox = confined.map_err(|error| Error::Process {
         exit: error.exit(),
         reason: error.to_string(),
     })?;

@@ -10,6 +10,7 @@
 //! What a Rack does (`rack`), what a query means (the Mixer). This program links no Parquet and no query engine.
 
 mod agent;
+mod allocator_threads;
 mod args;
 mod chart;
 mod client;

@@ -91,11 +91,7 @@ pub fn confine(config: &RackConfig, settings: &Settings) -> Result<SandboxState,
         SandboxMode::Auto => CompatLevel::BestEffort,
         SandboxMode::Require => CompatLevel::HardRequirement,
     };
-    // What cannot be made is told by who needs it.
-    for folder in own_folders(config) {
-        durable_fs::create_dirs(&folder).ok();
-    }
-    crate::agent::create_state_dir(&config.base.state_dir).ok();
+    make_folders(config);
     let confined = restrict(&rules(config, settings), level);
     match confined {
         Ok(RulesetStatus::FullyEnforced) => Ok(SandboxState::Whole),
@@ -158,15 +154,27 @@ fn rules(config: &RackConfig, settings: &Settings) -> SandboxRules {
     rules
 }
 
-/// What the Rack keeps for itself, and gears unless the policy says otherwise.
-fn own_folders(config: &RackConfig) -> Vec<PathBuf> {
+/// Makes what the Rack would make later, and no other folders. What cannot be made is told by who needs it.
+fn make_folders(config: &RackConfig) {
+    // First and alone: it is private.
+    crate::agent::create_state_dir(&config.base.state_dir).ok();
+    durable_fs::create_dirs(config.logging.dir()).ok();
     let files = config.store.dir.join("files");
-    vec![
-        config.base.state_dir.clone(),
-        config.store.dir.clone(),
-        files,
-        config.logging.dir().to_owned(),
-    ]
+    let policy = &config.policy;
+    if policy
+        .read_roots
+        .iter()
+        .chain(&policy.write_roots)
+        .any(|root| *root == files)
+    {
+        durable_fs::create_dirs(&files).ok();
+    }
+}
+
+/// What the Rack keeps for itself.
+fn own_folders(config: &RackConfig) -> Vec<PathBuf> {
+    let folders = [&*config.base.state_dir, &*config.store.dir, config.logging.dir()];
+    folders.map(Path::to_owned).to_vec()
 }
 
 /// The folders of the files that a Rack reads by its configuration: of this itself, of keys and certificates, and of what resolves names.

@@ -19,6 +19,11 @@ const UNSAFE_CODE: &[(&str, usize, &str)] = &[
         "pre_exec: prctl and getppid between fork and exec",
     ),
     (
+        "cli/src/allocator_threads.rs",
+        1,
+        "mallctl: stops and starts jemalloc's background threads",
+    ),
+    (
         "engine/src/datafile/shadow_file.rs",
         3,
         "fcntl for leases; in its tests a memory map",

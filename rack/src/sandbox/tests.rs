@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::fs::{self, OpenOptions};
+use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
 use chassis::config::schema_check::load_from;
@@ -72,7 +73,7 @@ fn a_confined_process_reads_and_writes_what_its_configuration_names_and_nothing_
     for sandbox in ["auto", "require"] {
         bench.confined(sandbox, "", || {
             assert!(can_write(&at("data/rack.flux")) && fs::read(at("data/rack.flux")).is_ok());
-            assert!(can_write(&at("data/files/new")) && can_write(&at("logs/platform.log")));
+            assert!(can_write(&at("data/new")) && can_write(&at("logs/platform.log")));
             assert!(can_write(&at("out/new")) && fs::rename(at("out/new"), at("out/old")).is_ok());
             assert!(
                 fs::read(at("out/file")).is_err(),
@@ -85,6 +86,8 @@ fn a_confined_process_reads_and_writes_what_its_configuration_names_and_nothing_
             assert!(can_write(Path::new("/dev/null")));
         });
     }
+    let mode = fs::metadata(at("data")).unwrap().permissions().mode();
+    assert!(mode & 0o077 == 0 && !at("data/files").exists(), "{mode:o}");
     let is_free = bench.confined("off", "", || fs::read(at("other/file")).is_ok());
     assert_eq!(is_free, Some(true));
 }
