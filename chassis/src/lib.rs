@@ -29,6 +29,7 @@ pub mod logs;
 pub mod shutdown;
 mod system_clock;
 pub mod tls_server;
+pub mod token_bucket;
 pub mod write_timeout;
 
 pub use error::Error;
