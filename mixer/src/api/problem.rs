@@ -358,9 +358,10 @@ impl From<ControlError> for ApiProblem {
             | ControlError::ScenarioActive(_)
             | ControlError::NothingBefore => StatusCode::CONFLICT,
             ControlError::Silent { .. } => StatusCode::SERVICE_UNAVAILABLE,
-            ControlError::BadScenario(_) | ControlError::BadFormer { .. } | ControlError::TooManyLabels(_) => {
-                StatusCode::UNPROCESSABLE_ENTITY
-            }
+            ControlError::BadScenario(_)
+            | ControlError::BadFormer { .. }
+            | ControlError::TooManyLabels(_)
+            | ControlError::TooManyScenarios => StatusCode::UNPROCESSABLE_ENTITY,
             ControlError::Registry(_) => StatusCode::INTERNAL_SERVER_ERROR,
         };
         let problem = Self::new(status, error.code(), error.to_string());

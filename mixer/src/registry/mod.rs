@@ -58,6 +58,7 @@ pub use letter::{LetterMark, MAX_MARKS, ReplaySequence};
 pub use rack::RackRow;
 pub(crate) use rack::begun;
 pub use scenario::{ActiveScenario, ScenarioHead, ScenarioRow};
+pub(crate) use scenario::{MOST_SCENARIO_BYTES, MOST_SCENARIOS};
 pub(crate) use token::TokenRow;
 pub(crate) use wire::{StreamMarks, WireBounds, WireRow};
 

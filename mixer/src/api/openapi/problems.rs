@@ -75,6 +75,11 @@ pub(in crate::api) const CODES: &[(u16, &str, &str)] = &[
     ),
     (422, "too_many_labels", "a Rack would have more labels than it may"),
     (422, "too_many_tokens", "there are as many tokens as there may be"),
+    (
+        422,
+        "too_many_scenarios",
+        "there are as many scenarios as may be stored: delete some",
+    ),
     (422, "query_too_large", "the answer would need too many resources"),
     (
         422,
