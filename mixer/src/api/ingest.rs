@@ -287,6 +287,10 @@ impl IngestHandler {
         }
         match self.engine.health_issue() {
             Some(trouble @ HealthIssue::Poisoned(_)) => Err(ApiProblem::busy(trouble)),
+            Some(trouble @ HealthIssue::DiskFull { .. }) => {
+                let refused = format!("{trouble}; nothing of the request is stored");
+                Err(ApiProblem::busy(refused))
+            }
             _ => Ok(()),
         }
     }

@@ -32,6 +32,7 @@ pub(crate) fn engine(config: &MixerConfig) -> engine::Settings {
         json_type: storage.json_type,
         segment_size: storage.segment_size,
         wal_max: config.store.wal_max,
+        min_free: Some(config.store.min_free).filter(|free| free.get() > 0),
         max_age: rotation.max_age,
         rotation: engine::RetentionSettings {
             policy: rotation.policy,

@@ -136,6 +136,9 @@ config_section! {
         cluster_key_file: PathBuf = "cluster.key";
         /// Maximum size in MiB of the write-ahead log; at it, appends wait.
         wal_max("wal_max_size_mb"): ByteSize as MebibyteCount = 512, within(1, 1 << 24);
+        /// MiB that must be free on the disks of the store; while less is, ingest is refused or waits, and queries, compaction and
+        /// retention go on. 0 is a 64th of the disk, of 2 MiB to 2 GiB.
+        min_free("min_free_mb"): ByteSize as MebibyteCount = 0, within(0, 1 << 30);
     }
 }
 
