@@ -8,6 +8,7 @@
 //! # Invariants
 //!
 //! - What is in no row of the table of routes is refused, whatever handler there is.
+//! - A caller that has used up a quota is refused before its right is looked at (429).
 //! - A request with a header that proxies write is never a local user's: a proxy on this machine speaks for others.
 //! - A token comes in the header `Authorization` alone, never in an address and never as a cookie: no page can have a browser send it.
 //!
@@ -69,6 +70,9 @@ pub(super) async fn authorize(
         Ok(caller) => caller,
         Err(error) => return ApiProblem::unauthorized(&error).into_response(),
     };
+    if let Err(exceeded) = caller.admit_request() {
+        return ApiProblem::from(exceeded).into_response();
+    }
     if !caller.has(route.right) {
         return ApiProblem::without_right(&caller, route.right).into_response();
     }
@@ -133,7 +137,7 @@ impl<S: Sync> FromRequestParts<S> for RequestCaller {
     }
 }
 
-/// The queries that the caller may ask: of its scope.
+/// The queries that the caller may ask: of its scope, in its places.
 #[derive(Debug)]
 pub(super) struct CallerQuerier(pub(super) Arc<QueryEngine>);
 
@@ -145,7 +149,8 @@ where
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiProblem> {
         let RequestCaller(caller) = RequestCaller::from_request_parts(parts, state).await?;
-        Ok(Self(caller.scope.queries(&Arc::from_ref(state))))
+        caller.admit_query()?;
+        Ok(Self(caller.queries(&Arc::from_ref(state))))
     }
 }
 

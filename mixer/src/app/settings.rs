@@ -4,12 +4,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use model::subject::{GEARS_ALL, MESSAGES_ALL};
-use model::{ByteSize, Entropy};
+use model::{ByteSize, Clock, Entropy};
 use tokio::sync::watch;
 
 use crate::bucket::{self, BucketError};
 use crate::bus_server::{AclSnapshot, BusAuthorization, BusSettings, ManagedServer, ServerDeployment, StreamSettings};
 use crate::config::{MixerConfig, ServerMode};
+use crate::control::MOST_TAPS;
+use crate::postgres;
+use crate::quotas::{CallerPlaces, CallerQuotas, QuotaPolicy};
 use crate::registry::ClusterRegistry;
 use crate::scenario::BusAcl;
 use crate::start_error::StartError;
@@ -17,6 +20,8 @@ use crate::start_error::StartError;
 /// The URL that the configuration has when nobody set one.
 const DEFAULT_URL: &str = "nats://localhost:4222";
 const DEFAULT_PORT: u16 = 4222;
+/// How long queries of one caller wait for each other.
+const OWN_QUERIES_PATIENCE: Duration = Duration::from_secs(10);
 /// How long to try to reach the bus.
 const CONNECT: Duration = Duration::from_secs(10);
 
@@ -151,6 +156,29 @@ pub(super) fn limits(config: &MixerConfig) -> query::QueryLimits {
         max_scan: query.max_scan,
         ..query::QueryLimits::new(query.memory_limit, query.timeout, query.max_concurrent)
     }
+}
+
+/// What callers may take: of places one has half at most, unless the configuration says something else of queries.
+pub(super) fn quotas(config: &MixerConfig, clock: &Clock) -> Arc<QuotaPolicy> {
+    let (quotas, limits) = (&config.quotas, limits(config));
+    let defaults = CallerQuotas {
+        requests: quotas.requests,
+        queries: if quotas.queries == 0 {
+            limits.max_concurrent / 2
+        } else {
+            quotas.queries
+        },
+        scanned: quotas.scanned,
+        ingest: quotas.ingest,
+        stored: quotas.stored,
+    };
+    let places = CallerPlaces {
+        followers: limits.max_followers / 2,
+        taps: MOST_TAPS / 2,
+        sessions: postgres::MAX_CONNECTIONS / 2,
+        patience: OWN_QUERIES_PATIENCE.min(limits.timeout),
+    };
+    QuotaPolicy::new(defaults, places, clock.clone())
 }
 
 #[cfg(test)]

@@ -24,17 +24,23 @@
 mod socket_owner;
 #[cfg(test)]
 mod tests;
+mod token_entry;
 mod token_file;
 mod token_store;
 
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use crate::access::{ApiCaller, ApiToken, AuthMode};
+use parking_lot::Mutex;
 
+use crate::access::{ApiCaller, ApiToken, AuthMode};
+use crate::quotas::{CallerUsage, QuotaPolicy};
+
+pub(crate) use token_entry::TokenView;
 pub use token_file::TokenFileError;
 pub use token_store::TokenStoreError;
-pub(crate) use token_store::{NewToken, TokenError, TokenStore, TokenView};
+pub(crate) use token_store::{NewToken, TokenError, TokenStore};
 
 /// Why a caller is not let in.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -65,11 +71,22 @@ pub(crate) enum AuthenticationError {
 pub(crate) struct ApiAuthenticator {
     mode: AuthMode,
     tokens: Arc<TokenStore>,
+    /// What local users have taken: the Mixer's own and root.
+    local: Mutex<HashMap<u32, Arc<CallerUsage>>>,
 }
 
 impl ApiAuthenticator {
-    pub(crate) const fn new(mode: AuthMode, tokens: Arc<TokenStore>) -> Self {
-        Self { mode, tokens }
+    pub(crate) fn new(mode: AuthMode, tokens: Arc<TokenStore>) -> Self {
+        Self {
+            mode,
+            tokens,
+            local: Mutex::default(),
+        }
+    }
+
+    /// What callers may take.
+    pub(crate) fn quotas(&self) -> &Arc<QuotaPolicy> {
+        self.tokens.quotas()
     }
 
     /// Whose word is taken.
@@ -98,9 +115,15 @@ impl ApiAuthenticator {
             AuthMode::Tokens => Err(AuthenticationError::Missing),
             AuthMode::Auto => {
                 let user = connection.and_then(ConnectionEnds::trusted_user);
-                user.map(ApiCaller::local).ok_or(AuthenticationError::Missing)
+                let caller = user.map(|uid| ApiCaller::local(uid, self.local_usage(uid)));
+                caller.ok_or(AuthenticationError::Missing)
             }
         }
+    }
+
+    fn local_usage(&self, uid: u32) -> Arc<CallerUsage> {
+        let mut local = self.local.lock();
+        Arc::clone(local.entry(uid).or_insert_with(|| self.quotas().of_local_user()))
     }
 }
 
