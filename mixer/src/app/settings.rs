@@ -138,6 +138,12 @@ pub(super) fn ingest(config: &MixerConfig) -> ingest::IngestSettings {
             stream: config.snake.stream_name.to_string(),
             subjects: [MESSAGES_ALL, GEARS_ALL].map(str::to_owned).into(),
         }),
+        racks: ingest::RackQuotas {
+            messages: config.quotas.rack_messages,
+            bytes: config.quotas.rack,
+            stored: config.quotas.rack_stored,
+            subjects: config.quotas.rack_subjects,
+        },
     }
 }
 
@@ -184,6 +190,27 @@ pub(super) fn quotas(config: &MixerConfig, clock: &Clock) -> Arc<QuotaPolicy> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_quotas_of_racks_are_those_of_the_keys() -> Result<(), chassis::config::ConfigErrors> {
+        let keys = ["messages", "mb", "stored_mb", "subjects"];
+        let flags = (3_u32..)
+            .zip(keys)
+            .map(|(value, key)| (format!("quotas.rack_{key}"), value.to_string()));
+        let sources = chassis::config::ConfigSources {
+            flags: flags.collect(),
+            ..chassis::config::ConfigSources::default()
+        };
+        let config = MixerConfig::of(&chassis::config::load(&crate::config::SCHEMA, &sources)?)?;
+        let wanted = ::ingest::RackQuotas {
+            messages: 3,
+            bytes: ByteSize::mib(4),
+            stored: ByteSize::mib(5),
+            subjects: 6,
+        };
+        assert_eq!(ingest(&config).racks, wanted);
+        Ok(())
+    }
 
     #[test]
     fn racks_get_the_configured_url_unless_it_is_unusable() {
