@@ -316,3 +316,39 @@ fn a_mixer_that_stops_tells_its_clients() -> Result<(), Failure> {
     drop(idle);
     Ok(())
 }
+
+#[test]
+fn a_statement_beyond_a_quota_of_its_token_is_refused_and_the_session_goes_on() -> Result<(), Failure> {
+    let mixer = mixer(&[("quotas.requests", "1")])?;
+    let made = mixer
+        .api
+        .post("/api/v1/tokens", &json!({ "name": "grafana", "roles": ["reader"] }))?;
+    let token = made.json["data"]["token"].as_str().ok_or("no token")?;
+    let address = mixer.postgres.ok_or("no port")?;
+    let config = format!(
+        "host={} port={} user=grafana password={token}",
+        address.ip(),
+        address.port()
+    );
+    run(async {
+        let (client, connection) = tokio_postgres::connect(&config, NoTls).await?;
+        tokio::spawn(connection);
+        let mut refused = None;
+        for _ in 0..1_000 {
+            refused = client.simple_query("SELECT 1").await.err();
+            if refused.is_some() {
+                break;
+            }
+        }
+        let (code, message, _) = told(&refused.ok_or("there is no bound")?);
+        assert_eq!(code, "53400", "{message}");
+        assert!(
+            message.contains("grafana") && message.contains("quotas.requests"),
+            "{message}"
+        );
+        client.simple_query("SHOW server_version").await?;
+        let own = connect(&mixer).await?;
+        own.simple_query("SELECT 1").await?;
+        Ok(())
+    })
+}

@@ -109,7 +109,7 @@ async fn requests_bytes_of_bodies_and_bytes_that_queries_read_have_rates() {
     let mixer = whole_mixer(folder.path()).await;
     let quotas = CallerQuotas {
         requests: 3,
-        scanned: ByteSize::bytes(1_000),
+        scanned: ByteSize::bytes(10),
         ingest: ByteSize::bytes(2_000),
         stored: ByteSize::bytes(80_000),
         ..PLACES
