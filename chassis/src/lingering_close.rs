@@ -32,6 +32,12 @@ const MOST: usize = 64 << 20;
 pub struct UnreadBodyFlag(Arc<AtomicBool>);
 
 impl UnreadBodyFlag {
+    /// Whether the last request's body has more that nobody read: the connection ends with its answer.
+    #[must_use]
+    pub fn is_unread(&self) -> bool {
+        self.0.load(Relaxed)
+    }
+
     /// The body of the connection's next request.
     pub fn track<B: Body>(&self, body: B) -> TrackedBody<B> {
         self.0.store(!body.is_end_stream(), Relaxed);
@@ -121,7 +127,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for LingeringStream<S> {
         let this = &mut *self;
         if this.end.is_none() {
             ready!(Pin::new(&mut this.stream).poll_shutdown(cx))?;
-            if !this.unread.0.load(Relaxed) {
+            if !this.unread.is_unread() {
                 return Poll::Ready(Ok(()));
             }
         }
