@@ -193,10 +193,10 @@ mod tests {
 
     #[test]
     fn the_quotas_of_racks_are_those_of_the_keys() -> Result<(), chassis::config::ConfigErrors> {
-        let keys = ["messages", "mb", "stored_mb", "subjects"];
+        let keys = ["rack_messages", "rack_mb", "rack_stored_mb", "rack_subjects"];
         let flags = (3_u32..)
             .zip(keys)
-            .map(|(value, key)| (format!("quotas.rack_{key}"), value.to_string()));
+            .map(|(value, key)| (format!("quotas.{key}"), value.to_string()));
         let sources = chassis::config::ConfigSources {
             flags: flags.collect(),
             ..chassis::config::ConfigSources::default()
