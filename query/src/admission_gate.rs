@@ -22,7 +22,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::Error;
-use crate::query_caller::{CallerPlace, QueryCaller};
+use crate::query_caller::{CallerPlace, QueryCaller, statement_share};
 
 /// How long a query waits for a place.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -81,8 +81,11 @@ impl AdmissionGate {
     ) -> Result<QueryPermit, Error> {
         // Whoever waits here holds none of the places of all.
         let of_caller = match caller.filter(|caller| caller.most() < self.places.0) {
-            Some(caller) => Some(caller.enter().await?),
             None => None,
+            Some(caller) => Some(match class {
+                QueryClass::Typed => caller.enter().await?,
+                QueryClass::Statement => caller.enter_statement().await?,
+            }),
         };
         let (all, of_statements) = self.places;
         let running = match class {
@@ -139,12 +142,6 @@ pub(crate) async fn close(places: &Semaphore, all: usize) {
         permits.forget();
         places.close();
     }
-}
-
-/// Three quarters of the places, but one at least; and never all of more than one.
-const fn statement_share(places: usize) -> usize {
-    let kept = places.div_ceil(4);
-    if places > 1 { places - kept } else { places }
 }
 
 async fn owned(places: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, Error> {

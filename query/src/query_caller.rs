@@ -3,6 +3,7 @@
 //! # Invariants
 //!
 //! - A caller runs at most as many queries as it has places, over every way that it asks.
+//! - Of its places statements never have all, unless there is one only: its lists are answered beside its statements.
 //! - A query that begins while its caller runs no other one has the caller's first turn.
 //!
 //! Not here: the places of all (`admission_gate`); who has how many places, and what is done about what was read (`mixer`).
@@ -19,6 +20,7 @@ use crate::Error;
 #[derive(Debug)]
 pub struct QueryCaller {
     places: Arc<Semaphore>,
+    statements: Arc<Semaphore>,
     most: usize,
     first: Arc<Semaphore>,
     followers: Arc<Semaphore>,
@@ -31,6 +33,7 @@ pub struct QueryCaller {
 #[derive(Debug)]
 pub(crate) struct CallerPlace {
     _own: OwnedSemaphorePermit,
+    _of_statements: Option<OwnedSemaphorePermit>,
     /// The caller's first turn, or what the gate gives in its place.
     pub(crate) turn: Option<OwnedSemaphorePermit>,
 }
@@ -42,6 +45,7 @@ impl QueryCaller {
         let (most, most_followers) = (clamped(most), clamped(most_followers));
         Arc::new(Self {
             places: Arc::new(Semaphore::new(most)),
+            statements: Arc::new(Semaphore::new(statement_share(most))),
             most,
             first: Arc::new(Semaphore::new(1)),
             followers: Arc::new(Semaphore::new(most_followers)),
@@ -65,14 +69,30 @@ impl QueryCaller {
         self.bytes_read.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// A place of its own, if one of its queries ends in time.
+    /// A place of its own for a list or a chart, if one of its queries ends in time.
     pub(crate) async fn enter(&self) -> Result<CallerPlace, Error> {
-        let waited = tokio::time::timeout(self.patience, Arc::clone(&self.places).acquire_owned()).await;
-        let own = waited.map_err(|_| Error::CallerBusy { running: self.most })?;
+        self.place(None).await
+    }
+
+    /// A place of its own for a statement, if one of its statements ends in time.
+    pub(crate) async fn enter_statement(&self) -> Result<CallerPlace, Error> {
+        let of_statements = self.wait_for(&self.statements, statement_share(self.most)).await?;
+        self.place(Some(of_statements)).await
+    }
+
+    async fn place(&self, of_statements: Option<OwnedSemaphorePermit>) -> Result<CallerPlace, Error> {
         Ok(CallerPlace {
-            _own: own.map_err(|_| Error::Closed)?,
+            _own: self.wait_for(&self.places, self.most).await?,
+            _of_statements: of_statements,
             turn: Arc::clone(&self.first).try_acquire_owned().ok(),
         })
+    }
+
+    /// One of so many places.
+    async fn wait_for(&self, places: &Arc<Semaphore>, most: usize) -> Result<OwnedSemaphorePermit, Error> {
+        let waited = tokio::time::timeout(self.patience, Arc::clone(places).acquire_owned()).await;
+        let place = waited.map_err(|_| Error::CallerBusy { running: most })?;
+        place.map_err(|_| Error::Closed)
     }
 
     /// A place for a tail.
@@ -80,6 +100,12 @@ impl QueryCaller {
         let place = Arc::clone(&self.followers).try_acquire_owned();
         place.map_err(|_| Error::CallerFollows(self.most_followers))
     }
+}
+
+/// What statements may have of places: three quarters, but one at least; and never all of more than one.
+pub(crate) const fn statement_share(places: usize) -> usize {
+    let kept = places.div_ceil(4);
+    if places > 1 { places - kept } else { places }
 }
 
 fn clamped(most: usize) -> usize {

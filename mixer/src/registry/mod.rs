@@ -13,7 +13,7 @@
 //! | `audit`, `sightings` | number | CBOR [`AuditEntry`] (`audit`) |
 //! | `letters` | id of a dead letter (16 bytes) | CBOR [`LetterMark`] |
 //! | `turns` | entity id and gear | the last number given out to a letter |
-//! | `tokens`, `token_uses` | SHA-256 of an API token | CBOR `TokenRow`; when it was last used (`token`) |
+//! | `tokens`, `token_uses`, `token_stored` | SHA-256 of an API token | CBOR `TokenRow`; when it was last used; what was stored with it on a day (`token`) |
 //! | `wires` | name of a wire's consumer | CBOR: the stream and the sequence that it begins at |
 //!
 //! A file of another format is refused and not changed.
