@@ -30,6 +30,7 @@ pub mod secret_file;
 pub mod shutdown;
 mod system_clock;
 pub mod tls_server;
+pub mod token_bucket;
 pub mod write_timeout;
 
 pub use error::Error;

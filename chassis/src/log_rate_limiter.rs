@@ -1,4 +1,4 @@
-//! Rate limiter of log lines: a token bucket per gear; suppressed lines are counted and reported.
+//! Rate limiter of log lines: a [`TokenBucket`] per gear; suppressed lines are counted and reported.
 //!
 //! # Invariants
 //!
@@ -11,6 +11,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use crate::config::LogThrottleConfig;
+use crate::token_bucket::{TokenBucket, TokenRate};
 
 /// Whether a line may be logged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,15 +36,22 @@ pub struct LogRateLimiter {
 #[derive(Debug)]
 struct GearBuckets {
     rules: LogThrottleConfig,
-    gears: HashMap<String, LogTokenBucket>,
+    gears: HashMap<String, GearLines>,
     suppressed: u64,
 }
 
+/// The lines of one gear.
 #[derive(Debug)]
-struct LogTokenBucket {
-    tokens: f64,
-    filled: Instant,
+struct GearLines {
+    bucket: TokenBucket,
     suppressed: u64,
+}
+
+fn rate(rules: LogThrottleConfig) -> TokenRate {
+    TokenRate {
+        per_second: rules.rate,
+        burst: f64::from(rules.burst),
+    }
 }
 
 impl LogRateLimiter {
@@ -70,22 +78,21 @@ impl LogRateLimiter {
         let mut inner = self.lock();
         let rules = inner.rules;
         if !inner.gears.contains_key(gear) {
-            let full = LogTokenBucket {
-                tokens: f64::from(rules.burst),
-                filled: now,
+            let lines = GearLines {
+                bucket: TokenBucket::new(rate(rules), now),
                 suppressed: 0,
             };
-            inner.gears.insert(gear.to_owned(), full);
+            inner.gears.insert(gear.to_owned(), lines);
         }
-        let Some(bucket) = inner.gears.get_mut(gear) else {
+        let Some(lines) = inner.gears.get_mut(gear) else {
             return AdmissionDecision::Yes;
         };
-        if rules.enabled && !bucket.take(&rules, now) {
-            bucket.suppressed += 1;
+        if rules.enabled && lines.bucket.take(rate(rules), now).is_err() {
+            lines.suppressed += 1;
             inner.suppressed += 1;
             return AdmissionDecision::No;
         }
-        match std::mem::take(&mut bucket.suppressed) {
+        match std::mem::take(&mut lines.suppressed) {
             0 => AdmissionDecision::Yes,
             suppressed => AdmissionDecision::YesAfter { suppressed },
         }
@@ -97,17 +104,16 @@ impl LogRateLimiter {
     pub fn take_suppressed(&self, now: Instant) -> Vec<(String, u64)> {
         let mut inner = self.lock();
         let rules = inner.rules;
-        let recovered = |(gear, bucket): (&String, &mut LogTokenBucket)| {
-            bucket.fill(&rules, now);
-            (bucket.suppressed > 0 && bucket.tokens >= 1.0)
-                .then(|| (gear.clone(), std::mem::take(&mut bucket.suppressed)))
+        let recovered = |(gear, lines): (&String, &mut GearLines)| {
+            let may_speak = lines.bucket.wait_for(1.0, rate(rules), now).is_ok();
+            (lines.suppressed > 0 && may_speak).then(|| (gear.clone(), std::mem::take(&mut lines.suppressed)))
         };
         inner.gears.iter_mut().filter_map(recovered).collect()
     }
 
     /// Forgets a gear that stopped; gives what was suppressed and not reported yet.
     pub fn forget(&self, gear: &str) -> u64 {
-        self.lock().gears.remove(gear).map_or(0, |bucket| bucket.suppressed)
+        self.lock().gears.remove(gear).map_or(0, |lines| lines.suppressed)
     }
 
     /// Lines suppressed since the start, of all gears.
@@ -118,23 +124,6 @@ impl LogRateLimiter {
 
     fn lock(&self) -> MutexGuard<'_, GearBuckets> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl LogTokenBucket {
-    fn fill(&mut self, rules: &LogThrottleConfig, now: Instant) {
-        let elapsed = now.saturating_duration_since(self.filled).as_secs_f64();
-        self.tokens = (self.tokens + elapsed * rules.rate).min(f64::from(rules.burst));
-        self.filled = self.filled.max(now);
-    }
-
-    fn take(&mut self, rules: &LogThrottleConfig, now: Instant) -> bool {
-        self.fill(rules, now);
-        let enough = self.tokens >= 1.0;
-        if enough {
-            self.tokens -= 1.0;
-        }
-        enough
     }
 }
 

@@ -33,7 +33,7 @@ const MIB: u64 = 1 << 20;
 /// Of a disk, so much must be free for appends, by default: a 64th of it, within bounds.
 const SHARE: u64 = 64;
 const LEAST: u64 = 2 * MIB;
-const MOST: u64 = 256 * MIB;
+const MOST: u64 = 2048 * MIB;
 /// The ballast is half of what must be free, at most this.
 const BALLAST: u64 = 32 * MIB;
 

@@ -90,8 +90,8 @@ pub struct Settings {
     pub segment_size: ByteSize,
     /// The log's cap: at it, appends wait.
     pub wal_max: ByteSize,
-    /// Appends wait while less is free on the store's disks; by default a 64th of the smaller one, of 2 to 256 MiB. Half of it
-    /// is kept in reserve beside that, for publishing and rotation on a full disk.
+    /// Appends wait while less is free on the store's disks; by default a 64th of the smaller one, of 2 MiB to 2 GiB. Half
+    /// of it, 32 MiB at most, is kept in reserve beside that, for publishing and rotation on a full disk.
     pub min_free: Option<ByteSize>,
     /// The cap of rows in memory that are in no data file yet: at it, appends wait; at a half of it, rows are published early.
     /// A share of the memory budget, see [`Settings::with_memory`].

@@ -201,6 +201,10 @@ impl MessageProcessor {
                     return letter(reason, if is_of_removed { of_removed() } else { foreign() });
                 }
             };
+        if let Some(owner) = &owner {
+            let bytes = incoming.payload.len() as u64;
+            self.stats.racks.count(&owner.name, incoming.subject, bytes, now);
+        }
         let mut decoded = match source {
             IngestSource::Telemetry => decode(incoming, now, self.settings.max_payload),
             IngestSource::Messages(_) => archive(incoming, now, self.settings.max_payload, &self.specs),

@@ -61,7 +61,7 @@ impl IngestPipeline {
     #[must_use]
     pub fn start(settings: IngestSettings, parts: PipelineParts) -> Self {
         let stop = CancellationToken::new();
-        let stats = Arc::new(IngestStats::default());
+        let stats = Arc::new(IngestStats::new(settings.racks));
         let (durable, on_durable) = mpsc::channel(4096);
         let floors = DurableFloorSender {
             floors: Arc::clone(&parts.floors),

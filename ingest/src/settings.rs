@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::rack_usage::RackQuotas;
+
 /// The `[ingest]` section and the limits that the pipeline obeys.
 #[derive(Debug, Clone)]
 pub struct IngestSettings {
@@ -14,6 +16,8 @@ pub struct IngestSettings {
     pub max_payload: usize,
     /// Where business messages come from; without it they are not archived.
     pub messages: Option<ArchiveSource>,
+    /// What one Rack may send before it is told of.
+    pub racks: RackQuotas,
 }
 
 /// The stream from which business messages are archived.

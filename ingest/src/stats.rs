@@ -3,6 +3,7 @@
 use model::metric_set;
 use tokio::sync::watch;
 
+use crate::rack_usage::{RackQuotas, RackUsageTable};
 use crate::subject_traffic::SubjectTraffic;
 
 metric_set! {
@@ -45,9 +46,19 @@ pub struct IngestStats {
     pub(crate) pulling: watch::Sender<bool>,
     /// The traffic of business messages, by subject.
     pub volumes: SubjectTraffic,
+    /// What each Rack sends.
+    pub racks: RackUsageTable,
 }
 
 impl IngestStats {
+    /// Where Racks have these quotas.
+    pub(crate) fn new(quotas: RackQuotas) -> Self {
+        Self {
+            racks: RackUsageTable::new(quotas),
+            ..Self::default()
+        }
+    }
+
     /// The counters now.
     #[must_use]
     pub fn snapshot(&self) -> IngestStatsSnapshot {

@@ -107,7 +107,7 @@ impl Mixer {
             control: Arc::clone(&self.control),
             dlq: Arc::clone(self.parts.dlq.as_ref()?),
             engine: Arc::clone(self.parts.engine.as_ref()?),
-            ingest: None,
+            ingest: self.parts.ingest.as_ref().map(ingest::IngestPipeline::live_stats),
             views: self.parts.views.as_ref()?.stats(),
             specs: Arc::clone(self.parts.specs.as_ref()?),
             authenticator: Arc::clone(self.parts.authenticator.as_ref()?),

@@ -12,7 +12,7 @@ mod value_checks;
 
 pub use sections::{
     ApiConfig, AuditConfig, BusServerConfig, BusTlsMode, EnrollmentConfig, IngestConfig, MixerBaseConfig, MixerSection,
-    PostgresConfig, QueryConfig, ServerMode, StoreConfig, TailConfig,
+    PostgresConfig, QueryConfig, QuotasConfig, ServerMode, StoreConfig, TailConfig,
 };
 pub use telemetry::{
     EmbeddedConfig, MixerSwitches, ObservabilityConfig, ObservabilityTier, OtlpConfig, OtlpMessagesConfig,
@@ -35,6 +35,7 @@ chassis::config_file! {
         store: StoreConfig,
         snake: BusServerConfig,
         query: QueryConfig,
+        quotas: QuotasConfig,
         tail: TailConfig,
         observability: ObservabilityConfig,
         embedded: EmbeddedConfig,

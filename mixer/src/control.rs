@@ -24,7 +24,7 @@ use std::time::Duration;
 use model::control::{LevelChange, RackState, StateChange};
 use model::scenario::BadScenario;
 use model::subject::RackCommand;
-use model::{Clock, ClusterId, EntityId, Entropy, KeyFingerprint, Level, Token};
+use model::{ByteSize, Clock, ClusterId, EntityId, Entropy, KeyFingerprint, Level, Token};
 use serde::Deserialize;
 use tokio::sync::Semaphore;
 
@@ -36,7 +36,8 @@ use crate::events::EventPublisher;
 use crate::lifecycle_event::LifecycleEvent;
 use crate::liveness::LivenessTracker;
 use crate::registry::{
-    ActiveScenario, AuditActor, AuditEntry, ClusterRegistry, RackRow, RegistryError, RegistryTransaction,
+    ActiveScenario, AuditActor, AuditEntry, ClusterRegistry, MOST_SCENARIO_BYTES, MOST_SCENARIOS, RackRow,
+    RegistryError, RegistryTransaction,
 };
 use crate::rejection_counters::RejectionCounters;
 use crate::scenario::{BusAcl, FlowControl, ReferenceCache, ScenarioRollout, WireBacklog};
@@ -168,6 +169,13 @@ pub enum ControlError {
     /// A Rack would have more labels than it may.
     #[error("it would have {0} labels, {MOST_LABELS} at most")]
     TooManyLabels(usize),
+    /// There are as many scenarios, or as much text of them, as there may be.
+    #[error(
+        "as many scenarios are stored as may be ({MOST_SCENARIOS}, and {} of texts): delete some that are not needed any more \
+         (platform scenario delete)",
+        ByteSize::bytes(MOST_SCENARIO_BYTES)
+    )]
+    TooManyScenarios,
     /// There is nothing to go back to.
     #[error("no scenario was active before: activate one (platform scenario list shows which there are)")]
     NothingBefore,
@@ -198,6 +206,7 @@ impl ControlError {
             Self::ReferenceTaken { .. } => "reference_taken",
             Self::ScenarioActive(_) => "scenario_active",
             Self::TooManyLabels(_) => "too_many_labels",
+            Self::TooManyScenarios => "too_many_scenarios",
             Self::NothingBefore => "nothing_before",
             Self::Registry(_) => "registry",
         }

@@ -44,6 +44,7 @@ pub mod lifecycle_event;
 pub mod liveness;
 mod liveness_monitor;
 pub mod postgres;
+pub mod quotas;
 pub mod registry;
 mod rejection_counters;
 pub mod retention;

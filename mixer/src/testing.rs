@@ -12,6 +12,7 @@ use model::{ByteSize, Clock, Entropy, Timestamp};
 use tokio::sync::watch;
 
 use crate::bus_server::{AclSnapshot, BusAuthorization, BusSettings, ManagedServer, ServerDeployment, StreamSettings};
+use crate::quotas::{CallerPlaces, CallerQuotas, QuotaPolicy};
 
 /// A clock that only moves when told to.
 #[derive(Debug, Clone)]
@@ -31,6 +32,11 @@ impl Hand {
         let micros = i64::try_from(by.as_micros()).unwrap();
         self.0.fetch_add(micros, Ordering::SeqCst);
     }
+
+    pub(crate) fn back(&self, by: Duration) {
+        let micros = i64::try_from(by.as_micros()).unwrap();
+        self.0.fetch_sub(micros, Ordering::SeqCst);
+    }
 }
 
 /// Entropy that is different at every call and the same in every run.
@@ -45,6 +51,26 @@ pub(crate) fn entropy() -> Entropy {
             *byte = x.to_le_bytes()[3];
         }
     })
+}
+
+/// Quotas with these limits, and places for many.
+pub(crate) fn quotas(defaults: CallerQuotas, clock: Clock) -> Arc<QuotaPolicy> {
+    let places = CallerPlaces {
+        followers: 100,
+        taps: 16,
+        sessions: 50,
+        patience: Duration::from_millis(200),
+    };
+    QuotaPolicy::new(defaults, places, clock)
+}
+
+/// Quotas that nobody meets.
+pub(crate) fn no_quotas() -> Arc<QuotaPolicy> {
+    let defaults = CallerQuotas {
+        queries: 1_000,
+        ..CallerQuotas::default()
+    };
+    quotas(defaults, chassis::system_clock())
 }
 
 /// The pinned bus server; it is part of the tools that tests need.

@@ -9,6 +9,9 @@
 //!   lists, charts and tails are answered beside statements of any weight.
 //! - What tails begin with waits as long as it takes, in a queue of its own: at most a quarter of the places are taken by it or asked
 //!   for, however many tails come at once.
+//! - A caller ([`QueryCaller`]) has at most its own places, for which its queries wait behind each other alone. Its second query and those after it
+//!   never have the last quarter of all places: whoever runs nothing finds one there. A caller that may have all places is not told
+//!   apart: that is so where there is one only, or the configuration says so.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -19,6 +22,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::Error;
+use crate::query_caller::{CallerPlace, QueryCaller, statement_share};
 
 /// How long a query waits for a place.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -39,6 +43,8 @@ pub(crate) enum QueryClass {
 pub(crate) struct AdmissionGate {
     all: Arc<Semaphore>,
     statements: Arc<Semaphore>,
+    /// Of callers that have a query running.
+    further: Arc<Semaphore>,
     tails: Semaphore,
     /// How many `all` and `statements` had.
     places: (usize, usize),
@@ -50,6 +56,7 @@ pub(crate) struct AdmissionGate {
 pub(crate) struct QueryPermit {
     _one_of_all: OwnedSemaphorePermit,
     _of_statements: Option<OwnedSemaphorePermit>,
+    _of_caller: Option<CallerPlace>,
 }
 
 impl AdmissionGate {
@@ -59,6 +66,7 @@ impl AdmissionGate {
         Self {
             all: Arc::new(Semaphore::new(places)),
             statements: Arc::new(Semaphore::new(of_statements)),
+            further: Arc::new(Semaphore::new(of_statements)),
             tails: Semaphore::new(places.div_ceil(4)),
             places: (places, of_statements),
             patience: PATIENCE.min(timeout),
@@ -66,21 +74,35 @@ impl AdmissionGate {
     }
 
     /// A place, if one becomes free in time.
-    pub(crate) async fn enter(&self, class: QueryClass) -> Result<QueryPermit, Error> {
+    pub(crate) async fn enter(
+        &self,
+        class: QueryClass,
+        caller: Option<&Arc<QueryCaller>>,
+    ) -> Result<QueryPermit, Error> {
+        // Whoever waits here holds none of the places of all.
+        let of_caller = match caller.filter(|caller| caller.most() < self.places.0) {
+            None => None,
+            Some(caller) => Some(match class {
+                QueryClass::Typed => caller.enter().await?,
+                QueryClass::Statement => caller.enter_statement().await?,
+            }),
+        };
         let (all, of_statements) = self.places;
         let running = match class {
             QueryClass::Typed => all,
             QueryClass::Statement => of_statements,
         };
-        match tokio::time::timeout(self.patience, self.place(class)).await {
+        match tokio::time::timeout(self.patience, self.place(class, of_caller)).await {
             Ok(place) => place,
             Err(_) if class == QueryClass::Typed => Err(Error::Busy { running }),
             Err(_) => Err(Error::BusyWithStatements { running }),
         }
     }
 
-    async fn place(&self, class: QueryClass) -> Result<QueryPermit, Error> {
-        // Whoever waits here holds none of the places of all.
+    async fn place(&self, class: QueryClass, mut of_caller: Option<CallerPlace>) -> Result<QueryPermit, Error> {
+        if let Some(CallerPlace { turn: turn @ None, .. }) = &mut of_caller {
+            *turn = Some(owned(&self.further).await?);
+        }
         let of_statements = match class {
             QueryClass::Typed => None,
             QueryClass::Statement => Some(owned(&self.statements).await?),
@@ -88,6 +110,7 @@ impl AdmissionGate {
         Ok(QueryPermit {
             _one_of_all: owned(&self.all).await?,
             _of_statements: of_statements,
+            _of_caller: of_caller,
         })
     }
 
@@ -108,6 +131,7 @@ impl AdmissionGate {
     pub(crate) async fn close(&self) {
         close(&self.all, self.places.0).await;
         self.statements.close();
+        self.further.close();
         self.tails.close();
     }
 }
@@ -118,12 +142,6 @@ pub(crate) async fn close(places: &Semaphore, all: usize) {
         permits.forget();
         places.close();
     }
-}
-
-/// Three quarters of the places, but one at least; and never all of more than one.
-const fn statement_share(places: usize) -> usize {
-    let kept = places.div_ceil(4);
-    if places > 1 { places - kept } else { places }
 }
 
 async fn owned(places: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, Error> {
@@ -206,22 +224,51 @@ mod tests {
         let gate = AdmissionGate::new(4, Duration::from_millis(10));
         let mut running = Vec::new();
         for _ in 0..3 {
-            running.push(gate.enter(QueryClass::Statement).await.unwrap());
+            running.push(gate.enter(QueryClass::Statement, None).await.unwrap());
         }
-        let refused = gate.enter(QueryClass::Statement).await;
+        let refused = gate.enter(QueryClass::Statement, None).await;
         assert!(
             matches!(refused, Err(Error::BusyWithStatements { running: 3 })),
             "{refused:?}"
         );
-        let typed = gate.enter(QueryClass::Typed).await.unwrap();
-        let refused = gate.enter(QueryClass::Typed).await;
+        let typed = gate.enter(QueryClass::Typed, None).await.unwrap();
+        let refused = gate.enter(QueryClass::Typed, None).await;
         assert!(matches!(refused, Err(Error::Busy { running: 4 })), "{refused:?}");
         // Who waited and was refused left nothing behind.
         drop((typed, running));
         assert_eq!((gate.free(), gate.statements.available_permits()), (4, 3));
         gate.close().await;
-        assert!(matches!(gate.enter(QueryClass::Typed).await, Err(Error::Closed)));
-        assert!(matches!(gate.enter(QueryClass::Statement).await, Err(Error::Closed)));
+        assert!(matches!(gate.enter(QueryClass::Typed, None).await, Err(Error::Closed)));
+        assert!(matches!(
+            gate.enter(QueryClass::Statement, None).await,
+            Err(Error::Closed)
+        ));
+    }
+
+    #[tokio::test]
+    async fn callers_that_have_queries_running_leave_a_place_to_one_that_has_none() {
+        let gate = AdmissionGate::new(8, Duration::from_millis(10));
+        let callers: Vec<_> = (0..3)
+            .map(|_| QueryCaller::new(4, 1, Duration::from_millis(10)))
+            .collect();
+        let mut running = Vec::new();
+        for _ in 0..4 {
+            running.push(gate.enter(QueryClass::Typed, Some(&callers[0])).await.unwrap());
+        }
+        let beyond = gate.enter(QueryClass::Typed, Some(&callers[0])).await;
+        assert!(matches!(beyond, Err(Error::CallerBusy { running: 4 })), "{beyond:?}");
+        // Its first is not among the six that are of second queries.
+        for _ in 0..4 {
+            running.push(gate.enter(QueryClass::Typed, Some(&callers[1])).await.unwrap());
+        }
+        assert_eq!(gate.free(), 0);
+        running.truncate(7);
+        running.push(gate.enter(QueryClass::Statement, Some(&callers[2])).await.unwrap());
+        running.remove(1);
+        let further = gate.enter(QueryClass::Typed, Some(&callers[2])).await;
+        assert!(further.is_ok(), "a second query of another may have it: {further:?}");
+        drop((running, further));
+        assert_eq!((gate.free(), gate.further.available_permits()), (8, 6));
     }
 
     /// How nice the thread is that this runs on.
@@ -243,13 +290,16 @@ mod tests {
     #[tokio::test]
     async fn tails_queue_behind_each_other_and_not_before_a_typed_query() {
         let gate = AdmissionGate::new(2, Duration::from_secs(60));
-        let running = (gate.enter(QueryClass::Typed).await, gate.enter(QueryClass::Typed).await);
+        let running = (
+            gate.enter(QueryClass::Typed, None).await,
+            gate.enter(QueryClass::Typed, None).await,
+        );
         let mut tails: Vec<_> = (0..10).map(|_| Box::pin(gate.enter_tail())).collect();
         for tail in &mut tails {
             assert!(futures::poll!(tail.as_mut()).is_pending());
         }
         drop(running);
-        let typed = gate.enter(QueryClass::Typed).await;
+        let typed = gate.enter(QueryClass::Typed, None).await;
         assert!(typed.is_ok(), "{typed:?}");
         // Each tail has its turn.
         for tail in tails {

@@ -52,6 +52,15 @@ pub enum Error {
         /// How many.
         running: usize,
     },
+    /// As many queries of one caller run as may.
+    #[error(
+        "{running} queries of this caller are running, as many as its quota allows: wait until one ends, or raise quotas.queries, or the \
+         quota `queries` of the token"
+    )]
+    CallerBusy {
+        /// How many.
+        running: usize,
+    },
     /// The query ran too long.
     #[error("the query ran longer than query.timeout ({0}): ask for a shorter time range")]
     Timeout(HumanDuration),
@@ -83,6 +92,11 @@ pub enum Error {
     /// As many follow as may.
     #[error("{0} tails are running, as many as tail.max_followers allows: end one, or try again later")]
     TooManyFollowers(usize),
+    /// As many tails of one caller run as may.
+    #[error(
+        "{0} tails of this caller are running, half of what tail.max_followers allows: end one, or try again later"
+    )]
+    CallerFollows(usize),
     /// There is nothing to follow.
     #[error("this Mixer ingests no rows, it reads what another one stores: follow that one")]
     NothingToFollow,
@@ -133,6 +147,8 @@ pub enum QueryErrorKind {
     Busy,
     /// Not now: others have what there is of it.
     TooMany,
+    /// Not now: the caller has what it may have of it.
+    QuotaExceeded,
     /// It took too long.
     Timeout,
     /// Shutting down.
@@ -167,7 +183,8 @@ impl Error {
             Self::Busy { .. } | Self::BusyWithStatements { .. } | Self::Crowded(_) | Self::SnapshotTooOld(_) => {
                 QueryErrorKind::Busy
             }
-            Self::TooManyFollowers(_) => QueryErrorKind::TooMany,
+            Self::CallerBusy { .. } => QueryErrorKind::QuotaExceeded,
+            Self::TooManyFollowers(_) | Self::CallerFollows(_) => QueryErrorKind::TooMany,
             Self::Timeout(_) => QueryErrorKind::Timeout,
             Self::Closed => QueryErrorKind::Closed,
             Self::Execution(_) | Self::Aborted(_) | Self::Setup(_) => QueryErrorKind::Internal,

@@ -52,6 +52,7 @@ use self::resume_token::ResumeToken;
 use self::tail_task::{StartPosition, TailFilter, TailStart, TailTask};
 use crate::admission_gate::{AdmissionGate, close};
 use crate::data_scope::DataScope;
+use crate::query_caller::QueryCaller;
 use crate::scan::ScanFilter;
 use crate::session_pool::SessionPool;
 use crate::snapshot_registry::SnapshotRegistry;
@@ -128,7 +129,7 @@ impl TailService {
     /// Prepares a tail; `resume` is the `id` of the last event that its reader had, and the parameter that said so.
     pub(crate) fn open(
         self: &Arc<Self>,
-        scope: &Arc<DataScope>,
+        (scope, caller): (&Arc<DataScope>, Option<&Arc<QueryCaller>>),
         query: &ListQuery,
         resume: Option<(&'static str, &str)>,
     ) -> Result<TailTask, Error> {
@@ -159,6 +160,7 @@ impl TailService {
         let resume = resume.map(|(name, text)| ResumeToken::parse(text).ok_or_else(|| resume_token::refused(name)));
         let resume = resume.transpose()?;
         let window = TimeRange::resolve(asked.since, None, asked.flux_id, self.clock.now())?;
+        let of_caller = caller.map(|caller| caller.follow()).transpose()?;
         let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else {
             return Err(Error::TooManyFollowers(self.most));
         };
@@ -180,6 +182,7 @@ impl TailService {
             filter: TailFilter {
                 all: scoped.is_empty(),
                 scope: Arc::clone(scope),
+                caller: caller.cloned(),
                 conditions,
                 compiled,
             },
@@ -195,7 +198,7 @@ impl TailService {
             unseen: 0,
             said: Instant::now(),
             tails: Arc::clone(self),
-            _place: place,
+            _places: (place, of_caller),
         })
     }
 }

@@ -36,6 +36,7 @@ use crate::data_scope::DataScope;
 use crate::filter;
 use crate::limits::{DAMAGED_FILES, QueryLimits};
 use crate::live_tail::TailService;
+use crate::query_caller::QueryCaller;
 use crate::query_result::ListAnswer;
 use crate::query_scan::{QueryScan, new_session_state, scanner};
 use crate::session_pool::SessionPool;
@@ -54,6 +55,8 @@ pub struct QueryEngine {
     _stop_on_drop: Arc<DropGuard>,
     /// The rows that its queries see.
     pub(crate) scope: Arc<DataScope>,
+    /// Who asks, if that has places of its own.
+    pub(crate) caller: Option<Arc<QueryCaller>>,
     pub(crate) engine: Arc<Engine>,
     pub(crate) clock: Clock,
     pub(crate) limits: Arc<QueryLimits>,
@@ -114,6 +117,7 @@ impl QueryEngine {
         Ok(Self {
             _stop_on_drop: Arc::new(stop.clone().drop_guard()),
             scope: Arc::default(),
+            caller: None,
             tails: Arc::new(TailService::new(&engine, &limits, &clock, &sessions, &gate, &snapshots)),
             _watch: Arc::new(threads.spawn(QueryClass::Typed, Arc::clone(&snapshots).watch(pool))?),
             snapshots,
@@ -137,6 +141,15 @@ impl QueryEngine {
     pub fn with_scope(&self, scope: DataScope) -> Self {
         Self {
             scope: Arc::new(scope),
+            ..self.clone()
+        }
+    }
+
+    /// The same engine for a caller, whose places its queries take.
+    #[must_use]
+    pub fn with_caller(&self, caller: Arc<QueryCaller>) -> Self {
+        Self {
+            caller: Some(caller),
             ..self.clone()
         }
     }
@@ -191,7 +204,8 @@ impl QueryEngine {
         conditions: Vec<datafusion::logical_expr::Expr>,
     ) -> Result<QueryScan, Error> {
         let looked_at = (self.pools.typed.acquire_session(), self.engine.view());
-        QueryScan::new(looked_at, &self.scope, table, window, conditions)
+        let scan = QueryScan::new(looked_at, &self.scope, table, window, conditions)?;
+        Ok(scan.charged_to(self.caller.clone()))
     }
 
     /// Runs a typed query, again if it met a damaged file: that one has left the view, and the answer says so.
@@ -256,7 +270,7 @@ impl QueryEngine {
         tokio::select! {
             biased;
             () = self.stop.cancelled() => Err(Error::Closed),
-            entered = self.gate.enter(class) => entered,
+            entered = self.gate.enter(class, self.caller.as_ref()) => entered,
         }
     }
 }

@@ -23,6 +23,7 @@ use tokio::runtime::Handle;
 use crate::data_scope::DataScope;
 use crate::filter::in_range;
 use crate::filter_pushdown;
+use crate::query_caller::QueryCaller;
 use crate::query_result::{JsonPage, QueryStats};
 use crate::scan::{
     FullScanRequest, RollupCounts, RollupQuery, RowSink, ScanExecutor, SegmentSelection, TopKRequest, TopKRows,
@@ -76,10 +77,10 @@ pub(crate) fn scanner(state: &SessionState) -> Option<Arc<ScanExecutor>> {
     state.config().get_extension()
 }
 
-/// Counts what one query of a session reads.
-pub(crate) fn meter(state: &SessionState) -> Arc<ScanMeter> {
-    let unbound = || Arc::new(ScanMeter::new(ByteSize::bytes(u64::MAX)));
-    scanner(state).map_or_else(unbound, |scanner| scanner.meter())
+/// Counts what one query of a session reads, for its caller too.
+pub(crate) fn meter(state: &SessionState, caller: Option<Arc<QueryCaller>>) -> Arc<ScanMeter> {
+    let most = scanner(state).map_or(ByteSize::bytes(u64::MAX), |scanner| scanner.most_bytes());
+    Arc::new(ScanMeter::new(most, caller))
 }
 
 /// What one query looks at. Holds the view from the query's start to its end.
@@ -109,7 +110,7 @@ impl QueryScan {
         let mut conditions = scope.conditions(table)?;
         conditions.extend(asked);
         Ok(Self {
-            meter: meter(&state),
+            meter: meter(&state, None),
             state,
             view,
             scope: Arc::clone(scope),
@@ -124,7 +125,16 @@ impl QueryScan {
     /// Another look at the same view.
     pub(crate) fn scan_table(&self, table: Table, window: TimeRange, asked: Vec<Expr>) -> Result<Self, Error> {
         let looked_at = (Arc::clone(&self.state), self.view.clone());
-        Self::new(looked_at, &self.scope, table, window, asked)
+        let scan = Self::new(looked_at, &self.scope, table, window, asked)?;
+        Ok(scan.charged_to(self.meter.caller()))
+    }
+
+    /// The same, before it has read anything, where what it reads counts for a caller.
+    pub(crate) fn charged_to(self, caller: Option<Arc<QueryCaller>>) -> Self {
+        Self {
+            meter: meter(&self.state, caller),
+            ..self
+        }
     }
 
     /// Another look at the same table for other rows, as a part of the same query.

@@ -35,12 +35,14 @@ use parquet::errors::ParquetError;
 use parquet::file::metadata::ParquetMetaData;
 
 use crate::error::ByteLimitError;
+use crate::query_caller::QueryCaller;
 use crate::query_result::QueryStats;
 
 /// What one query reads, and how much it may.
 #[derive(Debug, Default)]
 pub(crate) struct ScanMeter {
     most: u64,
+    caller: Option<Arc<QueryCaller>>,
     bytes: AtomicU64,
     rows: AtomicU64,
     hits: AtomicU64,
@@ -55,12 +57,18 @@ pub(crate) struct ScanMeter {
 }
 
 impl ScanMeter {
-    /// For a query that may read so many bytes.
-    pub(crate) fn new(most: ByteSize) -> Self {
+    /// For a query of a caller that may read so many bytes.
+    pub(crate) fn new(most: ByteSize, caller: Option<Arc<QueryCaller>>) -> Self {
         Self {
             most: most.get(),
+            caller,
             ..Self::default()
         }
+    }
+
+    /// Whose query it is.
+    pub(crate) fn caller(&self) -> Option<Arc<QueryCaller>> {
+        self.caller.clone()
     }
 
     /// Counts a segment that is opened.
@@ -77,7 +85,7 @@ impl ScanMeter {
         if before.saturating_add(bytes) > self.most {
             return Err(ByteLimitError(before));
         }
-        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.count_index_bytes(bytes);
         self.count_opened(segment);
         Ok(())
     }
@@ -85,6 +93,9 @@ impl ScanMeter {
     /// Counts bytes that were read of an index.
     pub(crate) fn count_index_bytes(&self, bytes: u64) {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        if let Some(caller) = &self.caller {
+            caller.count_bytes(bytes);
+        }
     }
 
     /// Counts a segment that its index left out.

@@ -74,6 +74,8 @@ fn the_command_line_makes_uses_and_revokes_tokens() -> Result<(), Failure> {
             "logs",
             "--expires-in",
             "90d",
+            "--quota",
+            "requests=500,queries=2",
         ],
         &admin,
     )?;
@@ -104,8 +106,12 @@ fn the_command_line_makes_uses_and_revokes_tokens() -> Result<(), Failure> {
     let (_, list, _) = run(&["token", "list", "--output", "json"], &admin)?;
     let list: Value = serde_json::from_str(&list)?;
     assert_eq!(
-        (&list[1]["name"], &list[1]["scope"]),
-        (&json!("grafana"), &json!({ "tables": ["logs"] }))
+        (&list[1]["name"], &list[1]["scope"], &list[1]["quotas"]),
+        (
+            &json!("grafana"),
+            &json!({ "tables": ["logs"] }),
+            &json!({ "requests": 500, "queries": 2 })
+        )
     );
     assert!(
         list[1]["last_used"].is_string() && !list.to_string().contains(&reader[4..]),

@@ -135,7 +135,7 @@ fn a_reader_that_is_too_slow_is_told_how_many_rows_it_missed_and_a_larger_buffer
 
 #[test]
 fn a_tail_has_the_lists_filters_begins_in_the_past_and_is_refused_beyond_its_number() -> Result<(), Failure> {
-    let mut mixer = TestMixer::with(&[("tail.max_followers", "2")], &[])?;
+    let mut mixer = TestMixer::with(&[("tail.max_followers", "4")], &[])?;
     post(&mixer.api, "old", 0..20, "")?;
     let mut since = Tail::open(&mixer.api, "?since=1h&q=row%201", None)?;
     let mut newest = Tail::open(&mixer.api, "?limit=3", None)?;
@@ -144,6 +144,11 @@ fn a_tail_has_the_lists_filters_begins_in_the_past_and_is_refused_beyond_its_num
     assert_eq!(
         (refused.status, &refused.json["code"]),
         (429, &json!("too_many")),
+        "{}",
+        refused.text
+    );
+    assert!(
+        refused.text.contains("half of what tail.max_followers allows"),
         "{}",
         refused.text
     );

@@ -64,8 +64,17 @@ pub(crate) struct TokenCreateArgs {
     /// How long it opens anything, such as 90d [default: for ever]
     #[arg(long, value_name = "DURATION")]
     pub(crate) expires_in: Option<HumanDuration>,
+    /// A quota in the place of the Mixer's: requests, queries, scanned_mb, ingest_mb or stored_mb, and a whole number; may be repeated
+    #[arg(long = "quota", value_name = "QUOTA=NUMBER", value_delimiter = ',', value_parser = quota)]
+    pub(crate) quotas: Vec<(String, u64)>,
     #[command(flatten)]
     pub(crate) api: ApiArgs,
+}
+
+fn quota(text: &str) -> Result<(String, u64), String> {
+    let wrong = || "a quota is its name, =, and a whole number, such as requests=10".to_owned();
+    let (name, number) = text.split_once('=').ok_or_else(wrong)?;
+    Ok((name.to_owned(), number.parse().map_err(|_| wrong())?))
 }
 
 fn label(text: &str) -> Result<(String, String), String> {

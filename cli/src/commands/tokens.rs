@@ -11,12 +11,22 @@ use crate::error::Error;
 use crate::login::{LOCAL_MIXER, LoginFile, MixerLogin, refuse_clear_text};
 use crate::output::RowPrinter;
 
-const COLUMNS: &[&str] = &["name", "id", "roles", "scope", "created_by", "expires", "last_used"];
+const COLUMNS: &[&str] = &[
+    "name",
+    "id",
+    "roles",
+    "scope",
+    "quotas",
+    "created_by",
+    "expires",
+    "last_used",
+];
 const ONE: &[&str] = &[
     "name",
     "id",
     "roles",
     "scope",
+    "quotas",
     "created",
     "created_by",
     "expires",
@@ -124,9 +134,15 @@ fn create(args: &TokenCreateArgs) -> Result<(), Error> {
         .iter()
         .map(|(key, value)| (key.clone(), value.as_str().into()))
         .collect();
+    let quotas: Map<String, Value> = args
+        .quotas
+        .iter()
+        .map(|(name, number)| (name.clone(), (*number).into()))
+        .collect();
     let mut body = json!({
         "name": args.name,
         "roles": args.roles,
+        "quotas": quotas,
         "scope": { "tables": args.tables, "entities": args.entities, "racks": labels },
     });
     if let Some(lifetime) = args.expires_in {

@@ -3,9 +3,11 @@
 use std::sync::Arc;
 
 use model::Token;
+use query::QueryEngine;
 use tokio_util::sync::CancellationToken;
 
 use super::{AccessRight, AccessRole, AccessScope, TokenDigest};
+use crate::quotas::{CallerUsage, QuotaExceeded};
 
 /// Who asks.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,30 +46,52 @@ pub(crate) struct ApiCaller {
     pub(crate) scope: AccessScope,
     /// Cancelled when it may do nothing any more: streams that have no end of their own end then.
     pub(crate) revoked: CancellationToken,
+    /// What it has taken of its quotas; none where callers cannot be told apart.
+    pub(crate) usage: Option<Arc<CallerUsage>>,
 }
 
 impl ApiCaller {
     /// Whoever reaches a port where nobody is asked.
     pub(crate) fn everybody() -> Arc<Self> {
-        Self::all_powerful(CallerIdentity::Everybody)
+        Self::all_powerful(CallerIdentity::Everybody, None)
     }
 
     /// The Mixer's own user, or root.
-    pub(crate) fn local(uid: u32) -> Arc<Self> {
-        Self::all_powerful(CallerIdentity::LocalUser(uid))
+    pub(crate) fn local(uid: u32, usage: Arc<CallerUsage>) -> Arc<Self> {
+        Self::all_powerful(CallerIdentity::LocalUser(uid), Some(usage))
     }
 
-    fn all_powerful(identity: CallerIdentity) -> Arc<Self> {
+    fn all_powerful(identity: CallerIdentity, usage: Option<Arc<CallerUsage>>) -> Arc<Self> {
         Arc::new(Self {
             identity,
             roles: vec![AccessRole::Admin],
             scope: AccessScope::default(),
             revoked: CancellationToken::new(),
+            usage,
         })
     }
 
     /// Whether it has a right.
     pub(crate) fn has(&self, right: AccessRight) -> bool {
         self.scope.allows(right) && self.roles.iter().any(|role| role.has(right))
+    }
+
+    /// The queries that see the rows of its scope only, in its places.
+    pub(crate) fn queries(&self, all: &Arc<QueryEngine>) -> Arc<QueryEngine> {
+        let scoped = self.scope.queries(all);
+        match &self.usage {
+            Some(usage) => Arc::new(scoped.with_caller(Arc::clone(usage.queries()))),
+            None => scoped,
+        }
+    }
+
+    /// Takes a request of its quota.
+    pub(crate) fn admit_request(&self) -> Result<(), QuotaExceeded> {
+        self.usage.as_ref().map_or(Ok(()), |usage| usage.admit_request())
+    }
+
+    /// Whether its quota lets a query begin.
+    pub(crate) fn admit_query(&self) -> Result<(), QuotaExceeded> {
+        self.usage.as_ref().map_or(Ok(()), |usage| usage.admit_query())
     }
 }

@@ -8,6 +8,7 @@
 //! # Invariants
 //!
 //! - What is in no row of the table of routes is refused, whatever handler there is.
+//! - A caller that has used up a quota is refused before its right is looked at (429).
 //! - A request with a header that proxies write is never a local user's: a proxy on this machine speaks for others.
 //! - A token comes in the header `Authorization` alone, never in an address and never as a cookie: no page can have a browser send it.
 //!
@@ -70,7 +71,8 @@ pub(super) async fn authorize(
         Ok(caller) => caller,
         Err(error) => return ApiProblem::unauthorized(&error).into_response(),
     };
-    let mut response = match lacks(&caller, &route) {
+    let exceeded = caller.admit_request().map_err(ApiProblem::from).err();
+    let mut response = match exceeded.or_else(|| lacks(&caller, &route)) {
         Some(problem) => problem.into_response(),
         None => {
             request.extensions_mut().insert(Arc::clone(&caller));
@@ -176,7 +178,7 @@ impl<S: Sync> FromRequestParts<S> for RequestCaller {
     }
 }
 
-/// The queries that the caller may ask: of its scope.
+/// The queries that the caller may ask: of its scope, in its places.
 #[derive(Debug)]
 pub(super) struct CallerQuerier(pub(super) Arc<QueryEngine>);
 
@@ -188,7 +190,8 @@ where
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiProblem> {
         let RequestCaller(caller) = RequestCaller::from_request_parts(parts, state).await?;
-        Ok(Self(caller.scope.queries(&Arc::from_ref(state))))
+        caller.admit_query()?;
+        Ok(Self(caller.queries(&Arc::from_ref(state))))
     }
 }
 

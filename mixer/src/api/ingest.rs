@@ -56,7 +56,8 @@ use super::authorization::RequestCaller;
 use super::json_response::ItemResponse;
 use super::problem::ApiProblem;
 use super::query_params::QueryParams;
-use crate::access::{AccessScope, ApiCaller};
+use crate::access::ApiCaller;
+use crate::quotas::CallerUsage;
 
 /// About the bytes of one append.
 const PART: u64 = 4 << 20;
@@ -184,7 +185,7 @@ async fn ingest(
     request: Request,
 ) -> Result<ItemResponse<IngestResponse>, ApiProblem> {
     let latest = Instant::now() + ANSWER;
-    let begun = tokio::time::timeout(ARRIVAL, door.begin((table, &caller.scope), params, request)).await;
+    let begun = tokio::time::timeout(ARRIVAL, door.begin((table, &caller), params, request)).await;
     let begun = begun.map_err(|_| ApiProblem::slow_body())??;
     door.finish(begun, latest).await
 }
@@ -193,6 +194,8 @@ async fn ingest(
 struct IngestRequest {
     table: Table,
     body: BodyReader,
+    /// Whose day the bytes of it count for.
+    counted: (Option<Arc<CallerUsage>>, u64),
     /// The key that nobody else uses meanwhile.
     held: Option<idempotency_key::KeyGuard>,
     /// The position through which it is stored.
@@ -204,12 +207,14 @@ impl IngestHandler {
     /// Takes a body in.
     async fn begin(
         &self,
-        (table, scope): (Table, &AccessScope),
+        (table, caller): (Table, &Arc<ApiCaller>),
         params: IngestParams,
         request: Request,
     ) -> Result<IngestRequest, ApiProblem> {
         let (head, body) = request.into_parts();
+        let scope = &caller.scope;
         self.check_open()?;
+        caller.usage.as_ref().map_or(Ok(()), |usage| usage.admit_ingest())?;
         let for_bucket = params.durable == Some(DurablePlace::Bucket);
         if for_bucket && self.engine.settings().remote.is_none() {
             return Err(ApiProblem::no_object_store());
@@ -220,7 +225,11 @@ impl IngestHandler {
         let key = IdempotencyHeader::of(&head.headers, table, (&publisher, &scope.entities))?;
         let mut room = IngestReservation::new(&self.engine.inbound().bodies);
         let body = body::unpack(packing, body::read(&head.headers, body, &mut room).await?, &mut room).await?;
-        self.counters.bytes.inc_by(body.len() as u64);
+        let bytes = body.len() as u64;
+        self.counters.bytes.inc_by(bytes);
+        if let Some(usage) = &caller.usage {
+            usage.count_ingest(bytes);
+        }
 
         let most = PART.min(self.engine.settings().wal_max.get() / 8);
         let work = DecodeBudget::of(encoding, &body, usize::try_from(most).unwrap_or(usize::MAX));
@@ -251,6 +260,7 @@ impl IngestHandler {
         Ok(IngestRequest {
             table,
             body,
+            counted: (caller.usage.clone(), bytes),
             held,
             through: known.map_or(0, |known| known.through),
             for_bucket,
@@ -263,6 +273,11 @@ impl IngestHandler {
         let storing = async move {
             let request = begun.held.as_ref().map(idempotency_key::KeyGuard::part);
             let stored = door.store(begun.table, begun.body, request, begun.through).await?;
+            if let (Some(usage), bytes) = begun.counted
+                && !stored.duplicate
+            {
+                usage.count_stored(bytes);
+            }
             if begun.for_bucket {
                 door.wait_for_bucket(stored.stored).await?;
             }
@@ -287,6 +302,10 @@ impl IngestHandler {
         }
         match self.engine.health_issue() {
             Some(trouble @ HealthIssue::Poisoned(_)) => Err(ApiProblem::busy(trouble)),
+            Some(trouble @ HealthIssue::DiskFull { .. }) => {
+                let refused = format!("{trouble}; nothing of the request is stored");
+                Err(ApiProblem::busy(refused))
+            }
             _ => Ok(()),
         }
     }

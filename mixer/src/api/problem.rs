@@ -5,6 +5,8 @@
 //! - What is our fault (500) is told in one plain sentence with a reference. Paths and other programs' words are in the log alone,
 //!   beside the same reference: it is made from the cause, so that the same fault has the same one.
 
+use std::num::NonZeroU32;
+
 use axum::response::{IntoResponse, Response};
 use chassis::host_guard::ForeignRequest;
 use http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
@@ -21,6 +23,7 @@ use crate::authentication::{AuthenticationError, TokenError};
 use crate::backup::BackupError;
 use crate::control::ControlError;
 use crate::dlq::DlqError;
+use crate::quotas::QuotaExceeded;
 
 /// Why a request has no answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,6 +37,8 @@ pub(crate) struct ApiProblem {
     errors: Vec<Value>,
     /// Where a statement went wrong.
     position: Option<ProblemPosition>,
+    /// Seconds to wait, where more is known than the status says.
+    retry_after: Option<NonZeroU32>,
 }
 
 /// Why a request was refused, for the audit log: in the extensions of the answer.
@@ -80,6 +85,7 @@ impl ApiProblem {
             parameter: None,
             errors: Vec::new(),
             position: None,
+            retry_after: None,
         }
     }
 
@@ -157,6 +163,12 @@ impl ApiProblem {
 
     pub(crate) fn forbidden(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::FORBIDDEN, "forbidden", detail)
+    }
+
+    /// A caller has half of the taps that there may be.
+    pub(crate) fn too_many_taps() -> Self {
+        let detail = "this caller has half of the taps that there may be: close one, or try again later";
+        Self::new(StatusCode::TOO_MANY_REQUESTS, "too_many", detail)
     }
 
     pub(crate) fn slow_request() -> Self {
@@ -318,6 +330,15 @@ impl From<BackupError> for ApiProblem {
     }
 }
 
+impl From<QuotaExceeded> for ApiProblem {
+    fn from(exceeded: QuotaExceeded) -> Self {
+        Self {
+            retry_after: Some(exceeded.retry_seconds()),
+            ..Self::new(StatusCode::TOO_MANY_REQUESTS, "quota_exceeded", exceeded.to_string())
+        }
+    }
+}
+
 impl From<query::Error> for ApiProblem {
     fn from(error: query::Error) -> Self {
         use query::QueryErrorKind;
@@ -337,6 +358,7 @@ impl From<query::Error> for ApiProblem {
             }
             (QueryErrorKind::NotFound, _) => (StatusCode::NOT_FOUND, "metric_not_found"),
             (QueryErrorKind::TooMuch, _) => (StatusCode::UNPROCESSABLE_ENTITY, "query_too_large"),
+            (QueryErrorKind::QuotaExceeded, _) => (StatusCode::TOO_MANY_REQUESTS, "quota_exceeded"),
             (QueryErrorKind::TooMany, _) => (StatusCode::TOO_MANY_REQUESTS, "too_many"),
             (QueryErrorKind::Busy, _) => (StatusCode::SERVICE_UNAVAILABLE, "busy"),
             (QueryErrorKind::Timeout, _) => (StatusCode::GATEWAY_TIMEOUT, "query_timeout"),
@@ -374,7 +396,8 @@ impl From<ControlError> for ApiProblem {
             ControlError::BadScenario(_)
             | ControlError::BadFormer { .. }
             | ControlError::TooManyLabels(_)
-            | ControlError::TooManyInvites(_) => StatusCode::UNPROCESSABLE_ENTITY,
+            | ControlError::TooManyInvites(_)
+            | ControlError::TooManyScenarios => StatusCode::UNPROCESSABLE_ENTITY,
             ControlError::InviteLifetime => StatusCode::BAD_REQUEST,
             ControlError::Registry(_) | ControlError::InviteForm(_) => StatusCode::INTERNAL_SERVER_ERROR,
         };
@@ -409,10 +432,13 @@ impl IntoResponse for ApiProblem {
         if self.status == StatusCode::UNAUTHORIZED {
             headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"platform\""));
         }
-        if self.status == StatusCode::SERVICE_UNAVAILABLE || self.code == "key_in_use" {
-            headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
-        } else if self.status == StatusCode::TOO_MANY_REQUESTS {
-            headers.insert(RETRY_AFTER, HeaderValue::from_static("5"));
+        let usual = match (self.status, self.code) {
+            (StatusCode::SERVICE_UNAVAILABLE, _) | (_, "key_in_use") => Some(1),
+            (StatusCode::TOO_MANY_REQUESTS, _) => Some(5),
+            _ => None,
+        };
+        if let Some(seconds) = self.retry_after.map(NonZeroU32::get).or(usual) {
+            headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
         }
         response
     }

@@ -4,7 +4,8 @@
 //!
 //! - At [`MAX_CONNECTIONS`] no more are accepted until one ends; the system's queue holds the others.
 //! - A connection whose TLS handshake, or whose request's head, is not there in [`HEAD_TIME`] is closed.
-//! - An answer that comes before all of a body was read reaches who still sends ([`chassis::lingering_close`]).
+//! - An answer that comes before all of a body was read reaches who still sends ([`chassis::lingering_close`]), and says that the connection ends
+//!   with it, so that the next request goes elsewhere.
 //! - A connection to which nothing can be written for [`SlowClientLimits::silence`] is closed, and so is one that takes the bytes of an answer
 //!   with an end more slowly than [`SlowClientLimits::byte_time`], by so much on the whole: however slow clients are, memory that answers hold comes back.
 //! - [`ApiServer::close`] ends tails, lets running requests finish for [`GRACE`], then drops them; it returns when all are gone.
@@ -21,6 +22,7 @@ use axum::{Extension, Router};
 use chassis::lingering_close::{LingeringStream, TrackedBody, UnreadBodyFlag};
 use chassis::tls_server::{ServerStream, ServerTls};
 use chassis::write_timeout::{MinimumRate, WriteTimeoutStream};
+use http::{HeaderValue, header};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};

@@ -44,6 +44,7 @@ use super::query_params::{InPath, QueryParams, in_path};
 use super::server::ShutdownToken;
 use super::tail::{ended, event_stream};
 use crate::control::{ControlPlane, TapEvent, TapStream};
+use crate::quotas::QuotaPlaces;
 
 /// How long a stream is silent at most.
 const HEARTBEAT: Duration = Duration::from_secs(15);
@@ -84,11 +85,15 @@ async fn tap(
             ));
         }
     }
+    let place = match &caller.usage {
+        Some(usage) => Some(usage.place(QuotaPlaces::Taps).ok_or_else(ApiProblem::too_many_taps)?),
+        None => None,
+    };
     let stream = control.tap(&id, output(params)?, tasks).await?;
     let hello = futures::stream::iter([Ok(Bytes::from_static(b": watching\n\n"))]);
-    let pieces = futures::stream::unfold(stream, |mut stream| async move {
+    let pieces = futures::stream::unfold((stream, place), |(mut stream, place)| async move {
         let piece = next(&mut stream).await?;
-        Some((Ok::<Bytes, Infallible>(piece), stream))
+        Some((Ok::<Bytes, Infallible>(piece), (stream, place)))
     });
     let pieces = futures::StreamExt::chain(hello, pieces);
     let Extension(ShutdownToken(stop)) = stopping;

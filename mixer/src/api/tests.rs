@@ -6,6 +6,7 @@ mod access;
 mod flux;
 mod formats;
 mod hostile;
+mod quotas;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -85,7 +86,13 @@ impl Bench {
         let exposition = Arc::new(MetricsExposition::of_requests());
         let routes = telemetry::routes(Arc::clone(&querier)).merge(sql::routes(Arc::clone(&querier)));
         let registry = Arc::new(ClusterRegistry::open(&dir.path().join("registry.redb")).unwrap());
-        let tokens = TokenStore::open(registry, None, Clock::new(now), crate::testing::entropy()).unwrap();
+        let tokens = TokenStore::open(
+            registry,
+            None,
+            crate::testing::no_quotas(),
+            (Clock::new(now), crate::testing::entropy()),
+        )
+        .unwrap();
         let authenticator = Arc::new(ApiAuthenticator::new(
             AuthMode::Off,
             Arc::new(tokens),
@@ -360,12 +367,17 @@ async fn a_client_that_sends_no_head_does_not_hold_up_the_end_and_requests_are_c
 }
 
 pub(in crate::api) async fn whole_mixer(folder: &std::path::Path) -> Mixer {
+    whole_mixer_with(folder, ("api.port", "0")).await
+}
+
+async fn whole_mixer_with(folder: &std::path::Path, (key, value): (&str, &str)) -> Mixer {
     let flags = [
         ("store.dir", folder.join("data").display().to_string()),
         ("snake.port", "0".to_owned()),
         ("snake.server_binary", nats_server().display().to_string()),
         ("snake.max_store_mb", "256".to_owned()),
         ("api.port", "0".to_owned()),
+        (key, value.to_owned()),
     ];
     let sources = ConfigSources {
         flags: flags.map(|(key, value)| (key.to_owned(), value)).to_vec(),

@@ -18,6 +18,7 @@ use super::problem::ApiProblem;
 use super::query_params::{InPath, NoParams, in_path};
 use crate::access::{AccessRole, AccessScope};
 use crate::authentication::{NewToken, TokenStore, TokenView};
+use crate::quotas::QuotaOverrides;
 
 pub(crate) fn routes(tokens: Arc<TokenStore>, changes: TaskTracker) -> Router {
     Router::new()
@@ -43,6 +44,9 @@ pub(super) struct TokenRequest {
     #[serde(default)]
     #[schemars(schema_with = "lifetime_schema")]
     expires_in: Option<HumanDuration>,
+    /// What it has in the place of the Mixer's quotas.
+    #[serde(default)]
+    quotas: QuotaOverrides,
 }
 
 /// A duration of one number; longer ones may be more than there is.
@@ -90,6 +94,7 @@ async fn create(
             roles: asked.roles,
             scope: asked.scope,
             lifetime: asked.expires_in.map(HumanDuration::get),
+            quotas: asked.quotas,
         };
         tokens.create(new, &by).await
     };

@@ -181,8 +181,8 @@ impl MixerComponents {
         if config.api.auth == AuthMode::Off {
             tracing::warn!("api.auth is off: whoever reaches the API on this machine may do everything");
         }
-        let file = config.api.tokens_file.clone();
-        let tokens = TokenStore::open(Arc::clone(registry), file, clock.clone(), entropy.clone())?;
+        let (file, quotas) = (config.api.tokens_file.clone(), settings::quotas(config, clock));
+        let tokens = TokenStore::open(Arc::clone(registry), file, quotas, (clock.clone(), entropy.clone()))?;
         let tokens = Arc::new(tokens);
         let kept = Arc::clone(&tokens);
         self.tasks

@@ -16,6 +16,9 @@ use crate::bus_server::{
     ServerDeployment, StreamSettings,
 };
 use crate::config::{BusServerConfig, BusTlsMode, MixerConfig, ServerMode};
+use crate::control::MOST_TAPS;
+use crate::postgres;
+use crate::quotas::{CallerPlaces, CallerQuotas, QuotaPolicy};
 use crate::registry::ClusterRegistry;
 use crate::scenario::BusAcl;
 use crate::start_error::StartError;
@@ -23,6 +26,8 @@ use crate::start_error::StartError;
 /// The URL that the configuration has when nobody set one.
 const DEFAULT_URL: &str = "nats://localhost:4222";
 const DEFAULT_PORT: u16 = 4222;
+/// How long queries of one caller wait for each other.
+const OWN_QUERIES_PATIENCE: Duration = Duration::from_secs(10);
 /// How long to try to reach the bus.
 const CONNECT: Duration = Duration::from_secs(10);
 
@@ -38,6 +43,7 @@ pub(crate) fn engine(config: &MixerConfig) -> engine::Settings {
         json_type: storage.json_type,
         segment_size: storage.segment_size,
         wal_max: config.store.wal_max,
+        min_free: Some(config.store.min_free).filter(|free| free.get() > 0),
         max_age: rotation.max_age,
         rotation: engine::RetentionSettings {
             policy: rotation.policy,
@@ -194,6 +200,12 @@ pub(super) fn ingest(config: &MixerConfig) -> ingest::IngestSettings {
             stream: config.snake.stream_name.to_string(),
             subjects: [MESSAGES_ALL, GEARS_ALL].map(str::to_owned).into(),
         }),
+        racks: ingest::RackQuotas {
+            messages: config.quotas.rack_messages,
+            bytes: config.quotas.rack,
+            stored: config.quotas.rack_stored,
+            subjects: config.quotas.rack_subjects,
+        },
     }
 }
 
@@ -212,6 +224,29 @@ pub(super) fn limits(config: &MixerConfig) -> query::QueryLimits {
         max_scan: query.max_scan,
         ..query::QueryLimits::new(query.memory_limit, query.timeout, query.max_concurrent)
     }
+}
+
+/// What callers may take: of places one has half at most, unless the configuration says something else of queries.
+pub(super) fn quotas(config: &MixerConfig, clock: &Clock) -> Arc<QuotaPolicy> {
+    let (quotas, limits) = (&config.quotas, limits(config));
+    let defaults = CallerQuotas {
+        requests: quotas.requests,
+        queries: if quotas.queries == 0 {
+            limits.max_concurrent / 2
+        } else {
+            quotas.queries
+        },
+        scanned: quotas.scanned,
+        ingest: quotas.ingest,
+        stored: quotas.stored,
+    };
+    let places = CallerPlaces {
+        followers: limits.max_followers / 2,
+        taps: MOST_TAPS / 2,
+        sessions: postgres::MAX_CONNECTIONS / 2,
+        patience: OWN_QUERIES_PATIENCE.min(limits.timeout),
+    };
+    QuotaPolicy::new(defaults, places, clock.clone())
 }
 
 #[cfg(test)]
@@ -249,6 +284,27 @@ mod tests {
         .concat();
         wanted.sort_unstable();
         assert_eq!(names(&more), wanted);
+    }
+
+    #[test]
+    fn the_quotas_of_racks_are_those_of_the_keys() -> Result<(), chassis::config::ConfigErrors> {
+        let keys = ["rack_messages", "rack_mb", "rack_stored_mb", "rack_subjects"];
+        let flags = (3_u32..)
+            .zip(keys)
+            .map(|(value, key)| (format!("quotas.{key}"), value.to_string()));
+        let sources = chassis::config::ConfigSources {
+            flags: flags.collect(),
+            ..chassis::config::ConfigSources::default()
+        };
+        let config = MixerConfig::of(&chassis::config::load(&crate::config::SCHEMA, &sources)?)?;
+        let wanted = ::ingest::RackQuotas {
+            messages: 3,
+            bytes: ByteSize::mib(4),
+            stored: ByteSize::mib(5),
+            subjects: 6,
+        };
+        assert_eq!(ingest(&config).racks, wanted);
+        Ok(())
     }
 
     #[test]

@@ -24,18 +24,24 @@
 mod socket_owner;
 #[cfg(test)]
 mod tests;
+mod token_entry;
 mod token_file;
 mod token_store;
 
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use parking_lot::Mutex;
+
 use crate::access::{ApiCaller, ApiToken, AuthMode};
 use crate::audit_keeper::RefusalReporter;
+use crate::quotas::{CallerUsage, QuotaPolicy};
 
+pub(crate) use token_entry::TokenView;
 pub use token_file::TokenFileError;
 pub use token_store::TokenStoreError;
-pub(crate) use token_store::{NewToken, TokenError, TokenStore, TokenView};
+pub(crate) use token_store::{NewToken, TokenError, TokenStore};
 
 /// Why a caller is not let in.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -67,16 +73,28 @@ pub(crate) struct ApiAuthenticator {
     mode: AuthMode,
     tokens: Arc<TokenStore>,
     refusals: RefusalReporter,
+    /// What local users have taken: the Mixer's own and root.
+    local: Mutex<HashMap<u32, Arc<CallerUsage>>>,
 }
 
 impl ApiAuthenticator {
-    pub(crate) const fn new(mode: AuthMode, tokens: Arc<TokenStore>, refusals: RefusalReporter) -> Self {
-        Self { mode, tokens, refusals }
+    pub(crate) fn new(mode: AuthMode, tokens: Arc<TokenStore>, refusals: RefusalReporter) -> Self {
+        Self {
+            mode,
+            tokens,
+            refusals,
+            local: Mutex::default(),
+        }
     }
 
     /// Where it is told that somebody was refused.
     pub(crate) const fn refusals(&self) -> &RefusalReporter {
         &self.refusals
+    }
+
+    /// What callers may take.
+    pub(crate) fn quotas(&self) -> &Arc<QuotaPolicy> {
+        self.tokens.quotas()
     }
 
     /// Whose word is taken.
@@ -105,9 +123,15 @@ impl ApiAuthenticator {
             AuthMode::Tokens => Err(AuthenticationError::Missing),
             AuthMode::Auto => {
                 let user = connection.and_then(ConnectionEnds::trusted_user);
-                user.map(ApiCaller::local).ok_or(AuthenticationError::Missing)
+                let caller = user.map(|uid| ApiCaller::local(uid, self.local_usage(uid)));
+                caller.ok_or(AuthenticationError::Missing)
             }
         }
+    }
+
+    fn local_usage(&self, uid: u32) -> Arc<CallerUsage> {
+        let mut local = self.local.lock();
+        Arc::clone(local.entry(uid).or_insert_with(|| self.quotas().of_local_user()))
     }
 }
 

@@ -10,8 +10,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::access::{AccessRole, AccessScope, CallerIdentity, ScramExchange};
+use crate::quotas::{CallerQuotas, QuotaOverrides};
 use crate::registry::{AuditActor, AuditQuery, ClusterRegistry};
-use crate::testing::{Hand, entropy};
+use crate::testing::{Hand, entropy, no_quotas, quotas};
 
 fn registry(dir: &Path) -> Arc<ClusterRegistry> {
     Arc::new(ClusterRegistry::open(&dir.join("registry.redb")).unwrap())
@@ -19,7 +20,7 @@ fn registry(dir: &Path) -> Arc<ClusterRegistry> {
 
 fn open(registry: &Arc<ClusterRegistry>, file: Option<&Path>, clock: &Hand) -> Arc<TokenStore> {
     let file = file.map(Path::to_owned);
-    Arc::new(TokenStore::open(Arc::clone(registry), file, clock.clock(), entropy()).unwrap())
+    Arc::new(TokenStore::open(Arc::clone(registry), file, no_quotas(), (clock.clock(), entropy())).unwrap())
 }
 
 fn new(name: &str, lifetime: Option<Duration>) -> NewToken {
@@ -28,6 +29,7 @@ fn new(name: &str, lifetime: Option<Duration>) -> NewToken {
         roles: vec![AccessRole::Reader],
         scope: AccessScope::default(),
         lifetime,
+        quotas: QuotaOverrides::default(),
     }
 }
 
@@ -139,7 +141,12 @@ async fn tokens_of_a_file_are_in_force_and_its_faults_are_named_without_a_secret
         (good.replace("name", "nmae"), 0o600, "unknown field"),
     ] {
         provide(&path, &text, mode);
-        let refused = TokenStore::open(Arc::clone(&registry), Some(path.clone()), clock.clock(), entropy());
+        let refused = TokenStore::open(
+            Arc::clone(&registry),
+            Some(path.clone()),
+            no_quotas(),
+            (clock.clock(), entropy()),
+        );
         let refused = refused.unwrap_err().to_string();
         assert!(refused.contains(says), "{says}: {refused}");
         assert!(!refused.contains(&token.expose()[4..40]), "a secret in {refused}");
@@ -157,4 +164,53 @@ async fn a_name_that_nobody_has_gets_a_challenge_of_its_own_and_no_proof_fits_it
     let nonce = exchange.challenge().split(',').next().unwrap().to_owned();
     let proof = format!("c=biws,{nonce},p={}", "A".repeat(43) + "=");
     assert_eq!(exchange.finish(proof.as_bytes()), Ok(None));
+}
+
+#[tokio::test]
+async fn what_was_stored_today_outlives_a_restart_and_a_token_of_the_file_keeps_it_when_its_quotas_change() {
+    let dir = tempfile::tempdir().unwrap();
+    let (registry, clock, path) = (registry(dir.path()), Hand::new(), dir.path().join("tokens.toml"));
+    let secret = ApiToken::generate(&entropy());
+    let file = |stored: u64| {
+        let text = format!(
+            "[[token]]\nname = \"sender\"\ntoken = \"{}\"\nroles = [\"ingester\"]\n[token.quotas]\nstored_mb = {stored}\n",
+            secret.expose()
+        );
+        provide(&path, &text, 0o600);
+    };
+    file(1);
+    let policy = quotas(CallerQuotas::default(), clock.clock());
+    let open = || {
+        let file = Some(path.clone());
+        let opened = TokenStore::open(
+            Arc::clone(&registry),
+            file,
+            Arc::clone(&policy),
+            (clock.clock(), entropy()),
+        );
+        Arc::new(opened.unwrap())
+    };
+    let usage = |store: &TokenStore| store.authenticate(secret.digest()).unwrap().usage.clone().unwrap();
+    let store = open();
+    usage(&store).count_stored(1 << 20);
+    assert!(usage(&store).admit_ingest().is_err());
+    let stop = CancellationToken::new();
+    stop.cancel();
+    Arc::clone(&store).run(stop).await;
+    let again = open();
+    assert!(usage(&again).admit_ingest().is_err(), "the same day, after a restart");
+    file(2);
+    again.read_file(&path, &mut None);
+    usage(&again).admit_ingest().unwrap();
+    assert_eq!(usage(&again).stored_today().bytes, 1 << 20);
+    clock.forward(Duration::from_secs(86_400));
+    assert_eq!(usage(&again).stored_today().bytes, 0);
+    file(1 << 40);
+    assert!(open_refused(&registry, &path, &clock).contains("quotas.stored_mb"));
+}
+
+fn open_refused(registry: &Arc<ClusterRegistry>, path: &Path, clock: &Hand) -> String {
+    let file = Some(path.to_owned());
+    let refused = TokenStore::open(Arc::clone(registry), file, no_quotas(), (clock.clock(), entropy()));
+    refused.map(|_| ()).unwrap_err().to_string()
 }

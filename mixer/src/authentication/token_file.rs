@@ -8,6 +8,8 @@
 //! expires = "2027-01-01T00:00:00Z"
 //! [token.scope]
 //! tables = ["logs", "metrics"]
+//! [token.quotas]
+//! requests = 10
 //! ```
 //!
 //! # Invariants
@@ -24,6 +26,7 @@ use model::{Timestamp, Token};
 use serde::Deserialize;
 
 use crate::access::{AccessRole, AccessScope, ApiToken};
+use crate::quotas::QuotaOverrides;
 
 /// The largest file that is read.
 const LARGEST: u64 = 1 << 20;
@@ -74,6 +77,8 @@ pub(super) struct ProvidedToken {
     pub(super) expires: Option<Timestamp>,
     #[serde(default)]
     pub(super) scope: AccessScope,
+    #[serde(default)]
+    pub(super) quotas: QuotaOverrides,
 }
 
 impl ProvidedToken {
@@ -83,6 +88,7 @@ impl ProvidedToken {
         }
         self.scope
             .check()
+            .and_then(|()| self.quotas.check())
             .map_err(|reason| format!("token {}: {reason}", self.name))?;
         Ok(self)
     }

@@ -5,7 +5,8 @@
 //! - A token is in the registry before its secret is given out; it opens nothing once its revocation returns. Streams that its caller follows end
 //!   then, those of one that expires within [`FILE_LOOKED_AT`].
 //! - Names are unique over both kinds. A token of the file whose name or secret the registry has is left out, and the log says so.
-//! - The time of its last use is kept in memory and written once a minute and at the end: a crash loses a minute of it, and no request waits for it.
+//! - The time of its last use, and what was stored with it today, are kept in memory and written once a minute and at the end: a crash loses a
+//!   minute of them, and no request waits for them.
 //!
 //! Not here: texts of tokens (`access`), HTTP (`api::tokens`).
 
@@ -18,16 +19,14 @@ use std::time::Duration;
 use chassis::file_stamp::FileStamp;
 use model::{Clock, Entropy, Timestamp, Token};
 use parking_lot::{Mutex, RwLock};
-use schemars::JsonSchema;
-use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
 use super::AuthenticationError;
+use super::token_entry::{NEVER, TokenEntry, TokenView};
 use super::token_file::{self, ProvidedToken, TokenFileError};
-use crate::access::{
-    AccessRole, AccessScope, ApiCaller, ApiToken, CallerIdentity, ScramVerifier, TokenDigest, role_list,
-};
+use crate::access::{AccessRole, AccessScope, ApiCaller, ApiToken, ScramVerifier, TokenDigest, role_list};
 use crate::lifecycle_event::LifecycleEvent;
+use crate::quotas::{DayTotal, QuotaOverrides, QuotaPolicy};
 use crate::registry::{AuditActor, AuditEntry, ClusterRegistry, RegistryError, TokenRow};
 
 /// So many tokens there may be.
@@ -35,8 +34,6 @@ const MOST_TOKENS: usize = 10_000;
 /// How often uses are written and the file is looked at.
 const USES_WRITTEN: Duration = Duration::from_secs(60);
 const FILE_LOOKED_AT: Duration = Duration::from_secs(5);
-/// Never used.
-const NEVER: i64 = i64::MIN;
 
 /// Why a token cannot be made or revoked.
 #[derive(Debug, thiserror::Error)]
@@ -69,100 +66,7 @@ pub(crate) struct NewToken {
     pub(crate) scope: AccessScope,
     /// How long it opens anything; for ever if there is none.
     pub(crate) lifetime: Option<Duration>,
-}
-
-/// A token as it is shown: everything but its secret.
-#[derive(Debug, Clone, Serialize, JsonSchema)]
-pub(crate) struct TokenView {
-    /// The beginning of its SHA-256, as the audit log names it.
-    pub(crate) id: String,
-    pub(crate) name: Token,
-    pub(crate) roles: Vec<AccessRole>,
-    pub(crate) scope: AccessScope,
-    pub(crate) created: Option<Timestamp>,
-    /// Who made it; `api.tokens_file` for those of the file.
-    pub(crate) created_by: String,
-    pub(crate) expires: Option<Timestamp>,
-    /// When it was last used, to about a minute.
-    pub(crate) last_used: Option<Timestamp>,
-}
-
-/// A token in force.
-#[derive(Debug)]
-struct TokenEntry {
-    caller: Arc<ApiCaller>,
-    name: Token,
-    created: Option<Timestamp>,
-    created_by: String,
-    expires: Option<Timestamp>,
-    scram: ScramVerifier,
-    last_used: AtomicI64,
-    is_provided: bool,
-}
-
-impl TokenEntry {
-    fn new(digest: TokenDigest, row: TokenRow, used: Option<Timestamp>) -> Self {
-        Self {
-            caller: caller(digest, row.name.clone(), row.roles, row.scope),
-            name: row.name,
-            created: Some(row.created),
-            created_by: row.created_by,
-            expires: row.expires,
-            scram: row.scram,
-            last_used: AtomicI64::new(used.map_or(NEVER, Timestamp::micros)),
-            is_provided: false,
-        }
-    }
-
-    fn provided(provided: ProvidedToken, entropy: &Entropy) -> Self {
-        let token = &provided.token;
-        Self {
-            scram: ScramVerifier::new(token, entropy),
-            caller: caller(token.digest(), provided.name.clone(), provided.roles, provided.scope),
-            name: provided.name,
-            created: None,
-            created_by: "api.tokens_file".to_owned(),
-            expires: provided.expires,
-            last_used: AtomicI64::new(NEVER),
-            is_provided: true,
-        }
-    }
-
-    /// Whether it gives the same to the same.
-    fn is_same(&self, other: &Self) -> bool {
-        let facts = |entry: &Self| {
-            (
-                entry.name.clone(),
-                entry.caller.roles.clone(),
-                entry.caller.scope.clone(),
-                entry.expires,
-            )
-        };
-        facts(self) == facts(other)
-    }
-
-    fn view(&self, digest: TokenDigest) -> TokenView {
-        let used = self.last_used.load(Ordering::Relaxed);
-        TokenView {
-            id: digest.id(),
-            name: self.name.clone(),
-            roles: self.caller.roles.clone(),
-            scope: self.caller.scope.clone(),
-            created: self.created,
-            created_by: self.created_by.clone(),
-            expires: self.expires,
-            last_used: (used != NEVER).then(|| Timestamp::from_micros(used)),
-        }
-    }
-}
-
-fn caller(digest: TokenDigest, name: Token, roles: Vec<AccessRole>, scope: AccessScope) -> Arc<ApiCaller> {
-    Arc::new(ApiCaller {
-        identity: CallerIdentity::Token { digest, name },
-        roles,
-        scope,
-        revoked: CancellationToken::new(),
-    })
+    pub(crate) quotas: QuotaOverrides,
 }
 
 /// Why tokens cannot be read at a start.
@@ -183,7 +87,10 @@ pub(crate) struct TokenStore {
     registry: Arc<ClusterRegistry>,
     clock: Clock,
     entropy: Entropy,
+    quotas: Arc<QuotaPolicy>,
     file: Option<PathBuf>,
+    /// What was stored with tokens when that was written last.
+    stored: Mutex<HashMap<TokenDigest, DayTotal>>,
     /// The file as it was when it was last read whole.
     seen: Mutex<Option<FileStamp>>,
     tokens: RwLock<TokenTable>,
@@ -209,13 +116,15 @@ impl TokenStore {
     pub(crate) fn open(
         registry: Arc<ClusterRegistry>,
         file: Option<PathBuf>,
-        clock: Clock,
-        entropy: Entropy,
+        quotas: Arc<QuotaPolicy>,
+        (clock, entropy): (Clock, Entropy),
     ) -> Result<Self, TokenStoreError> {
         let rows = registry.tokens()?.into_iter();
-        let tokens = rows.map(|(digest, row, used)| (digest, Arc::new(TokenEntry::new(digest, row, used))));
+        let tokens = rows.map(|(digest, row, used)| (digest, Arc::new(TokenEntry::new(digest, row, used, &quotas))));
         let store = Self {
             tokens: RwLock::new(tokens.collect()),
+            stored: Mutex::new(registry.stored_by_tokens()?.into_iter().collect()),
+            quotas,
             unknown: entropy.bytes(),
             seen: Mutex::default(),
             changing: tokio::sync::Mutex::default(),
@@ -229,6 +138,11 @@ impl TokenStore {
             store.replace_provided(token_file::read(path)?);
             *store.seen.lock() = stamp;
         }
+        for (digest, entry) in store.tokens.read().iter() {
+            if let Some(total) = store.stored.lock().get(digest) {
+                entry.usage.resume(*total);
+            }
+        }
         Ok(store)
     }
 
@@ -236,7 +150,12 @@ impl TokenStore {
     fn replace_provided(&self, provided: Vec<ProvidedToken>) {
         let provided: Vec<_> = provided
             .into_iter()
-            .map(|row| (row.token.digest(), TokenEntry::provided(row, &self.entropy)))
+            .map(|row| {
+                (
+                    row.token.digest(),
+                    TokenEntry::provided(row, &self.entropy, &self.quotas),
+                )
+            })
             .collect();
         let mut tokens = self.tokens.write();
         let before: TokenTable = tokens.extract_if(|_, entry| entry.is_provided).collect();
@@ -247,9 +166,11 @@ impl TokenStore {
             }
             if let Some(former) = before.get(&digest) {
                 entry.last_used = AtomicI64::new(former.last_used.load(Ordering::Relaxed));
+                entry.usage.resume(former.usage.stored_today());
                 if former.is_same(&entry) {
                     // Who follows a stream with it goes on.
                     entry.caller = Arc::clone(&former.caller);
+                    entry.usage = Arc::clone(&former.usage);
                 }
             }
             tokens.insert(digest, Arc::new(entry));
@@ -292,6 +213,11 @@ impl TokenStore {
         }
     }
 
+    /// What callers may take.
+    pub(crate) const fn quotas(&self) -> &Arc<QuotaPolicy> {
+        &self.quotas
+    }
+
     /// Random bytes, for who checks proofs.
     pub(crate) const fn entropy(&self) -> &Entropy {
         &self.entropy
@@ -324,6 +250,7 @@ impl TokenStore {
             created_by: by.to_string(),
             expires: new.lifetime.map(|lifetime| now.plus(lifetime)),
             scram: ScramVerifier::new(&token, &self.entropy),
+            quotas: new.quotas,
         };
         let why = format!("token {} {}, {}", row.name, digest.id(), role_list(&row.roles));
         let told = AuditEntry::new(LifecycleEvent::TokenCreated, by, now).because(why);
@@ -333,7 +260,7 @@ impl TokenStore {
             change.record(told)
         });
         written.await?;
-        let entry = TokenEntry::new(digest, row, None);
+        let entry = TokenEntry::new(digest, row, None, &self.quotas);
         let view = entry.view(digest);
         self.tokens.write().insert(digest, Arc::new(entry));
         Ok((token, view))
@@ -389,6 +316,7 @@ impl TokenStore {
             looks += 1;
             if stopped || looks.is_multiple_of(looks_per_write) {
                 self.write_uses(&mut written).await;
+                self.write_stored().await;
             }
             if stopped {
                 return;
@@ -413,7 +341,7 @@ impl TokenStore {
     }
 
     /// Reads the file if it is another than the one that was read last. One that cannot be read is tried again each time, and told of once.
-    fn read_file(&self, path: &Path, failed: &mut Option<String>) {
+    pub(super) fn read_file(&self, path: &Path, failed: &mut Option<String>) {
         let stamp = FileStamp::of(path);
         if stamp.is_some() && stamp == *self.seen.lock() {
             return;
@@ -461,6 +389,31 @@ impl TokenStore {
     }
 }
 
+impl TokenStore {
+    /// Writes what was stored with tokens today, if that has changed.
+    async fn write_stored(&self) {
+        let (today, _) = self.quotas.today();
+        let now: HashMap<TokenDigest, DayTotal> = {
+            let tokens = self.tokens.read();
+            let totals = tokens
+                .iter()
+                .map(|(digest, entry)| (*digest, entry.usage.stored_today()));
+            totals.filter(|(_, total)| total.bytes > 0).collect()
+        };
+        if *self.stored.lock() == now {
+            return;
+        }
+        let totals: Vec<_> = now.iter().map(|(digest, total)| (*digest, *total)).collect();
+        let done = self
+            .registry
+            .commit(move |change| change.set_stored_by_tokens(&totals, today));
+        match done.await {
+            Ok::<(), RegistryError>(()) => *self.stored.lock() = now,
+            Err(error) => tracing::warn!(%error, "could not write what was stored with tokens"),
+        }
+    }
+}
+
 fn check(new: &NewToken) -> Result<(), TokenError> {
     if new.roles.is_empty() {
         let known: Vec<_> = AccessRole::ALL.iter().map(|role| role.as_str()).collect();
@@ -469,5 +422,6 @@ fn check(new: &NewToken) -> Result<(), TokenError> {
             known.join(", ")
         )));
     }
-    new.scope.check().map_err(TokenError::BadToken)
+    let checked = new.scope.check().and_then(|()| new.quotas.check());
+    checked.map_err(TokenError::BadToken)
 }

@@ -155,6 +155,9 @@ config_section! {
         cluster_key_file: PathBuf = "cluster.key";
         /// Maximum size in MiB of the write-ahead log; at it, appends wait.
         wal_max("wal_max_size_mb"): ByteSize as MebibyteCount = 512, within(1, 1 << 24);
+        /// MiB that must be free on the disks of the store; while less is, ingest is refused or waits, and queries, compaction and
+        /// retention go on. 0 is a 64th of the disk, of 2 MiB to 2 GiB.
+        min_free("min_free_mb"): ByteSize as MebibyteCount = 0, within(0, 1 << 30);
     }
 }
 
@@ -225,6 +228,32 @@ config_section! {
         /// Most MiB of data files that one query may read; pages that are kept from earlier ones do not count, nor does what it takes
         /// to fetch and check a file that is opened for the first time.
         max_scan("max_scan_mb"): ByteSize as MebibyteCount = 1048576, within(1, 1 << 40);
+    }
+}
+
+config_section! {
+    /// What one caller may take, a token or a user of this machine; tokens may have quotas of their own. Rates hold on average: ten
+    /// seconds' worth may be taken at once. Users of this machine have the quota of queries alone. Racks
+    /// are told of, and not held up.
+    pub struct QuotasConfig in "quotas" {
+        /// Requests a second that one token may make, statements of PostgreSQL clients included; 0 is no limit.
+        requests: u64 = 1000, within(0, 1 << 30);
+        /// Queries that one caller may run at once; others of it wait for these, ten seconds at most. 0 is half of query.max_concurrent.
+        queries: usize = 0, within(0, 10_000);
+        /// MiB of data files a second that the queries of one token may read, counted when they have; 0 is no limit.
+        scanned("scanned_mb"): ByteSize as MebibyteCount = 1024, within(0, 1 << 30);
+        /// MiB of ingest bodies a second that one token may send, uncompressed; 0 is no limit.
+        ingest("ingest_mb"): ByteSize as MebibyteCount = 64, within(0, 1 << 30);
+        /// MiB of ingest bodies that one token may have stored a day, UTC, uncompressed; 0 is no limit.
+        stored("stored_mb"): ByteSize as MebibyteCount = 0, within(0, 1 << 30);
+        /// Messages a second that one Rack may send over the bus before the log and /metrics tell of it; they are stored all the same. 0 is no limit.
+        rack_messages: u64 = 10000, within(0, 1 << 30);
+        /// MiB of such messages a second; 0 is no limit.
+        rack("rack_mb"): ByteSize as MebibyteCount = 64, within(0, 1 << 30);
+        /// MiB of such messages a day, UTC; 0 is no limit.
+        rack_stored("rack_stored_mb"): ByteSize as MebibyteCount = 0, within(0, 1 << 30);
+        /// Subjects on which one Rack may send messages, in the same way; 0 is no limit.
+        rack_subjects: usize = 1000, within(0, 65_536);
     }
 }
 

@@ -68,7 +68,8 @@ impl ControlPlane {
     /// Checks and stores a scenario. The same content again changes nothing.
     ///
     /// # Errors
-    /// [`ControlError::BadScenario`], [`ControlError::ReferenceTaken`] unless `replace`, [`ControlError::Registry`].
+    /// [`ControlError::BadScenario`], [`ControlError::ReferenceTaken`] unless `replace`, [`ControlError::TooManyScenarios`],
+    /// [`ControlError::Registry`].
     pub async fn import(&self, text: String, replace: bool, by: &AuditActor) -> Result<ImportReport, ControlError> {
         let (ScenarioReview { scenario, warnings, .. }, text) = review(text, self.limits.max_hops).await?;
         let row = ScenarioRow {
@@ -87,6 +88,9 @@ impl ControlPlane {
                 Some(hash) if hash == row.hash => Ok((None, None)),
                 Some(hash) if !replace => Err(ControlError::ReferenceTaken { reference: taken, hash }),
                 before => {
+                    if !change.has_room_for_scenario(&row)? {
+                        return Err(ControlError::TooManyScenarios);
+                    }
                     let replaced = change.put_scenario(&row)?;
                     let news = change.record(entry.turn(before, &row.hash))?;
                     Ok((Some(news), replaced))

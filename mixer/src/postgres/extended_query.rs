@@ -139,7 +139,7 @@ impl PgSession {
                         dialect: SqlDialect::Postgres,
                         ..SqlStatement::default()
                     };
-                    let described = self.interrupt().or(self.querier.describe(&asked)).await?;
+                    let described = self.interrupt().or(self.admitted()?.describe(&asked)).await?;
                     let described = described.map_err(|error| PgError::of(&error, &text, 0))?;
                     let columns = rows::columns(&described.columns, &described.schema)?;
                     (StatementPlan::Rows(columns), described.parameters)
@@ -286,7 +286,7 @@ impl PgSession {
                     limit: None,
                     dialect: SqlDialect::Postgres,
                 };
-                let answer = interrupt.or(self.querier.sql(&asked)).await?;
+                let answer = interrupt.or(self.admitted()?.sql(&asked)).await?;
                 let answer = answer.map_err(|error| PgError::of(&error, text, 0))?;
                 Box::new(PgRowSender::new(answer, Arc::clone(columns)))
             }

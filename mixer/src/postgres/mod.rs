@@ -36,4 +36,4 @@ mod text_format;
 mod utility_statement;
 
 pub use server::PostgresServer;
-pub(crate) use server::serve;
+pub(crate) use server::{MAX_CONNECTIONS, serve};

@@ -4,6 +4,7 @@ use bytes::{BufMut, BytesMut};
 use query::{Error, QueryErrorKind};
 
 use super::framing::put_text;
+use crate::quotas::QuotaExceeded;
 
 /// One error for a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,6 +47,11 @@ impl PgError {
     pub(super) fn too_many_rows(most: u64) -> Self {
         let message = format!("the answer has more than {most} rows, as many as query.max_rows allows: ask for fewer");
         Self::error("54000", message)
+    }
+
+    /// A quota that is used up.
+    pub(super) fn quota(exceeded: &QuotaExceeded) -> Self {
+        Self::error("53400", exceeded.to_string())
     }
 
     /// What is wrong with a statement that begins at a byte of a text.
@@ -97,6 +103,7 @@ fn code(error: &Error) -> &'static str {
         (QueryErrorKind::TooMuch, _) => "54000",
         (QueryErrorKind::Busy, Error::SnapshotTooOld(_)) => "72000",
         (QueryErrorKind::Busy | QueryErrorKind::TooMany, _) => "53000",
+        (QueryErrorKind::QuotaExceeded, _) => "53400",
         (QueryErrorKind::Timeout, _) => "57014",
         (QueryErrorKind::Closed, _) => "57P01",
         (QueryErrorKind::Internal, _) => "XX000",

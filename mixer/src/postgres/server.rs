@@ -32,9 +32,10 @@ use super::session_settings::SessionSettings;
 use super::startup::{self, PgEncryption, StartupRequest};
 use crate::api::next_connection;
 use crate::authentication::{ApiAuthenticator, ConnectionEnds};
+use crate::quotas::QuotaPlaces;
 
 /// So many clients at once.
-pub(super) const MAX_CONNECTIONS: usize = 100;
+pub(crate) const MAX_CONNECTIONS: usize = 100;
 /// So many more are heard, to be told that there is no place or to cancel.
 const SPARE: usize = 32;
 /// A client that has not said who it is for so long is let go.
@@ -287,12 +288,19 @@ async fn served(
         let message = format!("sorry, too many clients already: {MAX_CONNECTIONS} are connected");
         return Err(PgError::fatal("53300", message).into());
     };
-    let querier = caller.scope.queries(&host.querier);
+    let own = caller.usage.as_ref().map(|usage| usage.place(QuotaPlaces::Sessions));
+    if own.as_ref().is_some_and(Option::is_none) {
+        let message = format!(
+            "this caller has {} connections, half of what there may be: close some",
+            MAX_CONNECTIONS / 2
+        );
+        return Err(PgError::fatal("53300", message).into());
+    }
     let registered = host.register();
     let (settings, refused) = SessionSettings::new(&settings);
     startup::welcome(out, (registered.number, registered.secret), &refused).await?;
     let slot = Arc::clone(&registered.slot);
-    let mut session = PgSession::new(querier, slot, settings);
+    let mut session = PgSession::new((Arc::clone(&caller), &host.querier), slot, settings);
     loop {
         let frame = tokio::select! {
             biased;

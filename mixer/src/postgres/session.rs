@@ -16,6 +16,7 @@ use super::rows::{self, FetchProgress, FormatList, PgColumn, PgReplyError, PgRow
 use super::server::CancelHandle;
 use super::session_settings::SessionSettings;
 use super::utility_statement::UtilityStatement;
+use crate::access::ApiCaller;
 
 /// Where a session is in a transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,7 +49,8 @@ pub(super) enum SessionStep {
 /// See the module.
 #[derive(Debug)]
 pub(super) struct PgSession {
-    pub(super) querier: Arc<QueryEngine>,
+    querier: Arc<QueryEngine>,
+    caller: Arc<ApiCaller>,
     slot: Arc<CancelHandle>,
     pub(super) settings: SessionSettings,
     pub(super) transaction: TransactionStatus,
@@ -59,9 +61,15 @@ pub(super) struct PgSession {
 }
 
 impl PgSession {
-    pub(super) fn new(querier: Arc<QueryEngine>, slot: Arc<CancelHandle>, settings: SessionSettings) -> Self {
+    /// A session of a caller, with the queries that it may ask.
+    pub(super) fn new(
+        (caller, all): (Arc<ApiCaller>, &Arc<QueryEngine>),
+        slot: Arc<CancelHandle>,
+        settings: SessionSettings,
+    ) -> Self {
         Self {
-            querier,
+            querier: caller.queries(all),
+            caller,
             slot,
             settings,
             transaction: TransactionStatus::None,
@@ -180,7 +188,7 @@ impl PgSession {
                 dialect: SqlDialect::Postgres,
                 ..SqlStatement::default()
             };
-            let answer = interrupt.or(self.querier.sql(&asked)).await?;
+            let answer = interrupt.or(self.admitted()?.sql(&asked)).await?;
             let answer = answer.map_err(|error| PgError::of(&error, text, begin))?;
             let columns = rows::columns(answer.columns(), answer.schema())?;
             let forms = FormatList::All(FormatCode::Text);
@@ -191,6 +199,13 @@ impl PgSession {
             }
         }
         Ok(())
+    }
+
+    /// The queries of the caller, if its quotas let another statement begin.
+    pub(super) fn admitted(&self) -> Result<&QueryEngine, PgError> {
+        let admitted = self.caller.admit_request().and_then(|()| self.caller.admit_query());
+        admitted.map_err(|exceeded| PgError::quota(&exceeded))?;
+        Ok(&self.querier)
     }
 
     /// What may end the statement that begins now.

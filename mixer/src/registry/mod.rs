@@ -14,7 +14,7 @@
 //! | `letters` | id of a dead letter (16 bytes) | CBOR [`LetterMark`] |
 //! | `turns` | entity id and gear | the last number given out to a letter |
 //! | `invites` | public key of an invite (32 bytes) | CBOR `InviteRow` (`invite`) |
-//! | `tokens`, `token_uses` | SHA-256 of an API token | CBOR `TokenRow`; when it was last used (`token`) |
+//! | `tokens`, `token_uses`, `token_stored` | SHA-256 of an API token | CBOR `TokenRow`; when it was last used; what was stored with it on a day (`token`) |
 //! | `wires` | name of a wire's consumer | CBOR: the stream and the sequence that it begins at |
 //!
 //! A file of another format is refused and not changed.
@@ -63,6 +63,7 @@ pub use letter::{LetterMark, MAX_MARKS, ReplaySequence};
 pub use rack::RackRow;
 pub(crate) use rack::begun;
 pub use scenario::{ActiveScenario, ScenarioHead, ScenarioRow};
+pub(crate) use scenario::{MOST_SCENARIO_BYTES, MOST_SCENARIOS};
 pub(crate) use token::TokenRow;
 pub(crate) use wire::{StreamMarks, WireBounds, WireRow};
 

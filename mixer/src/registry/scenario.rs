@@ -3,7 +3,7 @@
 
 use model::scenario::ScenarioVersion;
 use model::{Timestamp, Token};
-use redb::{ReadableDatabase, ReadableTable};
+use redb::{ReadableDatabase, ReadableTable, ReadableTableMetadata};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -11,6 +11,9 @@ use super::{
     ClusterRegistry, HEADS, META, REFERENCES, RegistryError, RegistryTransaction, SCENARIOS, db, from_cbor, to_cbor,
 };
 
+/// So many scenarios, and so many bytes of their texts, are stored at most.
+pub(crate) const MOST_SCENARIOS: u64 = 1_000;
+pub(crate) const MOST_SCENARIO_BYTES: u64 = 64 << 20;
 /// So many former activations are remembered.
 const REMEMBERED: usize = 16;
 
@@ -269,6 +272,21 @@ impl RegistryTransaction<'_> {
             self.drop_unreferenced(before)?;
         }
         Ok(before)
+    }
+
+    /// Whether there is room for another text beside those that are stored, as of this change.
+    pub(crate) fn has_room_for_scenario(&self, row: &ScenarioRow) -> Result<bool, RegistryError> {
+        let references = self.transaction.open_table(REFERENCES).map_err(db)?;
+        let is_new = references.get(row.reference().as_str()).map_err(db)?.is_none();
+        if is_new && references.len().map_err(db)? >= MOST_SCENARIOS {
+            return Ok(false);
+        }
+        let scenarios = self.transaction.open_table(SCENARIOS).map_err(db)?;
+        let mut bytes = row.text.len() as u64;
+        for entry in scenarios.iter().map_err(db)? {
+            bytes += entry.map_err(db)?.1.value().len() as u64;
+        }
+        Ok(bytes <= MOST_SCENARIO_BYTES)
     }
 
     /// Lets a reference mean nothing; its content goes unless a rollback may need it. Returns the hash that it meant, if it meant one.

@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | `tokens` | SHA-256 of the token (32 bytes) | CBOR [`TokenRow`] |
 //! | `token_uses` | the same | when it was last used, in microseconds since 1970 |
+//! | `token_stored` | the same | a day since 1970, and how many bytes of bodies were stored with it on that day |
 //!
 //! # Invariants
 //!
@@ -18,9 +19,11 @@ use serde::{Deserialize, Serialize};
 
 use super::{ClusterRegistry, RegistryError, RegistryTransaction, db, from_cbor, to_cbor};
 use crate::access::{AccessRole, AccessScope, ScramVerifier, TokenDigest};
+use crate::quotas::{DayTotal, QuotaOverrides};
 
 const TOKENS: TableDefinition<&[u8], &[u8]> = TableDefinition::new("tokens");
 const USES: TableDefinition<&[u8], i64> = TableDefinition::new("token_uses");
+const STORED: TableDefinition<&[u8], (i64, u64)> = TableDefinition::new("token_stored");
 
 /// What is kept of a token.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,6 +38,9 @@ pub(crate) struct TokenRow {
     /// From then on it opens nothing.
     pub(crate) expires: Option<Timestamp>,
     pub(crate) scram: ScramVerifier,
+    /// What it has in the place of the Mixer's quotas.
+    #[serde(default)]
+    pub(crate) quotas: QuotaOverrides,
 }
 
 fn digest(key: &[u8]) -> Result<TokenDigest, RegistryError> {
@@ -64,10 +70,28 @@ impl ClusterRegistry {
     }
 }
 
+impl ClusterRegistry {
+    /// What was stored with each token on the last day that anything was.
+    ///
+    /// # Errors
+    /// [`RegistryError`].
+    pub(crate) fn stored_by_tokens(&self) -> Result<Vec<(TokenDigest, DayTotal)>, RegistryError> {
+        let read = self.database.begin_read().map_err(db)?;
+        let stored = read.open_table(STORED).map_err(db)?;
+        let rows = stored.iter().map_err(db)?.map(|row| {
+            let (key, value) = row.map_err(db)?;
+            let (day, bytes) = value.value();
+            Ok((digest(key.value())?, DayTotal { day, bytes }))
+        });
+        rows.collect()
+    }
+}
+
 impl RegistryTransaction<'_> {
     pub(super) fn create_tokens(&self) -> Result<(), RegistryError> {
         self.transaction.open_table(TOKENS).map_err(db)?;
         self.transaction.open_table(USES).map_err(db)?;
+        self.transaction.open_table(STORED).map_err(db)?;
         Ok(())
     }
 
@@ -92,6 +116,8 @@ impl RegistryTransaction<'_> {
         tokens.remove(digest.0.as_slice()).map_err(db)?;
         let mut uses = self.transaction.open_table(USES).map_err(db)?;
         uses.remove(digest.0.as_slice()).map_err(db)?;
+        let mut stored = self.transaction.open_table(STORED).map_err(db)?;
+        stored.remove(digest.0.as_slice()).map_err(db)?;
         Ok(())
     }
 
@@ -106,6 +132,25 @@ impl RegistryTransaction<'_> {
         }
         let mut uses = self.transaction.open_table(USES).map_err(db)?;
         uses.insert(digest.0.as_slice(), at.micros()).map_err(db)?;
+        Ok(())
+    }
+
+    /// Remembers what was stored with tokens on their last day, and forgets what was stored before `today`.
+    ///
+    /// # Errors
+    /// [`RegistryError`].
+    pub(crate) fn set_stored_by_tokens(
+        &self,
+        totals: &[(TokenDigest, DayTotal)],
+        today: i64,
+    ) -> Result<(), RegistryError> {
+        let mut stored = self.transaction.open_table(STORED).map_err(db)?;
+        stored.retain(|_, (day, _)| day >= today).map_err(db)?;
+        for (digest, total) in totals.iter().filter(|(_, total)| total.day >= today) {
+            stored
+                .insert(digest.0.as_slice(), (total.day, total.bytes))
+                .map_err(db)?;
+        }
         Ok(())
     }
 }

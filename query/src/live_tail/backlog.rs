@@ -39,6 +39,7 @@ use crate::cursor::KeysetPosition;
 use crate::data_scope::DataScope;
 use crate::keyset_pagination::{RowRef, SortedRows, by_time};
 use crate::message_rendering::{self, render_json};
+use crate::query_caller::QueryCaller;
 use crate::query_scan::QueryScan;
 use crate::scalar_functions::hash_rows;
 use crate::scan::times_of;
@@ -54,11 +55,14 @@ const FIRST: i64 = 1_000_000;
 /// A stretch that takes more than this part of the time of a query is not followed by a longer one.
 const QUICK: u32 = 8;
 
+/// What a tail sees, and for whom it reads.
+type TailSubject = (Arc<DataScope>, Option<Arc<QueryCaller>>);
+
 /// See the module.
 pub(super) struct TailBacklog {
     view: ReadView,
     shown: TailRendering,
-    scope: Arc<DataScope>,
+    subject: TailSubject,
     conditions: Vec<Expr>,
     boundary: ResumeToken,
     /// What was given.
@@ -95,7 +99,7 @@ impl TailBacklog {
     pub(super) fn new(
         view: ReadView,
         (shown, window): (TailRendering, TimeRange),
-        (scope, conditions): (Arc<DataScope>, Vec<Expr>),
+        (subject, conditions): (TailSubject, Vec<Expr>),
         boundary: ResumeToken,
         after: KeysetPosition,
         deadline: tokio::time::Instant,
@@ -103,7 +107,7 @@ impl TailBacklog {
         Self {
             view,
             shown,
-            scope,
+            subject,
             conditions,
             boundary,
             after,
@@ -374,13 +378,10 @@ impl TailBacklog {
 
     fn scan(&self, tails: &TailService, window: TimeRange) -> Result<QueryScan, Error> {
         let looked_at = (tails.sessions.acquire_session(), self.view.clone());
-        QueryScan::new(
-            looked_at,
-            &self.scope,
-            self.shown.table,
-            window,
-            self.conditions.clone(),
-        )
+        let conditions = self.conditions.clone();
+        let (scope, caller) = &self.subject;
+        let scan = QueryScan::new(looked_at, scope, self.shown.table, window, conditions)?;
+        Ok(scan.charged_to(caller.clone()))
     }
 
     /// The newest rows of a window, with all that share the last `ts`. Where a plan must find them: so many, if only the newest are

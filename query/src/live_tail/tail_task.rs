@@ -17,6 +17,7 @@ use super::resume_token::ResumeToken;
 use super::{AT_ONCE, HEARTBEAT, LARGE, LiveTail, PACE, TEXT, TailRendering, TailService};
 use crate::admission_gate::{QueryClass, QueryRuntimes};
 use crate::data_scope::DataScope;
+use crate::query_caller::QueryCaller;
 use crate::scan::ScanFilter;
 use crate::snapshot_registry::PinnedSnapshot;
 use crate::time_range::TimeRange;
@@ -67,7 +68,8 @@ pub(crate) struct TailTask {
     pub(super) unseen: u64,
     /// When something was said last.
     pub(super) said: Instant,
-    pub(super) _place: OwnedSemaphorePermit,
+    /// One of all, and one of its caller.
+    pub(super) _places: (OwnedSemaphorePermit, Option<OwnedSemaphorePermit>),
 }
 
 /// Where a tail begins, and the view of that moment.
@@ -81,6 +83,8 @@ pub(super) struct TailStart {
 /// Which rows a tail shows.
 pub(super) struct TailFilter {
     pub(super) scope: Arc<DataScope>,
+    /// Whose the tail is, if that has places of its own.
+    pub(super) caller: Option<Arc<QueryCaller>>,
     pub(super) conditions: Vec<Expr>,
     /// Both.
     pub(super) compiled: ScanFilter,
@@ -155,7 +159,10 @@ impl TailTask {
         TailBacklog::new(
             self.start.view.take().unwrap_or_else(|| self.tails.engine.view()),
             (self.shown, window),
-            (Arc::clone(&self.filter.scope), self.filter.conditions.clone()),
+            (
+                (Arc::clone(&self.filter.scope), self.filter.caller.clone()),
+                self.filter.conditions.clone(),
+            ),
             boundary,
             after,
             Instant::now() + self.tails.patience,

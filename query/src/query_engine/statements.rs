@@ -158,7 +158,7 @@ impl QueryEngine {
             view: self.engine.view(),
             now: self.clock.now(),
             statement: statement.clone(),
-            meter: meter(self.pools.sql.template()),
+            meter: meter(self.pools.sql.template(), self.caller.clone()),
             ids_in_memory: None,
         }
     }

@@ -13,7 +13,7 @@ impl QueryEngine {
     /// `resume` is the `id` of the last event that the reader had, with the name of the parameter that said so; `cursor` says the same.
     ///
     /// # Errors
-    /// [`Error::Parameter`], [`Error::TooManyFollowers`], [`Error::NothingToFollow`], [`Error::Closed`].
+    /// [`Error::Parameter`], [`Error::TooManyFollowers`], [`Error::CallerFollows`], [`Error::NothingToFollow`], [`Error::Closed`].
     pub fn tail(&self, filter: &LogFilter, resume: Option<(&'static str, &str)>) -> Result<LiveTail, Error> {
         self.follow(&ListQuery::Logs(filter.clone()), resume)
     }
@@ -34,7 +34,7 @@ impl QueryEngine {
         if self.stop.is_cancelled() {
             return Err(Error::Closed);
         }
-        let follower = self.tails.open(&self.scope, query, resume)?;
+        let follower = self.tails.open((&self.scope, self.caller.as_ref()), query, resume)?;
         follower.start(&self.threads, self.stop.clone())
     }
 }

@@ -166,9 +166,9 @@ impl ScanExecutor {
         needs(table, if asked { conditions } else { &[] })
     }
 
-    /// Counts what one query reads, as much as one may.
-    pub(crate) fn meter(&self) -> Arc<ScanMeter> {
-        Arc::new(ScanMeter::new(self.most_bytes))
+    /// As much as one query may read.
+    pub(crate) const fn most_bytes(&self) -> ByteSize {
+        self.most_bytes
     }
 
     /// Waits until no scan reads any more.

@@ -11,6 +11,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use chassis::token_bucket::{TokenBucket, TokenRate};
 use futures::FutureExt;
 use gear_spec::throttle::{ThrottleAction, ThrottleConfig};
 use model::gear_manifest;
@@ -21,32 +22,39 @@ use crate::inbox::InputMessage;
 
 pub(super) fn build(config: &RawConfig) -> Result<Gear, String> {
     let config: ThrottleConfig = gear_manifest::config(config)?;
+    let rate = TokenRate {
+        per_second: config.rate,
+        burst: f64::from(config.burst),
+    };
     Ok(Gear::Passive(Box::new(MessageThrottle {
-        bucket: MessageTokenBucket::new(&config, Instant::now()),
+        rate,
+        bucket: TokenBucket::new(rate, Instant::now().into_std()),
         when_full: config.when_full,
     })))
 }
 
 struct MessageThrottle {
-    bucket: MessageTokenBucket,
+    rate: TokenRate,
+    bucket: TokenBucket,
     when_full: ThrottleAction,
 }
 
 impl PassiveGear for MessageThrottle {
     fn process<'a>(&'a mut self, cx: &'a Arc<GearContext>, delivery: InputMessage) -> GearFuture<'a> {
         async move {
-            let wait = self.bucket.wait(Instant::now());
-            if !wait.is_zero() {
+            if let Err(wait) = self.take() {
                 if self.when_full == ThrottleAction::Drop {
                     cx.count_dropped();
                     return Ok(());
                 }
                 tokio::select! {
-                    () = tokio::time::sleep(wait) => {}
+                    // Nobody else takes of the bucket: there is a token then.
+                    () = tokio::time::sleep(wait) => {
+                        let _ = self.take();
+                    }
                     () = cx.stopping() => {}
                 }
             }
-            self.bucket.take(Instant::now());
             // A refusal has been counted and reported.
             cx.send("out", delivery.message).await.ok();
             Ok(())
@@ -55,45 +63,10 @@ impl PassiveGear for MessageThrottle {
     }
 }
 
-/// Tokens come with time, up to the burst.
-struct MessageTokenBucket {
-    rate: f64,
-    burst: f64,
-    tokens: f64,
-    /// When `tokens` was true.
-    at: Instant,
-}
-
-impl MessageTokenBucket {
-    fn new(config: &ThrottleConfig, now: Instant) -> Self {
-        Self {
-            rate: config.rate,
-            burst: f64::from(config.burst),
-            tokens: f64::from(config.burst),
-            at: now,
-        }
-    }
-
-    fn fill(&mut self, now: Instant) {
-        let came = now.saturating_duration_since(self.at).as_secs_f64() * self.rate;
-        self.tokens = (self.tokens + came).min(self.burst);
-        self.at = now;
-    }
-
-    /// How long until there is a token.
-    fn wait(&mut self, now: Instant) -> Duration {
-        self.fill(now);
-        if self.tokens >= 1.0 {
-            Duration::ZERO
-        } else {
-            // Rounded up: a timer that fires early would find no token.
-            Duration::from_secs_f64((1.0 - self.tokens) / self.rate) + Duration::from_nanos(1)
-        }
-    }
-
-    fn take(&mut self, now: Instant) {
-        self.fill(now);
-        self.tokens = (self.tokens - 1.0).max(0.0);
+impl MessageThrottle {
+    /// Takes a token, or says how long it takes until there is one.
+    fn take(&mut self) -> Result<(), Duration> {
+        self.bucket.take(self.rate, Instant::now().into_std())
     }
 }
 
@@ -103,35 +76,6 @@ mod tests {
 
     use super::super::testing::Flow;
     use super::*;
-
-    #[test]
-    fn a_burst_leaves_at_once_and_then_the_rate_is_kept() {
-        let config = ThrottleConfig {
-            rate: 100.0,
-            burst: 5,
-            when_full: ThrottleAction::Wait,
-        };
-        let start = Instant::now();
-        let mut bucket = MessageTokenBucket::new(&config, start);
-        let (mut now, mut left) = (start, 0);
-        while now <= start + Duration::from_secs(10) {
-            let wait = bucket.wait(now);
-            if wait.is_zero() {
-                bucket.take(now);
-                left += 1;
-            } else {
-                now += wait;
-            }
-        }
-        assert!((5 + 999..=5 + 1000).contains(&left), "{left}");
-        // An hour without messages is worth one burst.
-        let later = now + Duration::from_secs(3600);
-        for _ in 0..5 {
-            assert!(bucket.wait(later).is_zero());
-            bucket.take(later);
-        }
-        assert!(!bucket.wait(later).is_zero());
-    }
 
     fn gears(throttle: &str) -> String {
         format!(

@@ -11,6 +11,7 @@ mod json;
 mod layers;
 mod logging;
 mod object_store;
+mod quotas;
 mod rack;
 mod refused;
 mod store;

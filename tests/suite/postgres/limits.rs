@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use harness::Failure;
+use serde_json::json;
 use tokio_postgres::{Client, NoTls};
 
 use super::{ENDLESS, SOON, connect, fill, mixer, run, told};
@@ -256,17 +257,35 @@ fn a_partial_answer_comes_with_a_warning_and_one_that_needs_no_rows_does_not() -
 }
 
 #[test]
-fn a_client_beyond_the_connection_limit_is_refused_until_one_leaves() -> Result<(), Failure> {
+fn a_caller_beyond_half_of_the_connections_is_refused_until_one_leaves_and_others_are_not() -> Result<(), Failure> {
     let mixer = mixer(&[])?;
+    let made = mixer
+        .api
+        .post("/api/v1/tokens", &json!({ "name": "grafana", "roles": ["reader"] }))?;
+    let token = made.json["data"]["token"].as_str().ok_or("no token")?.to_owned();
     run(async {
         let mut clients = Vec::new();
-        for _ in 0..100 {
+        for _ in 0..50 {
             clients.push(connect(&mixer).await?);
         }
         let refused = connect(&mixer).await.err().ok_or("there is no bound")?;
         let refused = refused.downcast::<tokio_postgres::Error>()?;
         assert_eq!(told(&refused).0, "53300");
-        clients[57].simple_query("SELECT 1").await?;
+        let address = mixer.postgres.ok_or("no port")?;
+        let config = format!(
+            "host={} port={} user=grafana password={token}",
+            address.ip(),
+            address.port()
+        );
+        let mut others = Vec::new();
+        for _ in 0..50 {
+            let (client, connection) = tokio_postgres::connect(&config, NoTls).await?;
+            tokio::spawn(connection);
+            others.push(client);
+        }
+        let refused = tokio_postgres::connect(&config, NoTls).await;
+        assert_eq!(told(&refused.err().ok_or("there is no bound")?).0, "53300");
+        clients[37].simple_query("SELECT 1").await?;
         clients.pop();
         let deadline = Instant::now() + SOON;
         while connect(&mixer).await.is_err() {
@@ -296,4 +315,40 @@ fn a_mixer_that_stops_tells_its_clients() -> Result<(), Failure> {
     assert_eq!(told(&error).0, "57P01");
     drop(idle);
     Ok(())
+}
+
+#[test]
+fn a_statement_beyond_a_quota_of_its_token_is_refused_and_the_session_goes_on() -> Result<(), Failure> {
+    let mixer = mixer(&[("quotas.requests", "1")])?;
+    let made = mixer
+        .api
+        .post("/api/v1/tokens", &json!({ "name": "grafana", "roles": ["reader"] }))?;
+    let token = made.json["data"]["token"].as_str().ok_or("no token")?;
+    let address = mixer.postgres.ok_or("no port")?;
+    let config = format!(
+        "host={} port={} user=grafana password={token}",
+        address.ip(),
+        address.port()
+    );
+    run(async {
+        let (client, connection) = tokio_postgres::connect(&config, NoTls).await?;
+        tokio::spawn(connection);
+        let mut refused = None;
+        for _ in 0..1_000 {
+            refused = client.simple_query("SELECT 1").await.err();
+            if refused.is_some() {
+                break;
+            }
+        }
+        let (code, message, _) = told(&refused.ok_or("there is no bound")?);
+        assert_eq!(code, "53400", "{message}");
+        assert!(
+            message.contains("grafana") && message.contains("quotas.requests"),
+            "{message}"
+        );
+        client.simple_query("SHOW server_version").await?;
+        let own = connect(&mixer).await?;
+        own.simple_query("SELECT 1").await?;
+        Ok(())
+    })
 }

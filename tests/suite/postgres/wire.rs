@@ -241,7 +241,7 @@ fn a_session_has_two_portals_with_rows_left_and_one_more_when_one_is_closed() ->
 fn rows_of_a_portal_that_nobody_asks_for_are_given_up_when_its_time_is_over() -> Result<(), Failure> {
     let mixer = mixer(&[
         ("query.memory_limit_mb", "32"),
-        ("query.max_concurrent", "16"),
+        ("query.max_concurrent", "32"),
         ("query.timeout", "\"2s\""),
     ])?;
     fill(&mixer, 200)?;

@@ -26,6 +26,7 @@ impl Collector for ServiceCollector {
             &mut to,
             self.0.ingest.iter().flat_map(|ingest| ingest.snapshot().metrics()),
         )?;
+        self.quotas(&mut to)?;
         self.letters(&mut to)?;
         self.specs(&mut to)?;
         self.control(&mut to)
@@ -55,6 +56,40 @@ impl ServiceCollector {
         let views = &self.0.views;
         counter(to, "views_written", "Writes of platform.sql", views.written())?;
         counter(to, "views_failures", "Failed writes of platform.sql", views.failures())
+    }
+
+    fn quotas(&self, to: &mut DescriptorEncoder) -> Result<(), fmt::Error> {
+        counter(
+            to,
+            "quota_refusals",
+            "Requests and statements refused because their caller had used up a rate or an amount",
+            self.0.authenticator.quotas().refusals(),
+        )?;
+        let racks = self.0.ingest.iter().flat_map(|ingest| ingest.racks.all());
+        let racks: Vec<_> = racks.collect();
+        for (name, help, of) in [
+            (
+                "rack_messages",
+                "Messages that a Rack sent over the bus",
+                (|traffic| traffic.sent.messages) as fn(&::ingest::RackTraffic) -> u64,
+            ),
+            (
+                "rack_bytes",
+                "Bytes of messages that a Rack sent over the bus",
+                |traffic| traffic.sent.bytes,
+            ),
+            (
+                "rack_beyond_quota_messages",
+                "Messages that a Rack sent beyond a quota",
+                |traffic| traffic.beyond.messages,
+            ),
+        ] {
+            let mut family = to.encode_descriptor(name, help, None, MetricType::Counter)?;
+            for (rack, traffic) in &racks {
+                ConstCounter::new(of(traffic)).encode(family.encode_family(&[("rack", rack.as_str())])?)?;
+            }
+        }
+        Ok(())
     }
 
     fn letters(&self, to: &mut DescriptorEncoder) -> Result<(), fmt::Error> {

@@ -107,7 +107,7 @@ async fn room_is_held_as_long_as_the_memory_is_also_when_the_client_has_left() {
     let dir = tempfile::tempdir().unwrap();
     let door = door(dir.path()).await;
     let busy = busy(&door.decoders).await;
-    let everything = AccessScope::default();
+    let everything = ApiCaller::everybody();
     let mut request = Box::pin(door.begin((Table::Logs, &everything), IngestParams::default(), lines(1_000)));
     assert!((&mut request).now_or_never().is_none(), "it waits for a decoder");
     let inbound = door.engine.inbound();
@@ -134,7 +134,7 @@ async fn a_request_timeout_says_whether_rows_may_be_stored() {
     let door = door(dir.path()).await;
     let begun = door
         .begin(
-            (Table::Logs, &AccessScope::default()),
+            (Table::Logs, &ApiCaller::everybody()),
             IngestParams::default(),
             lines(1_000),
         )
@@ -204,7 +204,7 @@ async fn what_is_decoded_of_a_body_takes_no_more_than_was_counted_before() {
             .body(Body::from(body))
             .unwrap();
         let mut begun = door
-            .begin((Table::Logs, &AccessScope::default()), IngestParams::default(), request)
+            .begin((Table::Logs, &ApiCaller::everybody()), IngestParams::default(), request)
             .await
             .unwrap();
         let (inbound, mut read) = (door.engine.inbound(), 0);

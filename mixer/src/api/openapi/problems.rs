@@ -78,6 +78,11 @@ pub(in crate::api) const CODES: &[(u16, &str, &str)] = &[
     (422, "too_many_labels", "a Rack would have more labels than it may"),
     (422, "too_many_invites", "there are as many invites as there may be"),
     (422, "too_many_tokens", "there are as many tokens as there may be"),
+    (
+        422,
+        "too_many_scenarios",
+        "there are as many scenarios as may be stored: delete some",
+    ),
     (422, "query_too_large", "the answer would need too many resources"),
     (
         422,
@@ -85,6 +90,11 @@ pub(in crate::api) const CODES: &[(u16, &str, &str)] = &[
         "more letters are selected than one request may change",
     ),
     (429, "too_many", "too many live tails are open"),
+    (
+        429,
+        "quota_exceeded",
+        "the caller has used up a quota, which the detail names",
+    ),
     (500, "internal", "a defect"),
     (500, "query_failed", "the query failed"),
     (500, "registry", "the registry failed"),
@@ -101,7 +111,7 @@ pub(in crate::api) const CODES: &[(u16, &str, &str)] = &[
 
 /// Problems that every route has; those of callers where it asks who calls.
 pub(super) const EVERYWHERE: [u16; 4] = [403, 408, 421, 500];
-pub(super) const OF_CALLERS: [u16; 1] = [401];
+pub(super) const OF_CALLERS: [u16; 2] = [401, 429];
 
 /// Whether problems of this status and code are documented.
 pub(in crate::api) fn is_known(status: u16, code: &str) -> bool {

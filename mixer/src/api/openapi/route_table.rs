@@ -207,7 +207,7 @@ const MESSAGES_TAIL: ApiRoute = get(
 .filters_by(&[inline_schema::<MessageFilter>])
 .takes(&[p::TAIL])
 .gives(ResponseBody::Events("MessageEvent"))
-.fails(&[400, 403, 429, 503])
+.fails(&[400, 403, 503])
 .details("An event without a name is a row as the list of messages gives it. All else is as with the tail of logs.");
 const MESSAGES_OF: ApiRoute = get(
     AccessRight::ReadRows,
@@ -252,7 +252,7 @@ pub(super) const ROUTES: &[ApiRoute] = &[
     .filters_by(&[inline_schema::<LogFilter>])
     .takes(&[p::TAIL])
     .gives(ResponseBody::Events("LogEvent"))
-    .fails(&[400, 403, 429, 503])
+    .fails(&[400, 403, 503])
     .details(
         "An event without a name is a row as the list of logs gives it, its `id` the place behind it. `lagged` says that the reader was too \
          slow (`missed`, `resume`), `gap` that the stream cannot go on where it was to (`from`, `since`, `reason`), `error` that it ends (`detail`).",
@@ -404,7 +404,7 @@ pub(super) const ROUTES: &[ApiRoute] = &[
 .of(MESSAGES_ONLY)
         .takes(&[p::RACK_PATH, p::TAPPED])
         .gives(ResponseBody::Events("TapEvent"))
-        .fails(&[400, 404, 409, 429, 503])
+        .fails(&[400, 404, 409, 503])
         .details(
             "Of all wires of the port, of both lanes; the flow is not slowed. An event without a name is a message: \
              the first 4 KiB of its body and of its metadata, the body as `encoding` says. `lagged` says how many \

@@ -12,21 +12,35 @@ use super::*;
 use crate::access::{AccessRight, AccessRole, AccessScope, ApiToken};
 use crate::api::openapi::every_route;
 use crate::authentication::NewToken;
+use crate::quotas::{CallerQuotas, QuotaOverrides};
 use crate::registry::AuditActor;
 use crate::testing::Hand;
 
 /// The routes of a whole Mixer behind tokens alone, on a clock of its own for them.
-struct GuardedApi {
-    router: Router,
+pub(super) struct GuardedApi {
+    pub(super) router: Router,
     tokens: Arc<TokenStore>,
-    clock: Hand,
+    pub(super) clock: Hand,
 }
 
 impl GuardedApi {
     fn new(mixer: &Mixer, folder: &std::path::Path) -> Self {
+        Self::with(
+            mixer,
+            folder,
+            CallerQuotas {
+                queries: 100,
+                ..CallerQuotas::default()
+            },
+        )
+    }
+
+    /// With quotas, on the same clock.
+    pub(super) fn with(mixer: &Mixer, folder: &std::path::Path, quotas: CallerQuotas) -> Self {
         let clock = Hand::new();
+        let quotas = crate::testing::quotas(quotas, clock.clock());
         let registry = Arc::new(ClusterRegistry::open(&folder.join("tokens.redb")).unwrap());
-        let tokens = TokenStore::open(registry, None, clock.clock(), crate::testing::entropy()).unwrap();
+        let tokens = TokenStore::open(registry, None, quotas, (clock.clock(), crate::testing::entropy())).unwrap();
         let tokens = Arc::new(tokens);
         let authenticator = Arc::new(ApiAuthenticator::new(
             AuthMode::Tokens,
@@ -42,12 +56,13 @@ impl GuardedApi {
         Self { router, tokens, clock }
     }
 
-    async fn token(&self, name: &str, roles: &[AccessRole], scope: AccessScope) -> ApiToken {
+    pub(super) async fn token(&self, name: &str, roles: &[AccessRole], scope: AccessScope) -> ApiToken {
         let new = NewToken {
             name: name.parse().unwrap(),
             roles: roles.to_vec(),
             scope,
             lifetime: None,
+            quotas: QuotaOverrides::default(),
         };
         self.tokens.create(new, &AuditActor::default()).await.unwrap().0
     }
@@ -113,6 +128,7 @@ async fn every_route_lets_in_the_roles_that_have_its_right_and_nobody_else() {
         roles: vec![AccessRole::Admin],
         scope: AccessScope::default(),
         lifetime: Some(Duration::from_secs(60)),
+        quotas: QuotaOverrides::default(),
     };
     let (expired, _) = api.tokens.create(expired, &AuditActor::default()).await.unwrap();
     assert!(

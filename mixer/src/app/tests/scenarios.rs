@@ -182,3 +182,55 @@ async fn scenario_changes_of_a_start_are_in_the_audit_log() {
         mixer.close().await;
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn as_many_scenarios_are_stored_as_may_be_until_one_is_deleted() {
+    let folder = tempfile::tempdir().unwrap();
+    start(folder.path(), &[]).await.close().await;
+    let registry = crate::registry::ClusterRegistry::open(&folder.path().join("data/registry.redb")).unwrap();
+    let fill = |change: &crate::registry::RegistryTransaction<'_>| {
+        for number in 0..crate::registry::MOST_SCENARIOS {
+            let text = SCENARIO.replace("demo", &format!("demo-{number}"));
+            change.put_scenario(&crate::registry::ScenarioRow {
+                hash: model::scenario::content_hash(&text),
+                name: format!("demo-{number}").parse().unwrap(),
+                version: "1".parse().unwrap(),
+                stored: Timestamp::from_micros(1),
+                text,
+            })?;
+        }
+        Ok::<_, crate::registry::RegistryError>(())
+    };
+    registry.change(fill).unwrap();
+    drop(registry);
+    let mixer = start(folder.path(), &[]).await;
+    let (control, by) = (mixer.control(), AuditActor::Mixer);
+    let import = |text: String| control.import(text, true, &by);
+    let refused = import(SCENARIO.to_owned()).await.unwrap_err();
+    assert_eq!(refused.code(), "too_many_scenarios");
+    assert!(refused.to_string().contains("platform scenario delete"), "{refused}");
+    let replaced = SCENARIO.replace("demo", "demo-7").replace("rate: 10", "rate: 20");
+    assert!(
+        import(replaced).await.unwrap().replaced.is_some(),
+        "what takes no more room"
+    );
+    control.delete_scenario("demo-7:1", &by).await.unwrap();
+    assert!(import(SCENARIO.to_owned()).await.unwrap().new);
+    let long = format!("# {}\n", "x".repeat(4_000_000 - SCENARIO.len()));
+    for number in 0..20 {
+        control
+            .delete_scenario(&format!("demo-{}:1", number + 100), &by)
+            .await
+            .unwrap();
+        let text = format!("{long}{}", SCENARIO.replace("demo", &format!("long-{number}")));
+        match import(text).await {
+            Ok(report) => assert!(report.new),
+            Err(refused) => {
+                assert_eq!((refused.code(), number), ("too_many_scenarios", 16));
+                mixer.close().await;
+                return;
+            }
+        }
+    }
+    panic!("there is no bound of bytes");
+}
