@@ -25,10 +25,10 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::Instant;
-use zeroize::Zeroizing;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tokio_util::either::Either;
+use zeroize::Zeroizing;
 
 use crate::file_stamp::FileStamp;
 

@@ -164,6 +164,7 @@ mod tests {
 
     use super::*;
     use crate::access::AccessScope;
+    use crate::quotas::QuotaOverrides;
 
     fn failed(findings: &[SecurityFinding]) -> Vec<&'static str> {
         let failed = findings.iter().filter(|finding| !finding.ok);
@@ -215,6 +216,7 @@ mod tests {
             created_by: "mixer".to_owned(),
             expires: expires.map(Timestamp::from_micros),
             last_used: last_used.map(Timestamp::from_micros),
+            quotas: QuotaOverrides::default(),
         };
         let now = Timestamp::from_micros(100 * day);
         let tokens = [

@@ -22,7 +22,6 @@ use axum::{Extension, Router};
 use chassis::lingering_close::{LingeringStream, TrackedBody, UnreadBodyFlag};
 use chassis::tls_server::{ServerStream, ServerTls};
 use chassis::write_timeout::{MinimumRate, WriteTimeoutStream};
-use http::{HeaderValue, header};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};

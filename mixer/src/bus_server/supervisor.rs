@@ -533,13 +533,18 @@ mod tests {
 
     #[test]
     fn a_server_that_reads_its_users_meanwhile_may_be_silent_and_not_sick() {
-        let (silent, sick) = (ServerHealth::Silent("timeout".to_owned()), ServerHealth::Sick("full".to_owned()));
+        let (silent, sick) = (
+            ServerHealth::Silent("timeout".to_owned()),
+            ServerHealth::Sick("full".to_owned()),
+        );
         let before = ProcessStatus::default();
         let mut during = before.clone();
         during.begin_reload();
         let mut after = during.clone();
         after.end_reload();
-        assert!(during.explains(&before, &silent) && after.explains(&before, &silent) && after.explains(&during, &silent));
+        assert!(
+            during.explains(&before, &silent) && after.explains(&before, &silent) && after.explains(&during, &silent)
+        );
         assert!(!after.explains(&after, &silent) && !during.explains(&before, &sick));
     }
 
@@ -552,7 +557,10 @@ mod tests {
         refuse_streams_of_nobody(folder.path()).unwrap();
         std::fs::create_dir(streams.join("flux-msg")).unwrap();
         let refused = refuse_streams_of_nobody(folder.path()).unwrap_err().to_string();
-        assert!(refused.contains("jetstream/$G/streams") && refused.contains("move"), "{refused}");
+        assert!(
+            refused.contains("jetstream/$G/streams") && refused.contains("move"),
+            "{refused}"
+        );
     }
 
     #[test]
