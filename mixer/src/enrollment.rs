@@ -225,7 +225,7 @@ impl EnrollmentService {
             let admitted_by = match invitation::redeem(change, transcript, before.as_ref(), now)? {
                 InviteDecision::Refused(refusal) => return Ok(AdmissionOutcome::refused(refusal)),
                 InviteDecision::Admitted { why, displaced } => {
-                    news.extend(displaced);
+                    news.extend(displaced.map(|entry| *entry));
                     Some(why)
                 }
                 InviteDecision::NotInvited => self.auto_adopt.then(|| "enrollment.auto_adopt".to_owned()),

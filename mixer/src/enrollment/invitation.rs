@@ -32,7 +32,7 @@ pub(super) enum InviteDecision {
         /// For the audit log.
         why: String,
         /// A stranger under its name.
-        displaced: Option<AuditEntry>,
+        displaced: Option<Box<AuditEntry>>,
     },
     /// Its Rack is not, and that is in the audit log.
     Refused(RackRefusal),
@@ -71,7 +71,7 @@ pub(super) fn redeem(
         tracing::warn!(%key, reason, "refused a Rack with an invite");
         return Ok(InviteDecision::Refused(refusal(RefusalCode::Invite, reason)));
     }
-    let displaced = displace(change, &invite, transcript, now)?;
+    let displaced = displace(change, &invite, transcript, now)?.map(Box::new);
     invite.used = Some((now, key));
     change.put_invite(&invite)?;
     Ok(InviteDecision::Admitted {

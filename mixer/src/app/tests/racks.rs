@@ -4,6 +4,19 @@ use model::KeyFingerprint;
 
 use super::*;
 
+/// Under this name.
+fn approval(name: &str) -> RackApproval {
+    RackApproval {
+        name: Some(name.parse().unwrap()),
+        ..RackApproval::default()
+    }
+}
+
+const PLAIN: RackApproval = RackApproval {
+    name: None,
+    key_fingerprint: None,
+};
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pending_rack_is_approved_and_gets_its_part_of_the_scenario_until_it_runs_it() {
     let folder = tempfile::tempdir().unwrap();
@@ -29,31 +42,13 @@ async fn a_pending_rack_is_approved_and_gets_its_part_of_the_scenario_until_it_r
         Err(ControlError::State { .. })
     ));
     assert!(matches!(
-        control
-            .approve("nobody", RackApproval::default(), &AuditActor::Mixer)
-            .await,
+        control.approve("nobody", PLAIN, &AuditActor::Mixer).await,
         Err(ControlError::UnknownRack(_))
     ));
 
     let mut commands = rack.commands(&entity_id).await;
-    let key = view(control, "rack-a").key_fingerprint;
-    assert_eq!(key, KeyFingerprint::of(rack.key.verifying_key().as_bytes()));
-    let of_another = RackApproval {
-        key_fingerprint: Some(KeyFingerprint::of(b"another")),
-        ..RackApproval::default()
-    };
-    let refused = control.approve("rack-a", of_another, &AuditActor::Mixer).await;
-    assert!(
-        matches!(&refused, Err(ControlError::KeyMismatch { waiting, .. }) if *waiting == key),
-        "{refused:?}"
-    );
-    assert_eq!(view(control, "rack-a").state, RackState::Pending);
-    let approval = RackApproval {
-        key_fingerprint: Some(key),
-        ..RackApproval::default()
-    };
     let approved = control
-        .approve(&entity_id.to_string(), approval, &AuditActor::Mixer)
+        .approve(&entity_id.to_string(), PLAIN, &AuditActor::Mixer)
         .await
         .unwrap();
     assert_eq!(
@@ -62,23 +57,14 @@ async fn a_pending_rack_is_approved_and_gets_its_part_of_the_scenario_until_it_r
     );
     assert_eq!(
         control
-            .approve("rack-a", RackApproval::default(), &AuditActor::Mixer)
+            .approve("rack-a", PLAIN, &AuditActor::Mixer)
             .await
             .unwrap()
             .state,
         RackState::Active,
         "again"
     );
-    let renamed = control
-        .approve(
-            "rack-a",
-            RackApproval {
-                name: Some("x".parse().unwrap()),
-                ..RackApproval::default()
-            },
-            &AuditActor::Mixer,
-        )
-        .await;
+    let renamed = control.approve("rack-a", approval("x"), &AuditActor::Mixer).await;
     assert!(matches!(renamed, Err(ControlError::State { .. })));
     let passport = rack.adopted("rack-a").await;
     assert_eq!(passport.entity_id, entity_id);
@@ -196,23 +182,19 @@ async fn a_rack_is_approved_under_a_name_that_is_free_and_only_under_such_a_name
     first.enroll("node-01").await;
     second.enroll("node-02").await;
     let control = mixer.control();
-    let name = |text: &str| RackApproval {
-        name: Some(text.parse().unwrap()),
-        key_fingerprint: None,
-    };
     control
-        .approve("node-01", name("press-7"), &AuditActor::Mixer)
+        .approve("node-01", approval("press-7"), &AuditActor::Mixer)
         .await
         .unwrap();
     assert_eq!(first.adopted("node-01").await.name.as_str(), "press-7");
     let taken = control
-        .approve("node-02", name("press-7"), &AuditActor::Mixer)
+        .approve("node-02", approval("press-7"), &AuditActor::Mixer)
         .await
         .unwrap_err();
     assert!(matches!(taken, ControlError::NameTaken { .. }), "{taken}");
     let other = view(control, "press-7").id.to_string();
     let is_id = control
-        .approve("node-02", name(&other), &AuditActor::Mixer)
+        .approve("node-02", approval(&other), &AuditActor::Mixer)
         .await
         .unwrap_err();
     assert!(matches!(is_id, ControlError::NameIsId(_)), "{is_id}");
@@ -467,5 +449,30 @@ async fn concurrent_state_changes_leave_the_rack_in_the_state_of_the_registry() 
     );
     assert!(last.issued > told.issued);
     assert_eq!((told.state, last.state), (RackState::Active, RackState::Active));
+    mixer.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_approval_of_another_key_than_the_one_that_waits_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let mixer = start(folder.path(), &[]).await;
+    let control = mixer.control();
+    let mut rack = FakeRack::connect(&mixer, 1).await;
+    rack.enroll("rack-a").await;
+    let key = view(control, "rack-a").key_fingerprint;
+    assert_eq!(key, KeyFingerprint::of(rack.key.verifying_key().as_bytes()));
+    let of = |key| RackApproval {
+        key_fingerprint: Some(key),
+        ..RackApproval::default()
+    };
+    let of_another = of(KeyFingerprint::of(b"another"));
+    let refused = control.approve("rack-a", of_another, &AuditActor::Mixer).await;
+    assert!(
+        matches!(&refused, Err(ControlError::KeyMismatch { waiting, .. }) if *waiting == key),
+        "{refused:?}"
+    );
+    assert_eq!(view(control, "rack-a").state, RackState::Pending);
+    control.approve("rack-a", of(key), &AuditActor::Mixer).await.unwrap();
+    assert_eq!(view(control, "rack-a").state, RackState::Active);
     mixer.close().await;
 }
