@@ -149,12 +149,16 @@ impl BusConnection {
     async fn open(options: BusOptions, forever: bool) -> Result<Self, Error> {
         let options = Arc::new(options);
         let (tell, state) = watch::channel(BusState::Disconnected);
+        let addresses = addresses(&options)?;
         let mut connect = connect_options(&options, tell.clone());
+        if addresses.iter().all(ServerAddr::tls_required) {
+            connect = connect.require_tls(true);
+        }
         if forever {
             connect = connect.retry_on_initial_connect();
         }
         let client = connect
-            .connect(addresses(&options)?)
+            .connect(addresses)
             .await
             .map_err(|error| connect_error(&options, &error))?;
         if !forever {
@@ -351,6 +355,8 @@ fn connect_options(options: &BusOptions, tell: watch::Sender<BusState>) -> Conne
         .request_timeout(Some(Duration::from_secs(10)))
         .ping_interval(Duration::from_secs(20))
         .max_reconnects(None)
+        // They come in a greeting that anybody on the way may change, and are dialled in clear text.
+        .ignore_discovered_servers()
         .reconnect_delay_callback(move |attempt| delay(wait, attempt))
         .event_callback(move |event| {
             observer.on_event(&event);

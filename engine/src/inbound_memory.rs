@@ -100,6 +100,12 @@ impl InboundMemory {
 }
 
 impl InboundRoom {
+    /// How many it has taken.
+    #[must_use]
+    pub const fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
     /// Takes so many bytes more, as soon as there are. A future that is dropped has taken nothing.
     pub async fn grow(&mut self, bytes: u64) {
         let wanted = units(self.bytes + bytes);

@@ -59,10 +59,10 @@ struct RackUsage {
     traffic: RackTraffic,
     span: (i64, TrafficVolume),
     day: (i64, u64),
-    /// As many as may be, and one.
+    /// Those of the day; as many as may be, and one.
     subjects: HashSet<String>,
-    /// The span in which it was beyond a quota last, as long as that is not over.
-    beyond_in: Option<i64>,
+    /// The quota that it was told to be beyond, and the span in which it was so last, as long as that is not over.
+    beyond_in: Option<(&'static str, i64)>,
 }
 
 impl RackUsageTable {
@@ -114,6 +114,7 @@ impl RackUsage {
         }
         if self.day.0 != day {
             self.day = (day, 0);
+            self.subjects.clear();
         }
         self.span.1 += message;
         self.day.1 = self.day.1.saturating_add(message.bytes);
@@ -126,12 +127,12 @@ impl RackUsage {
             self.traffic.beyond += message;
         }
         match (beyond, self.beyond_in) {
-            (Some(quota), None) => {
+            (Some(quota), told) if told.is_none_or(|(told, _)| told != quota) => {
                 warn!(%rack, quota, "a Rack sends more than its quota: it is stored all the same; platform racks suspend stops it");
-                self.beyond_in = Some(span);
+                self.beyond_in = Some((quota, span));
             }
-            (Some(_), Some(_)) => self.beyond_in = Some(span),
-            (None, Some(last)) if span.saturating_sub(last).abs() > 1 => {
+            (Some(quota), _) => self.beyond_in = Some((quota, span)),
+            (None, Some((_, last))) if span.saturating_sub(last).abs() > 1 => {
                 info!(%rack, "a Rack keeps to its quotas again");
                 self.beyond_in = None;
             }

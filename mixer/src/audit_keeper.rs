@@ -7,8 +7,9 @@
 //!
 //! # Invariants
 //!
-//! - A flood of refused calls is [`LISTED`] entries at once and as many sums at the end of the hour, and one for all others: it never waits for
-//!   the registry, and pushes no decision out.
+//! - A flood of refused calls is twice [`LISTED`] entries at once and as many sums at the end of the hour, and one for all others: it never
+//!   waits for the registry, and pushes no decision out.
+//! - Strangers take no place of callers that are known, and no text of a stranger makes a refusal another one.
 //! - What was refused is told of before the Mixer has stopped.
 //!
 //! # Not here
@@ -31,16 +32,17 @@ use crate::registry::{AuditActor, AuditEntry, ClusterRegistry, RegistryError};
 
 /// How long refusals are summed, and how often the head of the chain is signed.
 const INTERVAL: Duration = Duration::from_secs(60 * 60);
-/// So many different refusals have entries of their own in an interval.
+/// So many different refusals of known callers have entries of their own in an interval, and as many of strangers.
 const LISTED: usize = 32;
 /// So many refusals wait to be told of; of more only the number is known.
 const WAITING: usize = 1024;
 
 /// A call that was refused.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct CallRefusal {
     by: String,
     why: String,
+    is_of_known: bool,
 }
 
 /// Where refused calls are told.
@@ -71,8 +73,10 @@ pub(crate) fn refusal_channel() -> (RefusalReporter, RefusalReceiver) {
 impl RefusalReporter {
     /// Tells that somebody was refused something; never waits.
     pub(crate) fn report(&self, by: &AuditActor, why: String) {
-        let by = by.to_string();
-        if self.sender.try_send(CallRefusal { by, why }).is_err() {
+        let (by, is_of_known) = (by.to_string(), by.is_known());
+        tracing::info!(by, why, "a call was refused");
+        let refused = CallRefusal { by, why, is_of_known };
+        if self.sender.try_send(refused).is_err() {
             self.missed.fetch_add(1, Relaxed);
         }
     }
@@ -121,7 +125,7 @@ impl AuditKeeper {
 
     async fn write(&self, refusals: impl IntoIterator<Item = CallRefusal>) -> Result<(), RegistryError> {
         let now = self.clock.now();
-        let entries = refusals.into_iter().map(|CallRefusal { by, why }| AuditEntry {
+        let entries = refusals.into_iter().map(|CallRefusal { by, why, .. }| AuditEntry {
             by,
             ..AuditEntry::new(LifecycleEvent::CallRefused, &AuditActor::Mixer, now).because(why)
         });
@@ -154,7 +158,7 @@ impl AuditKeeper {
 #[derive(Debug, Default)]
 struct RefusalSums {
     /// Those with an entry, and how often they came again.
-    listed: HashMap<(String, String), u64>,
+    listed: HashMap<CallRefusal, u64>,
     /// How many others there were.
     others: u64,
 }
@@ -162,16 +166,16 @@ struct RefusalSums {
 impl RefusalSums {
     /// Counts a refusal; it is given back if it is to have an entry at once.
     fn add(&mut self, refused: CallRefusal) -> Option<CallRefusal> {
-        let key = (refused.by.clone(), refused.why.clone());
-        if let Some(again) = self.listed.get_mut(&key) {
+        if let Some(again) = self.listed.get_mut(&refused) {
             *again += 1;
             return None;
         }
-        if self.listed.len() >= LISTED {
+        let alike = self.listed.keys().filter(|listed| listed.is_of_known == refused.is_of_known);
+        if alike.count() >= LISTED {
             self.others += 1;
             return None;
         }
-        self.listed.insert(key, 0);
+        self.listed.insert(refused.clone(), 0);
         Some(refused)
     }
 
@@ -180,9 +184,9 @@ impl RefusalSums {
         let Self { listed, others } = std::mem::take(self);
         let again = listed.into_iter().filter(|(_, again)| *again > 0);
         let mut sums: Vec<_> = again
-            .map(|((by, why), again)| CallRefusal {
-                by,
-                why: format!("{again} more times within the hour: {why}"),
+            .map(|(refused, again)| CallRefusal {
+                why: format!("{again} more times within the hour: {}", refused.why),
+                ..refused
             })
             .collect();
         sums.sort_by(|a, b| (&a.by, &a.why).cmp(&(&b.by, &b.why)));
@@ -190,6 +194,7 @@ impl RefusalSums {
             sums.push(CallRefusal {
                 by: AuditActor::Mixer.to_string(),
                 why: format!("{others} more calls of others were refused within the hour"),
+                is_of_known: true,
             });
         }
         sums
@@ -204,6 +209,7 @@ mod tests {
         CallRefusal {
             by: format!("api 192.0.2.{by}"),
             why: why.to_owned(),
+            is_of_known: false,
         }
     }
 
@@ -214,6 +220,11 @@ mod tests {
             .filter_map(|n| sums.add(refusal(n % 100, "GET /x")))
             .collect();
         assert_eq!(at_once.len(), LISTED);
+        let known = CallRefusal {
+            is_of_known: true,
+            ..refusal(1, "GET /api/v1/tokens")
+        };
+        assert_eq!(sums.add(known.clone()), Some(known), "strangers do not hide who is known");
         let told = sums.take();
         assert_eq!(told.len(), LISTED + 1);
         assert_eq!(told[0], refusal(0, "99 more times within the hour: GET /x"));

@@ -51,7 +51,7 @@ impl SecurityFinding {
 pub(crate) fn of_config(config: &MixerConfig) -> Vec<SecurityFinding> {
     let (api, postgres, snake) = (&config.api, &config.postgres, &config.snake);
     let has_tls = api.tls_files().is_some();
-    let tls = |of: &str, host: std::net::IpAddr| match (has_tls, host.is_loopback()) {
+    let listener = |of: &str, host: std::net::IpAddr, has_tls| match (has_tls, host.is_loopback()) {
         (true, _) => format!("{of} listens at {host} with TLS"),
         (false, true) => format!("{of} listens at {host}: on this machine only"),
         (false, false) => format!("{of} listens at {host} in clear text"),
@@ -68,16 +68,19 @@ pub(crate) fn of_config(config: &MixerConfig) -> Vec<SecurityFinding> {
         SecurityFinding::new(
             "api encryption",
             has_tls || api.host.is_loopback(),
-            tls("the API", api.host),
+            listener("the API", api.host, has_tls),
             set_tls,
         ),
     ];
     if postgres.enabled {
         let ok = has_tls || postgres.host.is_loopback();
-        let found = tls("PostgreSQL", postgres.host);
+        let found = listener("PostgreSQL", postgres.host, has_tls);
         findings.push(SecurityFinding::new("postgres encryption", ok, found, set_tls));
     }
     if is_managed {
+        let found = listener("the bus", snake.host, snake.speaks_tls());
+        let ok = snake.speaks_tls() || snake.host.is_loopback();
+        findings.push(SecurityFinding::new("bus encryption", ok, found, "set snake.tls to auto"));
         let pinned = snake.server_sha256.is_some();
         findings.push(SecurityFinding::new(
             "bus server",
@@ -185,6 +188,8 @@ mod tests {
         assert_eq!(failed(&of_config(&config)), also_root(&[]));
         config.api.auth = AuthMode::Off;
         config.api.host = [0, 0, 0, 0].into();
+        config.snake.host = [0, 0, 0, 0].into();
+        config.snake.tls = crate::config::BusTlsMode::Off;
         config.postgres.enabled = true;
         config.postgres.host = [0, 0, 0, 0].into();
         config.enrollment.auto_adopt = true;
@@ -193,6 +198,7 @@ mod tests {
             "api authentication",
             "api encryption",
             "postgres encryption",
+            "bus encryption",
             "admission",
             "object store",
         ];

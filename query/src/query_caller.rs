@@ -4,6 +4,7 @@
 //!
 //! - A caller runs at most as many queries as it has places, over every way that it asks.
 //! - Of its places statements never have all, unless there is one only: its lists are answered beside its statements.
+//! - Who waits for a place holds a connection: at most [`WAITING`] queries of a caller do, or twice as many as it has places.
 //! - A query that begins while its caller runs no other one has the caller's first turn.
 //!
 //! Not here: the places of all (`admission_gate`); who has how many places, and what is done about what was read (`mixer`).
@@ -13,8 +14,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
 
 use crate::Error;
+
+/// So many queries of a caller may wait at least.
+const WAITING: usize = 16;
 
 /// One who asks, over all of its connections.
 #[derive(Debug)]
@@ -25,6 +30,7 @@ pub struct QueryCaller {
     first: Arc<Semaphore>,
     followers: Arc<Semaphore>,
     most_followers: usize,
+    waiting: Arc<Semaphore>,
     patience: Duration,
     bytes_read: AtomicU64,
 }
@@ -50,6 +56,7 @@ impl QueryCaller {
             first: Arc::new(Semaphore::new(1)),
             followers: Arc::new(Semaphore::new(most_followers)),
             most_followers,
+            waiting: Arc::new(Semaphore::new(clamped(most.saturating_mul(2)).max(WAITING))),
             patience,
             bytes_read: AtomicU64::new(0),
         })
@@ -71,26 +78,45 @@ impl QueryCaller {
 
     /// A place of its own for a list or a chart, if one of its queries ends in time.
     pub(crate) async fn enter(&self) -> Result<CallerPlace, Error> {
-        self.place(None).await
+        self.place(None, self.deadline()).await
     }
 
     /// A place of its own for a statement, if one of its statements ends in time.
     pub(crate) async fn enter_statement(&self) -> Result<CallerPlace, Error> {
-        let of_statements = self.wait_for(&self.statements, statement_share(self.most)).await?;
-        self.place(Some(of_statements)).await
+        let (share, deadline) = (statement_share(self.most), self.deadline());
+        let of_statements = self.wait_for((&self.statements, share), deadline).await?;
+        self.place(Some(of_statements), deadline).await
     }
 
-    async fn place(&self, of_statements: Option<OwnedSemaphorePermit>) -> Result<CallerPlace, Error> {
+    fn deadline(&self) -> Instant {
+        Instant::now() + self.patience
+    }
+
+    async fn place(
+        &self,
+        of_statements: Option<OwnedSemaphorePermit>,
+        deadline: Instant,
+    ) -> Result<CallerPlace, Error> {
         Ok(CallerPlace {
-            _own: self.wait_for(&self.places, self.most).await?,
+            _own: self.wait_for((&self.places, self.most), deadline).await?,
             _of_statements: of_statements,
             turn: Arc::clone(&self.first).try_acquire_owned().ok(),
         })
     }
 
     /// One of so many places.
-    async fn wait_for(&self, places: &Arc<Semaphore>, most: usize) -> Result<OwnedSemaphorePermit, Error> {
-        let waited = tokio::time::timeout(self.patience, Arc::clone(places).acquire_owned()).await;
+    async fn wait_for(
+        &self,
+        (places, most): (&Arc<Semaphore>, usize),
+        deadline: Instant,
+    ) -> Result<OwnedSemaphorePermit, Error> {
+        if let Ok(place) = Arc::clone(places).try_acquire_owned() {
+            return Ok(place);
+        }
+        let Ok(_waits) = self.waiting.try_acquire() else {
+            return Err(Error::CallerBusy { running: most });
+        };
+        let waited = tokio::time::timeout_at(deadline, Arc::clone(places).acquire_owned()).await;
         let place = waited.map_err(|_| Error::CallerBusy { running: most })?;
         place.map_err(|_| Error::Closed)
     }

@@ -173,7 +173,8 @@ fn make_folders(config: &RackConfig) {
 
 /// What the Rack keeps for itself.
 fn own_folders(config: &RackConfig) -> Vec<PathBuf> {
-    let folders = [&*config.base.state_dir, &*config.store.dir, config.logging.dir()];
+    let state_file = durable_fs::parent_of(&config.base.state_file);
+    let folders = [&*config.base.state_dir, state_file, config.logging.dir()];
     folders.map(Path::to_owned).to_vec()
 }
 

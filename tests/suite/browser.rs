@@ -216,7 +216,7 @@ fn a_page_of_another_site_gets_nothing_through_a_real_browser() -> Result<(), Fa
     let why = |row: &serde_json::Map<String, serde_json::Value>| row["why"].as_str().unwrap_or_default().to_owned();
     let whys: Vec<_> = refused.iter().map(why).collect();
     for part in [
-        "evil.example",
+        "unknown_host",
         "POST /api/v1/sql",
         "POST /api/v1/ingest/logs",
         "GET /api/v1/racks",

@@ -155,6 +155,9 @@ pub(crate) enum AuditVerb {
         /// The cluster's public key that must have signed them (`signed_by` of a checkpoint), from where you keep it
         #[arg(long, value_name = "HEX")]
         cluster_key: Option<String>,
+        /// How long the Mixer keeps entries (`audit.keep`): those of a younger checkpoint must be there
+        #[arg(long, value_name = "DURATION", default_value = "90d")]
+        keep: HumanDuration,
         #[command(flatten)]
         api: ApiArgs,
     },

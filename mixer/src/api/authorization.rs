@@ -21,7 +21,7 @@ use axum::extract::{FromRef, FromRequestParts, MatchedPath, RawPathParams, Reque
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use http::request::Parts;
-use http::{HeaderMap, StatusCode, header};
+use http::{HeaderMap, Method, StatusCode, header};
 use query::QueryEngine;
 
 use super::openapi::{RouteAccess, route_access};
@@ -105,10 +105,16 @@ pub(super) async fn report_refusals(
 ) -> Response {
     let connection = request.extensions().get::<ClientConnection>();
     let address = connection.map(|connection| connection.ends.peer.ip());
-    let (method, path) = (
-        request.method().clone(),
-        request.extensions().get::<MatchedPath>().cloned(),
-    );
+    let path = request.extensions().get::<MatchedPath>().cloned();
+    let method = match *request.method() {
+        Method::GET => "GET",
+        Method::POST => "POST",
+        Method::PUT => "PUT",
+        Method::PATCH => "PATCH",
+        Method::DELETE => "DELETE",
+        Method::HEAD => "HEAD",
+        _ => "another method of",
+    };
     let response = next.run(request).await;
     if [
         StatusCode::UNAUTHORIZED,

@@ -12,6 +12,7 @@ use super::json_response::ItemResponse;
 use super::problem::ApiProblem;
 use super::query_params::NoParams;
 use crate::backup::{BackupView, BackupWriter};
+use crate::registry::RegistryError;
 
 pub(crate) fn routes(backups: Arc<BackupWriter>, changes: TaskTracker) -> Router {
     Router::new()
@@ -26,6 +27,11 @@ async fn back_up(
     sent: BodyResult,
 ) -> Result<ItemResponse<BackupView>, ApiProblem> {
     let EmptyBody {} = body(sent)?;
-    let data = service.read(move |backups| backups.write(&by)).await?;
+    let backups = Arc::clone(&service.room);
+    let making = async move {
+        let made = tokio::task::spawn_blocking(move || backups.write(&by)).await;
+        made.map_err(|error| RegistryError::Interrupted(error.to_string()))?
+    };
+    let data = service.run_to_completion(making).await?;
     Ok(ItemResponse { data })
 }

@@ -224,12 +224,14 @@ impl IngestHandler {
         let publisher = headers::publisher(&head.headers)?;
         let key = IdempotencyHeader::of(&head.headers, table, (&publisher, &scope.entities))?;
         let mut room = IngestReservation::new(&self.engine.inbound().bodies);
-        let body = body::unpack(packing, body::read(&head.headers, body, &mut room).await?, &mut room).await?;
-        let bytes = body.len() as u64;
+        let body = body::receive(packing, &head.headers, body, &mut room).await;
+        // What cannot be used was received and unpacked as well.
+        let bytes = body.as_ref().map_or_else(|_| room.bytes(), |body| body.len() as u64);
         self.counters.bytes.inc_by(bytes);
         if let Some(usage) = &caller.usage {
             usage.count_ingest(bytes);
         }
+        let body = body?;
 
         let most = PART.min(self.engine.settings().wal_max.get() / 8);
         let work = DecodeBudget::of(encoding, &body, usize::try_from(most).unwrap_or(usize::MAX));
@@ -303,7 +305,9 @@ impl IngestHandler {
         match self.engine.health_issue() {
             Some(trouble @ HealthIssue::Poisoned(_)) => Err(ApiProblem::busy(trouble)),
             Some(trouble @ HealthIssue::DiskFull { .. }) => {
-                let refused = format!("{trouble}; nothing of the request is stored");
+                let refused = format!(
+                    "{trouble}; nothing of the request is stored, unless an earlier one with its Idempotency-Key stored it"
+                );
                 Err(ApiProblem::busy(refused))
             }
             _ => Ok(()),

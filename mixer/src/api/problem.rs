@@ -425,7 +425,9 @@ impl IntoResponse for ApiProblem {
         self.log();
         let body = serde_json::to_vec(&self.document()).unwrap_or_default();
         let mut response = (self.status, body).into_response();
-        let refusal = RefusalReason(self.detail);
+        // The text of a page's request is a stranger's.
+        let is_foreign = matches!(self.code, "unknown_host" | "cross_origin");
+        let refusal = RefusalReason(if is_foreign { self.code.to_owned() } else { self.detail });
         response.extensions_mut().insert(refusal);
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));

@@ -15,7 +15,7 @@ use crate::bus_server::{
     AclSnapshot, BusAuthorization, BusCertificates, BusError, BusSettings, ManagedServer, OPERATOR_KEY,
     ServerDeployment, StreamSettings,
 };
-use crate::config::{BusServerConfig, BusTlsMode, MixerConfig, ServerMode};
+use crate::config::{BusServerConfig, MixerConfig, ServerMode};
 use crate::control::MOST_TAPS;
 use crate::postgres;
 use crate::quotas::{CallerPlaces, CallerQuotas, QuotaPolicy};
@@ -108,30 +108,22 @@ pub(super) fn bus(
 /// The certificates of the managed server, where it speaks TLS.
 fn certificates(config: &MixerConfig, clock: &Clock) -> Result<Option<BusCertificates>, BusError> {
     let snake = &config.snake;
-    let speaks_tls = match snake.tls {
-        BusTlsMode::Auto => !snake.host.is_loopback(),
-        BusTlsMode::On => true,
-        BusTlsMode::Off => false,
-    };
-    if let (true, Some(certificate), Some(key)) = (speaks_tls, &snake.tls_cert, &snake.tls_key) {
-        // nats-server may run in another folder.
-        let [certificate, key] =
-            [certificate, key].map(|path| std::path::absolute(path).unwrap_or_else(|_| path.clone()));
+    if let (true, Some(certificate), Some(key)) = (snake.speaks_tls(), &snake.tls_cert, &snake.tls_key) {
         let files = ServerTlsFiles {
-            certificate,
-            key,
+            certificate: certificate.clone(),
+            key: key.clone(),
             client_ca: None,
         };
-        return Ok(Some(BusCertificates::provided(files)?));
+        return Ok(Some(BusCertificates::provided(files, config.store.dir.join(KEYS_FOLDER))?));
     }
-    if speaks_tls {
+    if snake.speaks_tls() {
         if !snake.host.is_loopback() && snake.url == DEFAULT_URL {
             tracing::warn!(
                 url = snake.url,
                 "invites name this address, which other machines do not reach: set snake.url to where they find the bus"
             );
         }
-        let certificates = BusCertificates::open(config.store.dir.join("keys"), tls_names(snake), clock.clone())?;
+        let certificates = BusCertificates::open(config.store.dir.join(KEYS_FOLDER), tls_names(snake), clock.clone())?;
         return Ok(Some(certificates));
     }
     if !snake.host.is_loopback() {

@@ -19,6 +19,8 @@
 mod restore;
 
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -119,18 +121,34 @@ impl BackupWriter {
             self.store.join(FOLDER).join(&name),
             self.store.join(FOLDER).join(format!(".{name}.partial")),
         );
+        durable_fs::create_private_dirs(&self.store.join(FOLDER))?;
+        self.sweep()?;
+        durable_fs::create_private_dirs(&partial)?;
+        let files = self.fill(&partial, ts)?;
+        durable_fs::rename_durably(&partial, &folder)?;
         let told = AuditEntry::new(LifecycleEvent::BackupMade, by, ts).because(name);
         self.registry.change(|change| change.record(told))?;
-        durable_fs::create_private_dirs(&self.store.join(FOLDER))?;
-        durable_fs::create_private_dirs(&partial)?;
-        let written = self.fill(&partial, ts);
-        let files = written.inspect_err(|_| drop(std::fs::remove_dir_all(&partial)))?;
-        durable_fs::rename_durably(&partial, &folder)?;
         Ok(BackupView {
             folder: folder.display().to_string(),
             ts,
             files,
         })
+    }
+
+    /// Drops what a backup left that did not come to its end.
+    fn sweep(&self) -> Result<(), BackupError> {
+        let root = self.store.join(FOLDER);
+        let unreadable = |source| BackupError::Unreadable {
+            path: root.clone(),
+            source,
+        };
+        for entry in std::fs::read_dir(&root).map_err(unreadable)? {
+            let path = entry.map_err(unreadable)?.path();
+            if path.extension().is_some_and(|extension| extension == "partial") {
+                std::fs::remove_dir_all(&path).map_err(unreadable)?;
+            }
+        }
+        Ok(())
     }
 
     fn fill(&self, folder: &Path, ts: Timestamp) -> Result<Vec<String>, BackupError> {
@@ -140,7 +158,7 @@ impl BackupWriter {
         let mut names = vec![REGISTRY.to_owned(), CLUSTER_KEY.to_owned()];
         let keys = self.store.join(KEYS_FOLDER);
         durable_fs::create_private_dirs(&folder.join(KEYS_FOLDER))?;
-        for key in file_names(&keys)?.into_iter().filter(|name| name != OPERATOR_KEY) {
+        for key in file_names(&keys)?.into_iter().filter(|name| is_kept_key(name)) {
             copy(&keys.join(&key), &folder.join(KEYS_FOLDER).join(&key))?;
             names.push(format!("{KEYS_FOLDER}/{key}"));
         }
@@ -158,6 +176,11 @@ impl BackupWriter {
         durable_fs::write_durably(&folder.join(MANIFEST), &text)?;
         Ok(names)
     }
+}
+
+/// Whether a file among the keys belongs into a backup: not the operator's key, which each start makes anew, nor what is still being written.
+fn is_kept_key(name: &str) -> bool {
+    name != OPERATOR_KEY && !name.is_empty() && !name.starts_with('.') && !name.contains('/')
 }
 
 /// The plain files of a folder; none where there is no folder.
@@ -180,20 +203,33 @@ fn file_names(folder: &Path) -> Result<Vec<String>, BackupError> {
     Ok(names)
 }
 
-/// Copies a small file durably; nobody else may read the copy.
+/// Copies a file durably; nobody else may read the copy.
 fn copy(from: &Path, to: &Path) -> Result<(), BackupError> {
-    Ok(durable_fs::write_durably(to, &read(from)?)?)
+    let failed = |source| BackupError::Unreadable {
+        path: from.to_owned(),
+        source,
+    };
+    let mut read = File::open(from).map_err(failed)?;
+    let mut written = durable_fs::create_private(to)?;
+    std::io::copy(&mut read, &mut written).map_err(failed)?;
+    durable_fs::sync_file(&written, to)?;
+    Ok(durable_fs::sync_dir(durable_fs::parent_of(to))?)
 }
 
 fn hash(path: &Path) -> Result<String, BackupError> {
-    Ok(model::hex::encode(&Sha256::digest(read(path)?)))
-}
-
-fn read(path: &Path) -> Result<Vec<u8>, BackupError> {
-    std::fs::read(path).map_err(|source| BackupError::Unreadable {
+    let failed = |source| BackupError::Unreadable {
         path: path.to_owned(),
         source,
-    })
+    };
+    let mut sum = Sha256::new();
+    let mut buffer = [0; 64 << 10];
+    let mut file = File::open(path).map_err(failed)?;
+    loop {
+        match file.read(&mut buffer).map_err(failed)? {
+            0 => return Ok(model::hex::encode(&sum.finalize())),
+            read => sum.update(buffer.get(..read).unwrap_or_default()),
+        }
+    }
 }
 
 #[cfg(test)]

@@ -16,11 +16,14 @@ use chassis::ExitReason;
 use chassis::file_modes::require_unshared;
 use model::Clock;
 
-use super::{BackupError, BackupManifest, CLUSTER_KEY, FORMAT, MANIFEST, REGISTRY, hash, read};
+use super::{BackupError, BackupManifest, CLUSTER_KEY, FORMAT, MANIFEST, REGISTRY, copy, hash, is_kept_key};
 use crate::bootstrap::{KEYS_FOLDER, registry_file};
 use crate::config::MixerConfig;
 use crate::lifecycle_event::LifecycleEvent;
 use crate::registry::{AuditActor, AuditEntry, ClusterRegistry};
+
+/// So many numbers of the audit log are passed over: more than what a Mixer keeps.
+const SKIPPED: u64 = 1_000_000;
 
 /// Restores a backup into the store of a configuration. What was done.
 ///
@@ -72,18 +75,39 @@ fn try_restore(config: &MixerConfig, folder: &Path, clock: &Clock) -> Result<Str
         if name.starts_with(KEYS_FOLDER) {
             durable_fs::create_private_dirs(durable_fs::parent_of(target))?;
         }
-        durable_fs::write_atomically(target, &read(&folder.join(name))?, 0o600)?;
+        let staged = staged(target);
+        durable_fs::remove_if_there(&staged)?;
+        copy(&folder.join(name), &staged)?;
+        if *target == registry {
+            record(&staged, clock, &manifest)?;
+        }
+        durable_fs::rename_durably(&staged, target)?;
     }
-    let told = AuditEntry::new(LifecycleEvent::BackupRestored, &AuditActor::Mixer, clock.now());
-    let told = told.because(format!("of {}", manifest.ts));
-    ClusterRegistry::open(&registry)?.change(|change| change.record(told))?;
     Ok(format!(
-        "restored cluster {} of {} into {}\nTokens revoked since then are valid again, Racks removed since then belong to the cluster again: \
-         look at `platform token list` and `platform racks list`\n",
+        "restored cluster {} of {} into {}\nTokens revoked since then are valid again, Racks removed since then belong to the cluster again, used \
+         invites are open again: look at `platform token list`, `platform racks list` and `platform racks invites`\n",
         manifest.cluster_id,
         manifest.ts,
         config.store.dir.display()
     ))
+}
+
+/// Where a file is until it is whole.
+fn staged(target: &Path) -> PathBuf {
+    let name = target.file_name().unwrap_or_default().display();
+    target.with_file_name(format!(".{name}.restored"))
+}
+
+/// Says in a registry that it was restored; what was given a number since the backup keeps it for itself.
+fn record(registry: &Path, clock: &Clock, manifest: &BackupManifest) -> Result<(), BackupError> {
+    let told = AuditEntry::new(LifecycleEvent::BackupRestored, &AuditActor::Mixer, clock.now());
+    let told = told.because(format!("of {}", manifest.ts));
+    let registry = ClusterRegistry::open(registry)?;
+    registry.change(|change| {
+        change.skip_audit_numbers(SKIPPED)?;
+        change.record(told)
+    })?;
+    Ok(())
 }
 
 fn manifest(folder: &Path) -> Result<BackupManifest, BackupError> {
@@ -106,8 +130,7 @@ fn target(config: &MixerConfig, name: &str) -> Option<PathBuf> {
         None if name == REGISTRY => Some(registry_file(&config.store.dir)),
         None if name == CLUSTER_KEY => Some(config.store.cluster_key_file.clone()),
         Some((KEYS_FOLDER, key)) => {
-            let is_name = !key.is_empty() && !key.starts_with('.') && !key.contains('/');
-            is_name.then(|| config.store.dir.join(KEYS_FOLDER).join(key))
+            is_kept_key(key).then(|| config.store.dir.join(KEYS_FOLDER).join(key))
         }
         _ => None,
     }

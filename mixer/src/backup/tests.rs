@@ -24,7 +24,7 @@ fn founded(store: &Path, clock: &Clock) -> BackupWriter {
     let registry = Arc::new(ClusterRegistry::open(&registry_file(store)).unwrap());
     let cluster = Cluster::open(&registry, &config.store.cluster_key_file, clock, &entropy()).unwrap();
     durable_fs::create_private_dirs(&store.join(KEYS_FOLDER)).unwrap();
-    for name in ["ca.key", OPERATOR_KEY] {
+    for name in ["ca.key", OPERATOR_KEY, ".bus-operator.nk.812.0.tmp"] {
         durable_fs::write_durably(&store.join(KEYS_FOLDER).join(name), b"secret").unwrap();
     }
     BackupWriter {
@@ -87,7 +87,6 @@ fn a_backup_that_is_made_among_changes_is_restored_into_an_empty_store() {
         (writer.cluster.id(), writer.cluster.public_key())
     );
     let kinds = kinds(&registry);
-    assert!(kinds.contains(&"backup_made".to_owned()), "the backup tells of itself");
     assert_eq!(kinds.last().unwrap(), "backup_restored");
     assert_eq!(std::fs::read(to.path().join("keys/ca.key")).unwrap(), b"secret");
     drop(registry);

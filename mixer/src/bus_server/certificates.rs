@@ -37,6 +37,9 @@ use super::BusError;
 const LIFETIME: Duration = Duration::from_secs(30 * 24 * 3_600);
 /// How old it gets at most while the Mixer runs.
 const RENEWED: Duration = Duration::from_secs(10 * 24 * 3_600);
+/// The server's certificate and key, in the folder of keys.
+const CERTIFICATE: &str = "bus-server.pem";
+const KEY: &str = "bus-server.key";
 /// The name of the authority, in its certificate and in those that it signs.
 const AUTHORITY: &str = "Platform bus authority";
 
@@ -109,22 +112,18 @@ impl BusCertificates {
         })))
     }
 
-    /// A certificate that an operator gives, with its key.
+    /// A certificate that an operator gives, with its key; the server gets a copy in the folder of keys.
     ///
     /// # Errors
-    /// [`BusError`] if the files cannot be used.
-    pub(crate) fn provided(files: ServerTlsFiles) -> Result<Self, BusError> {
+    /// [`BusError`] if the files cannot be used, or not copied.
+    pub(crate) fn provided(files: ServerTlsFiles, folder: PathBuf) -> Result<Self, BusError> {
+        durable_fs::create_private_dirs(&folder)?;
         let stamps = stamps(&files);
-        // What nats-server would refuse is said here.
-        ServerTls::open(files.clone())?;
-        let chain = certificates(&files.certificate)?;
-        let last = chain
-            .last()
-            .ok_or_else(|| unusable(&files.certificate, &"it has no certificate"))?;
+        let authority = install(&files, &folder)?;
         Ok(Self::Provided(Arc::new(ProvidedCertificate {
-            authority: KeyFingerprint::of(last),
             files,
-            read: Mutex::new(stamps),
+            folder,
+            taken: Mutex::new(TakenCertificate { stamps, authority }),
         })))
     }
 
@@ -132,7 +131,7 @@ impl BusCertificates {
     pub(crate) fn authority(&self) -> KeyFingerprint {
         match self {
             Self::Own(own) => own.authority,
-            Self::Provided(provided) => provided.authority,
+            Self::Provided(provided) => provided.taken.lock().authority,
         }
     }
 
@@ -140,7 +139,7 @@ impl BusCertificates {
     pub(super) fn trust(&self) -> Result<BusTrust, BusError> {
         Ok(match self {
             Self::Own(own) => BusTrust::pinned(own.authority)?,
-            Self::Provided(provided) => BusTrust::of_server(provided.files.certificate.clone())?,
+            Self::Provided(provided) => BusTrust::of_server(provided.folder.join(CERTIFICATE))?,
         })
     }
 
@@ -148,7 +147,7 @@ impl BusCertificates {
     pub(super) fn is_due(&self) -> bool {
         match self {
             Self::Own(own) => own.is_due(),
-            Self::Provided(provided) => stamps(&provided.files) != *provided.read.lock(),
+            Self::Provided(provided) => stamps(&provided.files) != provided.taken.lock().stamps,
         }
     }
 
@@ -158,9 +157,7 @@ impl BusCertificates {
             _ if !self.is_due() => Ok(()),
             Self::Own(own) => own.renew(),
             Self::Provided(provided) => {
-                let stamps = stamps(&provided.files);
-                ServerTls::open(provided.files.clone())?;
-                *provided.read.lock() = stamps;
+                provided.take();
                 Ok(())
             }
         }
@@ -168,19 +165,69 @@ impl BusCertificates {
 
     /// The certificate and its key.
     pub(super) fn files(&self) -> [PathBuf; 2] {
-        match self {
-            Self::Own(own) => ["bus-server.pem", "bus-server.key"].map(|name| own.folder.join(name)),
-            Self::Provided(provided) => [&provided.files.certificate, &provided.files.key].map(Clone::clone),
-        }
+        let folder = match self {
+            Self::Own(own) => &own.folder,
+            Self::Provided(provided) => &provided.folder,
+        };
+        [CERTIFICATE, KEY].map(|name| folder.join(name))
     }
 }
 
 /// An operator's certificate.
 pub(crate) struct ProvidedCertificate {
     files: ServerTlsFiles,
+    folder: PathBuf,
+    taken: Mutex<TakenCertificate>,
+}
+
+/// What was looked at last, and by what Racks know the authority of the copy.
+struct TakenCertificate {
+    stamps: [Option<FileStamp>; 2],
     authority: KeyFingerprint,
-    /// The files as the server has read them.
-    read: Mutex<[Option<FileStamp>; 2]>,
+}
+
+impl ProvidedCertificate {
+    /// Takes the files as they are now. What cannot be used is told of, and the copy of before stays until they change again: the server goes on,
+    /// and so do changes of its users.
+    fn take(&self) {
+        let stamps = stamps(&self.files);
+        let installed = install(&self.files, &self.folder);
+        let mut taken = self.taken.lock();
+        taken.stamps = stamps;
+        match installed {
+            Ok(authority) if authority != taken.authority => {
+                tracing::error!(
+                    before = %taken.authority, now = %authority,
+                    "the authority of the bus's certificate is another one: Racks that joined by invite need a new one (platform racks invite)"
+                );
+                taken.authority = authority;
+            }
+            Ok(_) => tracing::info!("took the new certificate of the bus"),
+            Err(error) => tracing::error!(%error, "the bus keeps the certificate of before"),
+        }
+    }
+}
+
+/// Copies a certificate and its key that fit, and says by what Racks know the authority: its last certificate.
+fn install(files: &ServerTlsFiles, folder: &Path) -> Result<KeyFingerprint, BusError> {
+    let staged = ServerTlsFiles {
+        certificate: folder.join(".new-bus-server.pem"),
+        key: folder.join(".new-bus-server.key"),
+        client_ca: None,
+    };
+    let chain = std::fs::read(&files.certificate).map_err(|error| unusable(&files.certificate, &error))?;
+    durable_fs::write_durably(&staged.certificate, &chain)?;
+    durable_fs::write_durably(&staged.key, &read_private(&files.key)?)?;
+    // What nats-server would refuse is said here, of the operator's files.
+    if let Err(error) = ServerTls::open(staged.clone()) {
+        ServerTls::open(files.clone())?;
+        return Err(error.into());
+    }
+    let chain = certificates(&staged.certificate)?;
+    let last = chain.last().ok_or_else(|| unusable(&files.certificate, &"it has no certificate"))?;
+    durable_fs::rename_durably(&staged.key, &folder.join(KEY))?;
+    durable_fs::rename_durably(&staged.certificate, &folder.join(CERTIFICATE))?;
+    Ok(KeyFingerprint::of(last))
 }
 
 fn stamps(files: &ServerTlsFiles) -> [Option<FileStamp>; 2] {
@@ -195,7 +242,7 @@ impl OwnAuthority {
     }
 
     fn renew(&self) -> Result<(), BusError> {
-        let path = self.folder.join("bus-server.pem");
+        let path = self.folder.join(CERTIFICATE);
         let bad = |error: rcgen::Error| unusable(&path, &error);
         let now = self.clock.now();
         let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(bad)?;
@@ -207,7 +254,7 @@ impl OwnAuthority {
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         let certificate = params.signed_by(&key, &self.issuer).map_err(bad)?;
         let pem = key.serialize_pem();
-        durable_fs::write_atomically(&self.folder.join("bus-server.key"), pem.as_bytes(), 0o600)?;
+        durable_fs::write_atomically(&self.folder.join(KEY), pem.as_bytes(), 0o600)?;
         let chain = format!("{}{}", certificate.pem(), self.authority_pem);
         durable_fs::write_atomically(&path, chain.as_bytes(), 0o600)?;
         *self.signed.lock() = Some(now);

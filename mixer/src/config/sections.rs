@@ -211,6 +211,18 @@ config_section! {
     }
 }
 
+impl BusServerConfig {
+    /// Whether the managed server speaks TLS.
+    #[must_use]
+    pub const fn speaks_tls(&self) -> bool {
+        match self.tls {
+            BusTlsMode::Auto => !self.host.is_loopback(),
+            BusTlsMode::On => true,
+            BusTlsMode::Off => false,
+        }
+    }
+}
+
 config_section! {
     /// Bounds of queries.
     pub struct QueryConfig in "query" {

@@ -159,16 +159,17 @@ fn make_room(change: &RegistryTransaction<'_>, name: &Token, now: Timestamp) -> 
             holder,
         });
     }
-    let mut count = 0;
-    for row in change.invites()? {
-        let is_replaced = row.is_open(now) && row.name == *name;
-        if is_replaced || now.since(row.expires) >= REMEMBERED {
-            change.remove_invite(&row)?;
-        } else {
-            count += 1;
-        }
+    let rows = change.invites()?;
+    let (open, over): (Vec<_>, Vec<_>) = rows.iter().partition(|row| row.is_open(now));
+    // So many that are over are not remembered.
+    let is_forgotten = |row: &InviteRow| over.len() >= MOST || now.since(row.expires) >= REMEMBERED;
+    for row in over.iter().filter(|row| is_forgotten(row)) {
+        change.remove_invite(row)?;
     }
-    match count < MOST {
+    for row in open.iter().filter(|row| row.name == *name) {
+        change.remove_invite(row)?;
+    }
+    match open.iter().filter(|row| row.name != *name).count() < MOST {
         true => Ok(()),
         false => Err(ControlError::TooManyInvites(MOST)),
     }

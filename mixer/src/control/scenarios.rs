@@ -88,10 +88,10 @@ impl ControlPlane {
                 Some(hash) if hash == row.hash => Ok((None, None)),
                 Some(hash) if !replace => Err(ControlError::ReferenceTaken { reference: taken, hash }),
                 before => {
-                    if !change.has_room_for_scenario(&row)? {
+                    let replaced = change.put_scenario(&row)?;
+                    if change.has_too_many_scenarios()? {
                         return Err(ControlError::TooManyScenarios);
                     }
-                    let replaced = change.put_scenario(&row)?;
                     let news = change.record(entry.turn(before, &row.hash))?;
                     Ok((Some(news), replaced))
                 }

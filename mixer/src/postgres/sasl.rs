@@ -47,7 +47,12 @@ pub(super) async fn authenticate(
         Err(PgReplyError::Gone) => return Err(PgReplyError::Gone),
     };
     let by = AuditActor::of_caller(CallerInterface::Postgres, Some(ends.peer.ip()), caller.as_deref());
-    authenticator.refusals().report(&by, refused.message.clone());
+    // What a stranger calls itself is not told: somebody may have put a token there.
+    let why = match &caller {
+        Some(_) => refused.message.clone(),
+        None => format!("the login failed ({})", refused.code),
+    };
+    authenticator.refusals().report(&by, why);
     Err(refused.into())
 }
 

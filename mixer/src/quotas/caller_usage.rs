@@ -166,7 +166,8 @@ impl CallerUsage {
     fn with_today<T>(&self, look: impl FnOnce(&mut DayTotal) -> T) -> T {
         let (day, _) = self.policy.today();
         let mut stored = self.stored.lock();
-        if stored.day < day {
+        // A clock that was ahead gives a day back, and takes none.
+        if stored.day != day {
             *stored = DayTotal { day, bytes: 0 };
         }
         look(&mut stored)

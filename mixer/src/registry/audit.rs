@@ -45,6 +45,8 @@ const MAX_SIGHTINGS: u64 = 50_000;
 const PRUNED_AT_ONCE: usize = 2;
 /// The longest text of an entry.
 const LONGEST: usize = 256;
+/// How far the clock may have been set back.
+const CLOCK_SLACK: Duration = Duration::from_secs(24 * 60 * 60);
 /// Where the head of the chain stands in `meta`.
 const CHAIN_HEAD: &str = "audit_head";
 
@@ -77,6 +79,17 @@ pub enum AuditActor {
 }
 
 impl AuditActor {
+    /// Whether it has said who it is.
+    pub(crate) const fn is_known(&self) -> bool {
+        !matches!(
+            self,
+            Self::Caller {
+                identity: CallerIdentity::Everybody,
+                ..
+            }
+        )
+    }
+
     /// Who called, as far as it is known.
     pub(crate) fn of_caller(
         interface: CallerInterface,
@@ -280,6 +293,8 @@ impl ClusterRegistry {
         let mut decisions = decisions.range(..below).map_err(db)?.rev().peekable();
         let mut sightings = sightings.range(..below).map_err(db)?.rev().peekable();
         let mut found = Vec::new();
+        // Entries are in order of their numbers; their times are, but for a clock that was set back.
+        let oldest = query.since.map(|since| since.minus(CLOCK_SLACK));
         while found.len() < query.limit {
             let number = |next: Option<&Result<(redb::AccessGuard<'_, u64>, _), _>>| match next {
                 Some(Ok((number, _))) => Some(number.value()),
@@ -293,6 +308,9 @@ impl ClusterRegistry {
             };
             let Some(newest) = newest else { break };
             let entry = entry(newest.map_err(db)?.1.value())?;
+            if oldest.is_some_and(|oldest| entry.ts < oldest) {
+                break;
+            }
             if entry.is_wanted(query) {
                 found.push(entry);
             }
@@ -340,6 +358,15 @@ impl RegistryTransaction<'_> {
             }
         }
         Ok(entry)
+    }
+
+    /// Leaves out numbers that may have been given to entries which are lost.
+    ///
+    /// # Errors
+    /// [`RegistryError`].
+    pub(crate) fn skip_audit_numbers(&self, count: u64) -> Result<(), RegistryError> {
+        let last: u64 = self.meta("audit")?.unwrap_or(0);
+        self.set_meta("audit", &last.saturating_add(count))
     }
 
     /// Takes an entry into the hash chain.

@@ -274,19 +274,15 @@ impl RegistryTransaction<'_> {
         Ok(before)
     }
 
-    /// Whether there is room for another text beside those that are stored, as of this change.
-    pub(crate) fn has_room_for_scenario(&self, row: &ScenarioRow) -> Result<bool, RegistryError> {
+    /// Whether more is stored than may be, as of this change.
+    pub(crate) fn has_too_many_scenarios(&self) -> Result<bool, RegistryError> {
         let references = self.transaction.open_table(REFERENCES).map_err(db)?;
-        let is_new = references.get(row.reference().as_str()).map_err(db)?.is_none();
-        if is_new && references.len().map_err(db)? >= MOST_SCENARIOS {
-            return Ok(false);
-        }
         let scenarios = self.transaction.open_table(SCENARIOS).map_err(db)?;
-        let mut bytes = row.text.len() as u64;
+        let mut bytes = 0;
         for entry in scenarios.iter().map_err(db)? {
             bytes += entry.map_err(db)?.1.value().len() as u64;
         }
-        Ok(bytes <= MOST_SCENARIO_BYTES)
+        Ok(references.len().map_err(db)? > MOST_SCENARIOS || bytes > MOST_SCENARIO_BYTES)
     }
 
     /// Lets a reference mean nothing; its content goes unless a rollback may need it. Returns the hash that it meant, if it meant one.

@@ -145,7 +145,7 @@ impl RegistryTransaction<'_> {
         today: i64,
     ) -> Result<(), RegistryError> {
         let mut stored = self.transaction.open_table(STORED).map_err(db)?;
-        stored.retain(|_, (day, _)| day >= today).map_err(db)?;
+        stored.retain(|_, (day, _)| day == today).map_err(db)?;
         for (digest, total) in totals.iter().filter(|(_, total)| total.day >= today) {
             stored
                 .insert(digest.0.as_slice(), (total.day, total.bytes))

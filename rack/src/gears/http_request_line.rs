@@ -16,6 +16,9 @@ const METHODS: [&[u8]; 7] = [
     b"PATCH /",
 ];
 
+/// A first line that is longer and begins like a request is taken for one, so that nobody has it searched again and again.
+const LONGEST_LINE: usize = 16 << 10;
+
 /// What the first bytes of a stream are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum StreamBeginning {
@@ -32,8 +35,11 @@ impl StreamBeginning {
         if !METHODS.iter().any(|method| bytes.starts_with(method)) {
             return Self::Other;
         }
-        let Some(end) = bytes.iter().position(|byte| *byte == b'\n') else {
-            return Self::LikeRequest;
+        let Some(end) = bytes.iter().take(LONGEST_LINE).position(|byte| *byte == b'\n') else {
+            return match bytes.len() < LONGEST_LINE {
+                true => Self::LikeRequest,
+                false => Self::Request,
+            };
         };
         let line = bytes.get(..end).unwrap_or_default().trim_ascii_end();
         match line.rsplit(|byte| *byte == b' ').next() {
@@ -63,5 +69,7 @@ mod tests {
         ] {
             assert_eq!(StreamBeginning::of(bytes.as_bytes()), wanted, "{bytes:?}");
         }
+        let long = format!("GET /{}", "x".repeat(LONGEST_LINE));
+        assert_eq!(StreamBeginning::of(long.as_bytes()), StreamBeginning::Request);
     }
 }

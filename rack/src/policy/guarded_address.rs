@@ -73,8 +73,14 @@ fn is_own(ip: IpAddr) -> bool {
     match UdpSocket::bind((ip, 0)) {
         Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable => false,
         Ok(_) if UdpSocket::bind((nobodys, 0)).is_err() => true,
-        _ => is_own_source(ip).unwrap_or(false),
+        // What cannot be told is guarded.
+        _ => is_own_source(ip).unwrap_or_else(|error| !is_unreachable(&error)),
     }
+}
+
+fn is_unreachable(error: &io::Error) -> bool {
+    use io::ErrorKind::{HostUnreachable, NetworkUnreachable};
+    matches!(error.kind(), NetworkUnreachable | HostUnreachable)
 }
 
 /// Whether packets to an address would leave from the same one; nothing is sent.

@@ -61,7 +61,7 @@ fn refused_calls_are_in_the_audit_log_whose_chain_and_checkpoints_hold() -> Resu
         "{told:?}"
     );
     assert!(has(" as reader)", "GET /api/v1/audit: the role reader"), "{told:?}");
-    assert!(has("postgres 127.0.0.1", "password authentication failed"), "{told:?}");
+    assert!(has("postgres 127.0.0.1", "the login failed (28P01)"), "{told:?}");
 
     let checkpoints = rows(home, &mixer, &["audit", "checkpoints"], &admin)?;
     let [checkpoint] = &checkpoints[..] else {

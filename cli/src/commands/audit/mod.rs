@@ -6,6 +6,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 
+use model::HumanDuration;
 use model::filter::{AuditFilter, CheckpointFilter};
 use serde_json::{Value, json};
 
@@ -33,6 +34,7 @@ const VERDICT_COLUMNS: &[&str] = &[
     "last",
     "checkpoints",
     "older_checkpoints",
+    "lost_checkpoints",
     "signed_by",
 ];
 /// The largest page.
@@ -56,8 +58,9 @@ pub(crate) fn run(args: &AuditArgs) -> Result<(), Error> {
         Some(AuditVerb::Verify {
             checkpoints,
             cluster_key,
+            keep,
             api,
-        }) => verify(api, checkpoints.as_deref(), cluster_key.as_deref()),
+        }) => verify(api, (checkpoints.as_deref(), cluster_key.as_deref()), *keep),
     }
 }
 
@@ -77,8 +80,9 @@ fn list(args: &AuditArgs) -> Result<(), Error> {
 }
 
 /// Checks the whole log against its own links, the checkpoints that the Mixer has, and those of a file.
-fn verify(api: &ApiArgs, file: Option<&Path>, key: Option<&str>) -> Result<(), Error> {
+fn verify(api: &ApiArgs, (file, key): (Option<&Path>, Option<&str>), keep: HumanDuration) -> Result<(), Error> {
     let client = ApiClient::new(api);
+    let expired = chassis::system_clock().now().minus(keep.get());
     // Before the entries: none of them is of an entry that comes meanwhile.
     let mut kept = all_pages(&client, "/api/v1/audit/checkpoints", |cursor| CheckpointFilter {
         limit: Some(PAGE),
@@ -95,10 +99,10 @@ fn verify(api: &ApiArgs, file: Option<&Path>, key: Option<&str>) -> Result<(), E
         ..AuditFilter::default()
     })?;
     entries.reverse();
-    let verdict = verify_log(&entries, &checkpoints).map_err(Error::AuditLog)?;
+    let verdict = verify_log(&entries, &checkpoints, expired).map_err(Error::AuditLog)?;
     let row = json!({
         "entries": verdict.entries, "first": verdict.first, "last": verdict.last,
-        "checkpoints": verdict.met, "older_checkpoints": verdict.older, "signed_by": verdict.signed_by,
+        "checkpoints": verdict.met, "older_checkpoints": verdict.older, "lost_checkpoints": verdict.lost, "signed_by": verdict.signed_by,
     });
     let row: Vec<Row> = row.as_object().cloned().into_iter().collect();
     RowPrinter::from(api).rows(&row, VERDICT_COLUMNS)?;

@@ -2,18 +2,23 @@
 //!
 //! | what somebody did | is seen by |
 //! |---|---|
-//! | changed, dropped or inserted an entry | the next entry's link |
+//! | changed, dropped or inserted an entry | the next entry's link, or that it has none |
+//! | dropped the oldest entries before their time | a checkpoint that was kept elsewhere |
 //! | wrote all later links anew, or cut off the end | a checkpoint that was kept elsewhere |
 //! | signed other checkpoints with another key | `--cluster-key` |
 //!
-//! Not here: entries that have gone because of their age; checkpoints of them are only counted.
+//! Not here: entries that have gone because of their age, or that a restored backup did not have; checkpoints of them are only counted.
 
 use std::collections::BTreeSet;
 
+use model::Timestamp;
 use model::audit_chain::{AUDIT_CHAIN_START, AuditCheckpoint, audit_link};
 use serde_json::Value;
 
 use crate::client::Row;
+
+/// So many entries are kept, however young.
+const MOST_ENTRIES: usize = 500_000;
 
 /// A checkpoint whose signature is right.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,8 +36,10 @@ pub(super) struct LogVerdict {
     pub(super) last: Option<Value>,
     /// Checkpoints of entries that are there.
     pub(super) met: usize,
-    /// Checkpoints of entries that have gone.
+    /// Checkpoints of entries that have gone because of their age.
     pub(super) older: usize,
+    /// Checkpoints of entries that a restored backup did not have.
+    pub(super) lost: usize,
     pub(super) signed_by: BTreeSet<String>,
 }
 
@@ -58,8 +65,16 @@ impl KeptCheckpoint {
     }
 }
 
-/// Checks entries, the oldest first, and checkpoints of them.
-pub(super) fn verify_log(entries: &[Row], checkpoints: &[KeptCheckpoint]) -> Result<LogVerdict, String> {
+/// Checks entries, the oldest first, and checkpoints of them. Those of entries from before `expired` may have gone because of their age.
+pub(super) fn verify_log(
+    entries: &[Row],
+    checkpoints: &[KeptCheckpoint],
+    expired: Timestamp,
+) -> Result<LogVerdict, String> {
+    if let Some(forged) = entries.iter().find(|entry| link(entry).is_none() && !is_sighting(entry)) {
+        let id = id(forged).unwrap_or_default();
+        return Err(format!("entry {id} has no link, and only sightings have none: it was inserted"));
+    }
     let linked: Vec<_> = entries.iter().filter(|entry| link(entry).is_some()).collect();
     if let Some(first) = linked.first().filter(|first| id(first) == Some(1)) {
         follows(AUDIT_CHAIN_START, first)?;
@@ -69,30 +84,18 @@ pub(super) fn verify_log(entries: &[Row], checkpoints: &[KeptCheckpoint]) -> Res
             follows(link(previous).unwrap_or_default(), entry)?;
         }
     }
-    let (mut met, mut older) = (0, 0);
+    let (mut met, mut older, mut lost) = (0, 0, 0);
     for KeptCheckpoint { head, .. } in checkpoints {
-        let found = linked.binary_search_by_key(&Some(head.id), |entry| id(entry));
-        let found = found.ok().and_then(|at| linked.get(at));
-        match found {
-            Some(entry) if link(entry) == Some(&head.chain) => met += 1,
-            None if linked
-                .first()
-                .and_then(|first| id(first))
-                .is_some_and(|first| head.id < first) =>
-            {
-                older += 1
+        let next = linked.partition_point(|entry| id(entry) < Some(head.id));
+        match linked.get(next) {
+            Some(entry) if id(entry) == Some(head.id) && link(entry) == Some(&head.chain) => met += 1,
+            Some(entry) if id(entry) == Some(head.id) => {
+                return Err(format!("entry {} is another one than the checkpoint of {} signed", head.id, head.ts));
             }
-            Some(_) => {
-                return Err(format!(
-                    "entry {} is another one than the checkpoint of {} signed",
-                    head.id, head.ts
-                ));
-            }
-            None => {
-                return Err(format!(
-                    "entry {} is missing, which the checkpoint of {} signed",
-                    head.id, head.ts
-                ));
+            Some(_) if next == 0 && (head.ts < expired || linked.len() >= MOST_ENTRIES) => older += 1,
+            Some(entry) if next > 0 && entry.get("kind").is_some_and(|kind| kind == "backup_restored") => lost += 1,
+            _ => {
+                return Err(format!("entry {} is missing, which the checkpoint of {} signed", head.id, head.ts));
             }
         }
     }
@@ -103,8 +106,15 @@ pub(super) fn verify_log(entries: &[Row], checkpoints: &[KeptCheckpoint]) -> Res
         last: ts(linked.last()),
         met,
         older,
+        lost,
         signed_by: checkpoints.iter().map(|kept| kept.signed_by.clone()).collect(),
     })
+}
+
+/// Whether nobody decided it.
+fn is_sighting(entry: &Row) -> bool {
+    let kind = entry.get("kind").and_then(Value::as_str);
+    kind.is_some_and(|kind| ["rack_offline", "rack_online"].contains(&kind))
 }
 
 fn link(entry: &Row) -> Option<&str> {
@@ -131,16 +141,20 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
 
     use ed25519_dalek::SigningKey;
-    use model::{ClusterId, Timestamp};
+    use model::ClusterId;
     use serde_json::json;
 
     use super::*;
+
+    /// Nothing is old enough to have gone.
+    const NEVER: Timestamp = Timestamp::MIN;
 
     fn log() -> Vec<Row> {
         let mut previous = AUDIT_CHAIN_START.to_owned();
         let entries = (1..=5).map(|id| {
             let ts = format!("2026-11-28T00:00:0{id}Z");
-            let mut entry = json!({ "id": id, "ts": ts, "kind": "rack_labels", "why": null, "chain": null });
+            let kind = if id == 3 { "rack_offline" } else { "rack_labels" };
+            let mut entry = json!({ "id": id, "ts": ts, "kind": kind, "why": null, "chain": null });
             if id != 3 {
                 previous = audit_link(&previous, entry.as_object().unwrap());
                 entry["chain"] = previous.clone().into();
@@ -175,12 +189,12 @@ mod tests {
     fn a_log_as_it_was_recorded_passes_whole_or_without_its_oldest_entries() {
         let log = log();
         let checkpoints = [kept(&checkpoint(&log[0])), kept(&checkpoint(&log[4]))];
-        let verdict = verify_log(&log, &checkpoints).unwrap();
+        let verdict = verify_log(&log, &checkpoints, NEVER).unwrap();
         assert_eq!((verdict.entries, verdict.met, verdict.older), (4, 2, 0));
         assert_eq!(verdict.last, Some(json!("2026-11-28T00:00:05Z")));
-        let verdict = verify_log(&log[1..], &checkpoints).unwrap();
+        let verdict = verify_log(&log[1..], &checkpoints, Timestamp::from_micros(10)).unwrap();
         assert_eq!((verdict.entries, verdict.met, verdict.older), (3, 1, 1));
-        assert_eq!(verify_log(&[], &[]).unwrap().entries, 0);
+        assert_eq!(verify_log(&[], &[], NEVER).unwrap().entries, 0);
     }
 
     #[test]
@@ -190,7 +204,7 @@ mod tests {
         let refused = |change: &dyn Fn(&mut Vec<Row>), checkpoints: &[KeptCheckpoint]| {
             let mut changed = log.clone();
             change(&mut changed);
-            verify_log(&changed, checkpoints).unwrap_err()
+            verify_log(&changed, checkpoints, NEVER).unwrap_err()
         };
         let changed = refused(&|log| log[1]["kind"] = "rack_online".into(), &[]);
         assert!(changed.contains("entry 2 of 2026-11-28T00:00:02Z"), "{changed}");
@@ -198,11 +212,28 @@ mod tests {
         assert!(refused(&|log| log.insert(1, log[0].clone()), &[]).contains("entry 1"));
         assert!(refused(&|log| log[0]["why"] = "x".into(), &[]).contains("entry 1"));
         assert!(refused(&|log| log.truncate(4), &newest).contains("entry 5 is missing"));
+        let oldest = [kept(&checkpoint(&log[0]))];
+        assert!(refused(&|log| drop(log.remove(0)), &oldest).contains("entry 1 is missing"));
+        let mut forged = log[1].clone();
+        forged["chain"] = Value::Null;
+        assert!(refused(&|log| log.insert(2, forged.clone()), &newest).contains("entry 2 has no link"));
         let anew = |log: &mut Vec<Row>| {
             log[4]["why"] = "x".into();
             log[4]["chain"] = audit_link(link(&log[3]).unwrap(), &log[4]).into();
         };
         assert!(refused(&anew, &newest).contains("entry 5 is another one"));
+    }
+
+    #[test]
+    fn checkpoints_of_what_a_restored_backup_did_not_have_are_counted() {
+        let (whole, mut log) = (log(), log());
+        log.truncate(2);
+        let mut restored = json!({ "id": 1_000_003, "ts": "2026-11-28T00:01:00Z", "kind": "backup_restored", "chain": null });
+        let fields = restored.as_object().unwrap();
+        restored["chain"] = audit_link(link(&log[1]).unwrap(), fields).into();
+        log.push(restored.as_object().unwrap().clone());
+        let verdict = verify_log(&log, &[kept(&checkpoint(&whole[4])), kept(&checkpoint(&whole[1]))], NEVER).unwrap();
+        assert_eq!((verdict.entries, verdict.met, verdict.lost), (3, 1, 1));
     }
 
     #[test]

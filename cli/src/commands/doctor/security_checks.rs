@@ -5,7 +5,7 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use rack::config::RackConfig;
+use rack::config::{RackConfig, SandboxMode};
 use serde_json::Value;
 
 use super::{CheckOutcome, DoctorCheck};
@@ -76,6 +76,23 @@ pub(super) fn rack(rack: &RackConfig, off: CheckOutcome) -> Vec<DoctorCheck> {
             !open,
             format!("gears may listen at {}", policy.listen.join(", ")),
             "name the addresses in policy.listen",
+        ),
+        check(
+            "rack bus",
+            !rack.snake.allow_insecure,
+            format!("snake.allow_insecure is {}", rack.snake.allow_insecure),
+            "join with an invite (platform join), or set snake.tls_ca; then set snake.allow_insecure to false",
+        ),
+        check(
+            "rack sandbox",
+            policy.sandbox != SandboxMode::Off,
+            match policy.sandbox {
+                SandboxMode::Auto => "the kernel confines the Rack where it has Landlock",
+                SandboxMode::Require => "the kernel confines the Rack, or it does not start",
+                SandboxMode::Off => "the kernel does not confine the Rack",
+            }
+            .to_owned(),
+            "set policy.sandbox to auto or require",
         ),
         check(
             "rack state",

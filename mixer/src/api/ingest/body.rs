@@ -66,6 +66,11 @@ impl IngestReservation {
         taken.map_err(|_| ApiProblem::busy(busy))
     }
 
+    /// How many it has taken.
+    pub(super) const fn bytes(&self) -> u64 {
+        self.inbound.bytes()
+    }
+
     /// Gives back what it has beyond so many bytes.
     pub(super) fn shrink_to(&mut self, bytes: usize) {
         self.inbound.shrink_to(bytes as u64);
@@ -119,6 +124,16 @@ fn unknown(name: &str) -> ApiProblem {
 fn too_large() -> ApiProblem {
     let detail = format!("the body is larger than {MAX_BODY} bytes uncompressed: send several smaller ones");
     ApiProblem::body(StatusCode::PAYLOAD_TOO_LARGE, detail)
+}
+
+/// The body as it was meant, from how it comes.
+pub(super) async fn receive(
+    packing: RequestCompression,
+    headers: &HeaderMap,
+    body: Body,
+    room: &mut IngestReservation,
+) -> Result<Bytes, ApiProblem> {
+    unpack(packing, read(headers, body, room).await?, room).await
 }
 
 /// The body as it came.
