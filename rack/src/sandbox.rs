@@ -2,7 +2,7 @@
 //!
 //! | may | beneath |
 //! |---|---|
-//! | read and write | `base.state_dir`, `store.dir`, the folder of the log file |
+//! | read and write | `base.state_dir`, the folder of `base.state_file`, that of the log file |
 //! | write | `policy.write_roots` |
 //! | read | `policy.read_roots`, the folders of `platform.toml` and of other files that it names, and of the system `/etc`, `/usr`, `/proc`, `/sys` |
 //! | execute | nothing; where `gears.exec.allow` lists programs these, and what the system has for them to run |

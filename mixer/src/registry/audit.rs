@@ -9,7 +9,7 @@
 //! # Invariants
 //!
 //! - An entry is written in the transaction of the change that it tells of: neither is there without the other.
-//! - Numbers grow by one over both tables and are never used twice; an entry is never changed.
+//! - Numbers grow by one over both tables (by more when a backup was restored) and are never used twice; an entry is never changed.
 //! - A Rack that comes and goes pushes out sightings only, never a decision.
 //! - Decisions are a hash chain ([`model::audit_chain`]); sightings have no link, nobody decided them.
 //! - An entry pushes out two old ones at the most: a clock that leaps ahead empties nothing at once.
