@@ -170,7 +170,10 @@ impl RefusalSums {
             *again += 1;
             return None;
         }
-        let alike = self.listed.keys().filter(|listed| listed.is_of_known == refused.is_of_known);
+        let alike = self
+            .listed
+            .keys()
+            .filter(|listed| listed.is_of_known == refused.is_of_known);
         if alike.count() >= LISTED {
             self.others += 1;
             return None;
@@ -224,7 +227,11 @@ mod tests {
             is_of_known: true,
             ..refusal(1, "GET /api/v1/tokens")
         };
-        assert_eq!(sums.add(known.clone()), Some(known), "strangers do not hide who is known");
+        assert_eq!(
+            sums.add(known.clone()),
+            Some(known),
+            "strangers do not hide who is known"
+        );
         let told = sums.take();
         assert_eq!(told.len(), LISTED + 1);
         assert_eq!(told[0], refusal(0, "99 more times within the hour: GET /x"));

@@ -80,7 +80,12 @@ pub(crate) fn of_config(config: &MixerConfig) -> Vec<SecurityFinding> {
     if is_managed {
         let found = listener("the bus", snake.host, snake.speaks_tls());
         let ok = snake.speaks_tls() || snake.host.is_loopback();
-        findings.push(SecurityFinding::new("bus encryption", ok, found, "set snake.tls to auto"));
+        findings.push(SecurityFinding::new(
+            "bus encryption",
+            ok,
+            found,
+            "set snake.tls to auto",
+        ));
         let pinned = snake.server_sha256.is_some();
         findings.push(SecurityFinding::new(
             "bus server",

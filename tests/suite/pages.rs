@@ -121,9 +121,7 @@ fn help_of<'h>(helps: &'h BTreeMap<Vec<String>, String>, words: &[&str]) -> Opti
     });
     let mut found = named.filter_map(|name| helps.get_key_value(&name));
     let (name, help) = found.next()?;
-    let mut usage = help.lines().filter(|line| line.starts_with("Usage:"));
-    let is_group = name.len() > 1 && usage.any(|line| line.ends_with("<COMMAND>"));
-    (!is_group).then_some(help)
+    (!crate::reference::is_group(name, help)).then_some(help)
 }
 
 #[test]

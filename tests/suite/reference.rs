@@ -15,6 +15,12 @@ for by id is not there or a test failed, 64 usage, 65 bad data or an incomplete 
 77 denied, 78 configuration, 130 interrupted.
 ";
 
+/// Whether a command of a program is none without one of those below it.
+pub(crate) fn is_group(name: &[String], help: &str) -> bool {
+    let mut usage = help.lines().filter(|line| line.starts_with("Usage:"));
+    name.len() > 1 && usage.any(|line| line.ends_with("<COMMAND>"))
+}
+
 /// Every command of a program, as words, with its help; parents before their children.
 pub(crate) fn helps(program: &str, folder: &Path) -> Result<Vec<(Vec<String>, String)>, Failure> {
     let mut open = vec![vec![program.to_owned()]];

@@ -114,7 +114,10 @@ fn certificates(config: &MixerConfig, clock: &Clock) -> Result<Option<BusCertifi
             key: key.clone(),
             client_ca: None,
         };
-        return Ok(Some(BusCertificates::provided(files, config.store.dir.join(KEYS_FOLDER))?));
+        return Ok(Some(BusCertificates::provided(
+            files,
+            config.store.dir.join(KEYS_FOLDER),
+        )?));
     }
     if snake.speaks_tls() {
         if !snake.host.is_loopback() && snake.url == DEFAULT_URL {

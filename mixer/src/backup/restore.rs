@@ -129,9 +129,7 @@ fn target(config: &MixerConfig, name: &str) -> Option<PathBuf> {
     match name.split_once('/') {
         None if name == REGISTRY => Some(registry_file(&config.store.dir)),
         None if name == CLUSTER_KEY => Some(config.store.cluster_key_file.clone()),
-        Some((KEYS_FOLDER, key)) => {
-            is_kept_key(key).then(|| config.store.dir.join(KEYS_FOLDER).join(key))
-        }
+        Some((KEYS_FOLDER, key)) => is_kept_key(key).then(|| config.store.dir.join(KEYS_FOLDER).join(key)),
         _ => None,
     }
 }

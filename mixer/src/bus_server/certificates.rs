@@ -224,7 +224,9 @@ fn install(files: &ServerTlsFiles, folder: &Path) -> Result<KeyFingerprint, BusE
         return Err(error.into());
     }
     let chain = certificates(&staged.certificate)?;
-    let last = chain.last().ok_or_else(|| unusable(&files.certificate, &"it has no certificate"))?;
+    let last = chain
+        .last()
+        .ok_or_else(|| unusable(&files.certificate, &"it has no certificate"))?;
     durable_fs::rename_durably(&staged.key, &folder.join(KEY))?;
     durable_fs::rename_durably(&staged.certificate, &folder.join(CERTIFICATE))?;
     Ok(KeyFingerprint::of(last))

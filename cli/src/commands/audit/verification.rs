@@ -71,9 +71,14 @@ pub(super) fn verify_log(
     checkpoints: &[KeptCheckpoint],
     expired: Timestamp,
 ) -> Result<LogVerdict, String> {
-    if let Some(forged) = entries.iter().find(|entry| link(entry).is_none() && !is_sighting(entry)) {
+    if let Some(forged) = entries
+        .iter()
+        .find(|entry| link(entry).is_none() && !is_sighting(entry))
+    {
         let id = id(forged).unwrap_or_default();
-        return Err(format!("entry {id} has no link, and only sightings have none: it was inserted"));
+        return Err(format!(
+            "entry {id} has no link, and only sightings have none: it was inserted"
+        ));
     }
     let linked: Vec<_> = entries.iter().filter(|entry| link(entry).is_some()).collect();
     if let Some(first) = linked.first().filter(|first| id(first) == Some(1)) {
@@ -90,12 +95,18 @@ pub(super) fn verify_log(
         match linked.get(next) {
             Some(entry) if id(entry) == Some(head.id) && link(entry) == Some(&head.chain) => met += 1,
             Some(entry) if id(entry) == Some(head.id) => {
-                return Err(format!("entry {} is another one than the checkpoint of {} signed", head.id, head.ts));
+                return Err(format!(
+                    "entry {} is another one than the checkpoint of {} signed",
+                    head.id, head.ts
+                ));
             }
             Some(_) if next == 0 && (head.ts < expired || linked.len() >= MOST_ENTRIES) => older += 1,
             Some(entry) if next > 0 && entry.get("kind").is_some_and(|kind| kind == "backup_restored") => lost += 1,
             _ => {
-                return Err(format!("entry {} is missing, which the checkpoint of {} signed", head.id, head.ts));
+                return Err(format!(
+                    "entry {} is missing, which the checkpoint of {} signed",
+                    head.id, head.ts
+                ));
             }
         }
     }
@@ -228,11 +239,17 @@ mod tests {
     fn checkpoints_of_what_a_restored_backup_did_not_have_are_counted() {
         let (whole, mut log) = (log(), log());
         log.truncate(2);
-        let mut restored = json!({ "id": 1_000_003, "ts": "2026-11-28T00:01:00Z", "kind": "backup_restored", "chain": null });
+        let mut restored =
+            json!({ "id": 1_000_003, "ts": "2026-11-28T00:01:00Z", "kind": "backup_restored", "chain": null });
         let fields = restored.as_object().unwrap();
         restored["chain"] = audit_link(link(&log[1]).unwrap(), fields).into();
         log.push(restored.as_object().unwrap().clone());
-        let verdict = verify_log(&log, &[kept(&checkpoint(&whole[4])), kept(&checkpoint(&whole[1]))], NEVER).unwrap();
+        let verdict = verify_log(
+            &log,
+            &[kept(&checkpoint(&whole[4])), kept(&checkpoint(&whole[1]))],
+            NEVER,
+        )
+        .unwrap();
         assert_eq!((verdict.entries, verdict.met, verdict.lost), (3, 1, 1));
     }
 

@@ -144,7 +144,8 @@ async fn an_operators_certificate_serves_by_its_own_names_and_is_read_again_when
     let folder = tempfile::tempdir().unwrap();
     let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).unwrap();
     let authority = rcgen::CertifiedIssuer::self_signed(authority_params(), key).unwrap();
-    let certificates = BusCertificates::provided(provide(folder.path(), &authority), folder.path().join("keys")).unwrap();
+    let certificates =
+        BusCertificates::provided(provide(folder.path(), &authority), folder.path().join("keys")).unwrap();
     assert_eq!(certificates.authority(), KeyFingerprint::of(authority.der()));
     assert!(!folder.path().join("keys/bus-ca.key").exists());
     let (list, access) = watch::channel(AclSnapshot::default());
@@ -171,7 +172,9 @@ async fn an_operators_certificate_serves_by_its_own_names_and_is_read_again_when
         key: folder.path().join("keys/bus-operator.nk"),
         client_ca: None,
     };
-    let error = BusCertificates::provided(files, folder.path().join("keys")).unwrap_err().to_string();
+    let error = BusCertificates::provided(files, folder.path().join("keys"))
+        .unwrap_err()
+        .to_string();
     assert!(error.contains("bus-operator.nk"), "{error}");
     server.close().await;
 }
