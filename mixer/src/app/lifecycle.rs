@@ -486,6 +486,7 @@ fn backups(config: &MixerConfig, control: &ControlPlane) -> Arc<BackupWriter> {
         store: config.store.dir.clone(),
         cluster_key: config.store.cluster_key_file.clone(),
         clock: control.clock.clone(),
+        making: parking_lot::Mutex::default(),
     })
 }
 

@@ -25,6 +25,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use model::{Clock, ClusterId, Timestamp};
+use parking_lot::Mutex;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
@@ -107,6 +108,8 @@ pub struct BackupWriter {
     pub(crate) store: PathBuf,
     pub(crate) cluster_key: PathBuf,
     pub(crate) clock: Clock,
+    /// One at a time.
+    pub(crate) making: Mutex<()>,
 }
 
 impl BackupWriter {
@@ -115,6 +118,7 @@ impl BackupWriter {
     /// # Errors
     /// [`BackupError`]; there is no backup then.
     pub(crate) fn write(&self, by: &AuditActor) -> Result<BackupView, BackupError> {
+        let _one = self.making.lock();
         let ts = self.clock.now();
         let name = ts.to_string().replace(['-', ':'], "");
         let (folder, partial) = (

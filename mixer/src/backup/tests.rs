@@ -33,6 +33,7 @@ fn founded(store: &Path, clock: &Clock) -> BackupWriter {
         store: store.to_owned(),
         cluster_key: config.store.cluster_key_file,
         clock: clock.clone(),
+        making: Mutex::default(),
     }
 }
 

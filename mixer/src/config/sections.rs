@@ -264,7 +264,7 @@ config_section! {
         rack("rack_mb"): ByteSize as MebibyteCount = 64, within(0, 1 << 30);
         /// MiB of such messages a day, UTC; 0 is no limit.
         rack_stored("rack_stored_mb"): ByteSize as MebibyteCount = 0, within(0, 1 << 30);
-        /// Subjects on which one Rack may send messages, in the same way; 0 is no limit.
+        /// Subjects on which one Rack may send messages in a day, in the same way; 0 is no limit.
         rack_subjects: usize = 1000, within(0, 65_536);
     }
 }
