@@ -196,7 +196,7 @@ impl ControlError {
             Self::KeyMismatch { .. } => "key_mismatch",
             Self::UnknownInvite(_) => "unknown_invite",
             Self::TooManyInvites(_) => "too_many_invites",
-            Self::InviteLifetime => "bad_body",
+            Self::InviteLifetime => "invite_lifetime",
             Self::InviteForm(_) => "internal",
             Self::Silent { .. } => "rack_silent",
             Self::UnknownPort { .. } => "unknown_port",

@@ -94,7 +94,7 @@ impl schemars::JsonSchema for KeyFingerprint {
     }
 
     fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        schemars::json_schema!({ "type": "string", "pattern": "^SHA256:[A-Za-z0-9+/]{43}$" })
+        schemars::json_schema!({ "type": "string", "pattern": "^SHA256:[A-Za-z0-9+/]{42}[AEIMQUYcgkosw048]$" })
     }
 }
 

@@ -97,6 +97,11 @@ pub(super) fn body<T: Default + for<'de> Deserialize<'de>>(sent: BodyResult) -> 
     if bytes.iter().all(u8::is_ascii_whitespace) {
         return Ok(T::default());
     }
+    // Serde takes a list for an object, field by field.
+    if bytes.trim_ascii_start().starts_with(b"[") {
+        let detail = "the body: a list, where an object belongs";
+        return Err(ApiProblem::body(StatusCode::BAD_REQUEST, detail));
+    }
     serde_json::from_slice(&bytes)
         .map_err(|error| ApiProblem::body(StatusCode::BAD_REQUEST, format!("the body: {error}")))
 }

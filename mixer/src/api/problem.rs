@@ -397,8 +397,8 @@ impl From<ControlError> for ApiProblem {
             | ControlError::BadFormer { .. }
             | ControlError::TooManyLabels(_)
             | ControlError::TooManyInvites(_)
+            | ControlError::InviteLifetime
             | ControlError::TooManyScenarios => StatusCode::UNPROCESSABLE_ENTITY,
-            ControlError::InviteLifetime => StatusCode::BAD_REQUEST,
             ControlError::Registry(_) | ControlError::InviteForm(_) => StatusCode::INTERNAL_SERVER_ERROR,
         };
         let problem = Self::new(status, error.code(), error.to_string());

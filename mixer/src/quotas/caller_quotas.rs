@@ -19,28 +19,44 @@ const DAY: i64 = 86_400_000_000;
 /// The largest number of a quota.
 const MOST: u64 = 1 << 30;
 
+/// A whole number, however JSON writes it: `5.0` is one, too.
+fn whole_number<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
+    let Some(number) = Option::<serde_json::Number>::deserialize(from)? else {
+        return Ok(None);
+    };
+    let written = || {
+        let value = number.as_f64()?;
+        let is_whole = value.fract() == 0.0 && (0.0..=u32::MAX.into()).contains(&value);
+        is_whole.then(|| format!("{value:.0}").parse().ok()).flatten()
+    };
+    let whole = number.as_u64().or_else(written);
+    whole
+        .map(Some)
+        .ok_or_else(|| serde::de::Error::custom(format!("{number} is no whole number")))
+}
+
 /// Quotas of a token, each in the place of the key of `[quotas]` with its name; 0 is no limit, but for `queries`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct QuotaOverrides {
     /// Requests a second.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "whole_number")]
     #[schemars(range(max = MOST))]
     pub requests: Option<u64>,
     /// Queries that run at once.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "whole_number")]
     #[schemars(range(max = MOST))]
     pub queries: Option<u64>,
     /// MiB of data files a second that queries read.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "whole_number")]
     #[schemars(range(max = MOST))]
     pub scanned_mb: Option<u64>,
     /// MiB of ingest bodies a second.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "whole_number")]
     #[schemars(range(max = MOST))]
     pub ingest_mb: Option<u64>,
     /// MiB of ingest bodies a day.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "whole_number")]
     #[schemars(range(max = MOST))]
     pub stored_mb: Option<u64>,
 }

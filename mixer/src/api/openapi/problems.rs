@@ -76,6 +76,11 @@ pub(in crate::api) const CODES: &[(u16, &str, &str)] = &[
         "the scenario is invalid; `errors` has the place of each fault",
     ),
     (422, "too_many_labels", "a Rack would have more labels than it may"),
+    (
+        422,
+        "invite_lifetime",
+        "an invite would be good for no time, or for longer than it may",
+    ),
     (422, "too_many_invites", "there are as many invites as there may be"),
     (422, "too_many_tokens", "there are as many tokens as there may be"),
     (
