@@ -16,7 +16,7 @@
 //!
 //! # Not here
 //!
-//! What gears may ask for ([`crate::policy`]), which is bounded without a sandbox as well. The network. System calls: those the unit file denies.
+//! What gears may ask for (`policy`), which is bounded without a sandbox as well. The network. System calls: those the unit file denies.
 
 use std::fmt;
 use std::path::{Path, PathBuf};

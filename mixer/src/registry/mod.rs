@@ -10,7 +10,7 @@
 //! | `scenarios` | content hash (hex) | CBOR [`ScenarioRow`], the file's text in it |
 //! | `heads` | content hash (hex) | CBOR [`ScenarioHead`]: the same without the text |
 //! | `references` | `name:version` | content hash |
-//! | `audit`, `sightings`, `checkpoints` | number | CBOR [`AuditEntry`], [`SignedCheckpoint`] (`audit`) |
+//! | `audit`, `sightings`, `checkpoints` | number | CBOR [`AuditEntry`], `SignedCheckpoint` (`audit`) |
 //! | `letters` | id of a dead letter (16 bytes) | CBOR [`LetterMark`] |
 //! | `turns` | entity id and gear | the last number given out to a letter |
 //! | `invites` | public key of an invite (32 bytes) | CBOR `InviteRow` (`invite`) |
