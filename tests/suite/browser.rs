@@ -65,12 +65,12 @@ const post = (url, type, mode) => () => fetch(url, { method: "POST", mode, heade
 </script>"#;
 
 /// The attacker's server.
-struct Attacker {
+struct AttackerServer {
     port: u16,
     report: Receiver<String>,
 }
 
-impl Attacker {
+impl AttackerServer {
     fn start(page: String) -> Result<Self, Failure> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let port = listener.local_addr()?.port();
@@ -135,12 +135,12 @@ fn serve(stream: TcpStream, page: &str, leads_to: &Mutex<Option<u16>>, tell: &Se
 }
 
 /// A browser for which every name of the attacker's is this machine; it ends with this.
-struct Browser {
+struct BrowserProcess {
     child: Child,
     _profile: tempfile::TempDir,
 }
 
-impl Browser {
+impl BrowserProcess {
     fn show(url: &str) -> Result<Self, Failure> {
         let profile = tempfile::tempdir()?;
         let child = Command::new("chromium")
@@ -165,7 +165,7 @@ impl Browser {
     }
 }
 
-impl Drop for Browser {
+impl Drop for BrowserProcess {
     fn drop(&mut self) {
         self.child.kill().ok();
         self.child.wait().ok();
@@ -188,8 +188,8 @@ fn a_page_of_another_site_gets_nothing_through_a_real_browser() -> Result<(), Fa
     })?;
     let api = mixer.api.base.rsplit(':').next().ok_or("no port")?.to_owned();
     let page = PAGE.replace("@API", &api).replace("@DOOR", &door.to_string());
-    let attacker = Attacker::start(page)?;
-    let browser = Browser::show(&format!("http://evil.example:{}/", attacker.port))?;
+    let attacker = AttackerServer::start(page)?;
+    let browser = BrowserProcess::show(&format!("http://evil.example:{}/", attacker.port))?;
     let report = attacker.report.recv_timeout(SOON)?;
     drop(browser);
     println!("{report}");

@@ -19,7 +19,7 @@ const QUESTION: &str = "/api/v1/telemetry/logs?q=disk&since=1h&limit=50";
 
 /// Who is asked for what.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Guard {
+enum AccessGuard {
     Nothing,
     Token,
     TokenAndTls,
@@ -34,9 +34,9 @@ fn main() -> Result<(), Failure> {
 }
 
 /// A Mixer, and a client that it lets in.
-fn mixer(guard: Guard, folder: &Path) -> Result<(TestMixer, Api), Failure> {
+fn mixer(guard: AccessGuard, folder: &Path) -> Result<(TestMixer, Api), Failure> {
     let quoted = |path: String| format!("{path:?}");
-    if guard == Guard::Nothing {
+    if guard == AccessGuard::Nothing {
         let mixer = TestMixer::with(&[("api.auth", "\"off\"")], &[])?;
         let api = mixer.api.clone();
         return Ok((mixer, api));
@@ -47,7 +47,7 @@ fn mixer(guard: Guard, folder: &Path) -> Result<(TestMixer, Api), Failure> {
         ("api.auth", "\"tokens\"".to_owned()),
         ("api.tokens_file", quoted(file.display().to_string())),
     ];
-    if guard == Guard::TokenAndTls {
+    if guard == AccessGuard::TokenAndTls {
         keys.extend([
             ("api.tls_cert", quoted(certificate.clone())),
             ("api.tls_key", quoted(key)),
@@ -55,7 +55,7 @@ fn mixer(guard: Guard, folder: &Path) -> Result<(TestMixer, Api), Failure> {
     }
     let keys: Vec<_> = keys.iter().map(|(key, value)| (*key, value.as_str())).collect();
     let mixer = TestMixer::with(&keys, &[])?;
-    let certificate = (guard == Guard::TokenAndTls).then_some(certificate.as_str());
+    let certificate = (guard == AccessGuard::TokenAndTls).then_some(certificate.as_str());
     let api = Api::guarded(&mixer.api.base, &token, certificate)?;
     Ok((mixer, api))
 }
@@ -68,7 +68,10 @@ fn ingest() -> Result<(), Failure> {
     let rows = (bodies.len() * LINES) as f64;
     let mut speeds = [Vec::new(), Vec::new()];
     for _ in 0..setting("BENCH_ROUNDS", 3) {
-        for (guard, speeds) in [Guard::Nothing, Guard::TokenAndTls].into_iter().zip(&mut speeds) {
+        for (guard, speeds) in [AccessGuard::Nothing, AccessGuard::TokenAndTls]
+            .into_iter()
+            .zip(&mut speeds)
+        {
             let (mut mixer, api) = mixer(guard, folder.path())?;
             let pid = mixer.process()?.pid().as_raw();
             let (before, started) = (cost(pid), Instant::now());
@@ -96,8 +99,8 @@ fn questions() -> Result<(), Failure> {
     let path = folder.path().join("logs.ndjson");
     let bodies = write_lines(&path, Table::Logs, 200_000)?;
     let mixers = [
-        mixer(Guard::Nothing, folder.path())?,
-        mixer(Guard::Token, folder.path())?,
+        mixer(AccessGuard::Nothing, folder.path())?,
+        mixer(AccessGuard::Token, folder.path())?,
     ];
     for (_, api) in &mixers {
         lines::post(api, Table::Logs, &path, 4, bodies.iter().copied())?;

@@ -31,7 +31,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use crate::bootstrap::{KEYS_FOLDER, registry_file};
-use crate::bus_server::OPERATOR_KEY;
+use crate::bus_server::{OPERATOR_KEY, SERVER_CERTIFICATE, SERVER_KEY};
 use crate::cluster::Cluster;
 use crate::lifecycle_event::LifecycleEvent;
 use crate::registry::{AuditActor, AuditEntry, ClusterRegistry, RegistryError};
@@ -182,9 +182,11 @@ impl BackupWriter {
     }
 }
 
-/// Whether a file among the keys belongs into a backup: not the operator's key, which each start makes anew, nor what is still being written.
+/// Whether a file among the keys belongs into a backup: not what each start makes anew, which would stand in the way of a restore into the store
+/// that it came from, nor what is still being written.
 fn is_kept_key(name: &str) -> bool {
-    name != OPERATOR_KEY && !name.is_empty() && !name.starts_with('.') && !name.contains('/')
+    let is_made_anew = [OPERATOR_KEY, SERVER_CERTIFICATE, SERVER_KEY].contains(&name);
+    !is_made_anew && !name.is_empty() && !name.starts_with('.') && !name.contains('/')
 }
 
 /// The plain files of a folder; none where there is no folder.

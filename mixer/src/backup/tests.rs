@@ -24,7 +24,13 @@ fn founded(store: &Path, clock: &Clock) -> BackupWriter {
     let registry = Arc::new(ClusterRegistry::open(&registry_file(store)).unwrap());
     let cluster = Cluster::open(&registry, &config.store.cluster_key_file, clock, &entropy()).unwrap();
     durable_fs::create_private_dirs(&store.join(KEYS_FOLDER)).unwrap();
-    for name in ["ca.key", OPERATOR_KEY, ".bus-operator.nk.812.0.tmp"] {
+    for name in [
+        "ca.key",
+        OPERATOR_KEY,
+        SERVER_CERTIFICATE,
+        SERVER_KEY,
+        ".bus-operator.nk.812.0.tmp",
+    ] {
         durable_fs::write_durably(&store.join(KEYS_FOLDER).join(name), b"secret").unwrap();
     }
     BackupWriter {

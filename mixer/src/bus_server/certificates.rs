@@ -38,8 +38,8 @@ const LIFETIME: Duration = Duration::from_secs(30 * 24 * 3_600);
 /// How old it gets at most while the Mixer runs.
 const RENEWED: Duration = Duration::from_secs(10 * 24 * 3_600);
 /// The server's certificate and key, in the folder of keys.
-const CERTIFICATE: &str = "bus-server.pem";
-const KEY: &str = "bus-server.key";
+pub(crate) const SERVER_CERTIFICATE: &str = "bus-server.pem";
+pub(crate) const SERVER_KEY: &str = "bus-server.key";
 /// The name of the authority, in its certificate and in those that it signs.
 const AUTHORITY: &str = "Platform bus authority";
 
@@ -139,7 +139,7 @@ impl BusCertificates {
     pub(super) fn trust(&self) -> Result<BusTrust, BusError> {
         Ok(match self {
             Self::Own(own) => BusTrust::pinned(own.authority)?,
-            Self::Provided(provided) => BusTrust::of_server(provided.folder.join(CERTIFICATE))?,
+            Self::Provided(provided) => BusTrust::of_server(provided.folder.join(SERVER_CERTIFICATE))?,
         })
     }
 
@@ -169,7 +169,7 @@ impl BusCertificates {
             Self::Own(own) => &own.folder,
             Self::Provided(provided) => &provided.folder,
         };
-        [CERTIFICATE, KEY].map(|name| folder.join(name))
+        [SERVER_CERTIFICATE, SERVER_KEY].map(|name| folder.join(name))
     }
 }
 
@@ -227,8 +227,8 @@ fn install(files: &ServerTlsFiles, folder: &Path) -> Result<KeyFingerprint, BusE
     let last = chain
         .last()
         .ok_or_else(|| unusable(&files.certificate, &"it has no certificate"))?;
-    durable_fs::rename_durably(&staged.key, &folder.join(KEY))?;
-    durable_fs::rename_durably(&staged.certificate, &folder.join(CERTIFICATE))?;
+    durable_fs::rename_durably(&staged.key, &folder.join(SERVER_KEY))?;
+    durable_fs::rename_durably(&staged.certificate, &folder.join(SERVER_CERTIFICATE))?;
     Ok(KeyFingerprint::of(last))
 }
 
@@ -244,7 +244,7 @@ impl OwnAuthority {
     }
 
     fn renew(&self) -> Result<(), BusError> {
-        let path = self.folder.join(CERTIFICATE);
+        let path = self.folder.join(SERVER_CERTIFICATE);
         let bad = |error: rcgen::Error| unusable(&path, &error);
         let now = self.clock.now();
         let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(bad)?;
@@ -256,7 +256,7 @@ impl OwnAuthority {
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         let certificate = params.signed_by(&key, &self.issuer).map_err(bad)?;
         let pem = key.serialize_pem();
-        durable_fs::write_atomically(&self.folder.join(KEY), pem.as_bytes(), 0o600)?;
+        durable_fs::write_atomically(&self.folder.join(SERVER_KEY), pem.as_bytes(), 0o600)?;
         let chain = format!("{}{}", certificate.pem(), self.authority_pem);
         durable_fs::write_atomically(&path, chain.as_bytes(), 0o600)?;
         *self.signed.lock() = Some(now);

@@ -52,7 +52,7 @@ use crate::tasks::{FailureReporter, SupervisedTask};
 
 pub(crate) use accounts::{AclEntry, AclSnapshot, BusAuthorization};
 pub(crate) use binary::places;
-pub(crate) use certificates::BusCertificates;
+pub(crate) use certificates::{BusCertificates, SERVER_CERTIFICATE, SERVER_KEY};
 pub use client::{CommandError, MixerBus};
 pub use error::BusError;
 pub(crate) use operator_key::OPERATOR_KEY;

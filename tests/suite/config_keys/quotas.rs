@@ -11,7 +11,7 @@ const ENDLESS: &str = "WITH few AS (SELECT level FROM logs LIMIT 100) \
      SELECT count(*) FROM few a, few b, few c, few d WHERE a.level || b.level || c.level || d.level = 'none'";
 
 /// A caller with a token of its own.
-struct Caller<'a> {
+struct TokenCaller<'a> {
     api: &'a Api,
     authorization: String,
 }
@@ -19,7 +19,7 @@ struct Caller<'a> {
 /// A status, and the body.
 type Said = (u16, String);
 
-impl<'a> Caller<'a> {
+impl<'a> TokenCaller<'a> {
     fn new(api: &'a Api, name: &str, quotas: Value) -> Result<Self, Failure> {
         let wanted = json!({ "name": name, "roles": ["reader", "ingester"], "quotas": quotas });
         let made = api.post("/api/v1/tokens", &wanted)?;
@@ -71,7 +71,7 @@ fn a_caller_gets_what_the_quotas_say_and_a_token_with_its_own_gets_those() -> Re
     ];
     let mixer = TestMixer::with(&keys, &[])?;
     let mut random = Random::for_test("a_caller_gets_what_the_quotas_say_and_a_token_with_its_own_gets_those");
-    let a = Caller::new(&mixer.api, "a", json!({}))?;
+    let a = TokenCaller::new(&mixer.api, "a", json!({}))?;
     let said: Vec<Said> = (0..200).map(|_| a.sql("SELECT 1")).collect::<Result<_, _>>()?;
     assert_eq!(said.first().map(|said| said.0), Some(200), "{said:?}");
     assert_refused(
@@ -79,7 +79,7 @@ fn a_caller_gets_what_the_quotas_say_and_a_token_with_its_own_gets_those() -> Re
         "quotas.requests",
     );
 
-    let b = Caller::new(&mixer.api, "b", json!({ "stored_mb": 0 }))?;
+    let b = TokenCaller::new(&mixer.api, "b", json!({ "stored_mb": 0 }))?;
     let body = lines(&mut random);
     // Each owes more seconds than it takes.
     let said: Vec<Said> = (0..8).map(|_| b.rows(&body)).collect::<Result<_, _>>()?;
@@ -88,7 +88,7 @@ fn a_caller_gets_what_the_quotas_say_and_a_token_with_its_own_gets_those() -> Re
         said.iter().find(|said| said.0 == 429).ok_or("no bound")?,
         "quotas.ingest_mb",
     );
-    let c = Caller::new(&mixer.api, "c", json!({ "ingest_mb": 0, "requests": 0, "queries": 2 }))?;
+    let c = TokenCaller::new(&mixer.api, "c", json!({ "ingest_mb": 0, "requests": 0, "queries": 2 }))?;
     for _ in 0..3 {
         assert_eq!(c.rows(&lines(&mut random))?.0, 200);
     }
@@ -98,11 +98,11 @@ fn a_caller_gets_what_the_quotas_say_and_a_token_with_its_own_gets_those() -> Re
         let storage = mixer.api.get("/api/v1/storage").ok()?.json;
         (storage["data"]["hot_rows"] == 0).then_some(())
     })?;
-    let d = Caller::new(&mixer.api, "d", json!({}))?;
+    let d = TokenCaller::new(&mixer.api, "d", json!({}))?;
     assert_eq!(d.sql("SELECT min(message) FROM logs")?.0, 200);
     assert_refused(&d.sql("SELECT min(message) FROM logs")?, "quotas.scanned_mb");
 
-    let e = &Caller::new(&mixer.api, "e", json!({ "scanned_mb": 0 }))?;
+    let e = &TokenCaller::new(&mixer.api, "e", json!({ "scanned_mb": 0 }))?;
     let said: Vec<Said> = std::thread::scope(|scope| {
         let asked: Vec<_> = (0..4).map(|_| scope.spawn(|| e.sql(ENDLESS))).collect();
         asked.into_iter().filter_map(|asked| asked.join().ok()?.ok()).collect()
