@@ -13,11 +13,14 @@
 //!   there are other threads, and nothing takes it back.
 //! - Folders that are missing then are not opened later: those of the Rack itself are made first.
 //! - Folders are named rather than files, because a rule is for the very file: one that is renamed into its place would not be covered.
+//!   A file of the root folder is named itself: its folder is everything.
+//! - Links are followed: a rule is for what they lead to, such as the folders of certificate authorities that `/etc/ssl` has links to.
 //!
 //! # Not here
 //!
 //! What gears may ask for (`policy`), which is bounded without a sandbox as well. The network. System calls: those the unit file denies.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -136,6 +139,7 @@ fn rules(config: &RackConfig, settings: &Settings) -> SandboxRules {
         (config.policy.write_roots.clone(), write | AccessFs::ReadDir),
         (config.policy.read_roots.clone(), read),
         (named_folders(settings), read),
+        (trusted_folders(), read),
         (SYSTEM.map(PathBuf::from).to_vec(), read),
         (
             DEVICES.map(PathBuf::from).to_vec(),
@@ -146,10 +150,7 @@ fn rules(config: &RackConfig, settings: &Settings) -> SandboxRules {
     if !programs.is_empty() {
         rules.push((PROGRAMS.map(PathBuf::from).to_vec(), read | AccessFs::Execute));
         rules.push((programs.clone(), AccessFs::ReadFile | AccessFs::Execute));
-        rules.push((
-            programs.iter().map(|program| parent_of(program).to_owned()).collect(),
-            read,
-        ));
+        rules.push((programs.iter().map(|program| folder_of(program)).collect(), read));
     }
     rules
 }
@@ -178,6 +179,19 @@ fn own_folders(config: &RackConfig) -> Vec<PathBuf> {
     folders.map(Path::to_owned).to_vec()
 }
 
+/// What is opened for a file to be read: its folder, or the file alone where that is the root folder.
+fn folder_of(file: &Path) -> PathBuf {
+    let folder = parent_of(file);
+    let is_root = folder.parent().is_none() && folder.has_root();
+    if is_root { file } else { folder }.to_owned()
+}
+
+/// The same of a file as it is named, and of what it leads to.
+fn folders_of(file: PathBuf) -> impl Iterator<Item = PathBuf> {
+    let target = file.canonicalize().ok();
+    [Some(file), target].into_iter().flatten().map(|file| folder_of(&file))
+}
+
 /// The folders of the files that a Rack reads by its configuration: of this itself, of keys and certificates, and of what resolves names.
 fn named_folders(settings: &Settings) -> Vec<PathBuf> {
     let keys = settings
@@ -185,21 +199,35 @@ fn named_folders(settings: &Settings) -> Vec<PathBuf> {
         .keys()
         .filter(|key| key.kind == ValueKind::Path && !WRITTEN.contains(&key.path));
     let named = keys.filter_map(|key| settings.some_text(key.path)).map(PathBuf::from);
-    let trusted = ["SSL_CERT_FILE", "SSL_CERT_DIR"]
+    let files = settings.file().map(Path::to_owned).into_iter().chain(named);
+    let resolver = PathBuf::from("/etc/resolv.conf");
+    files.chain([resolver]).flat_map(folders_of).collect()
+}
+
+/// The folders of the certificate authorities that TLS trusts where nothing else is configured.
+fn trusted_folders() -> Vec<PathBuf> {
+    let variable = |name| std::env::var_os(name).unwrap_or_default();
+    let probed = openssl_probe::probe();
+    let files = [PathBuf::from(variable("SSL_CERT_FILE"))]
         .into_iter()
-        .filter_map(std::env::var_os)
-        .map(PathBuf::from);
-    let files = settings
-        .file()
-        .map(Path::to_owned)
-        .into_iter()
-        .chain(named)
-        .chain(trusted);
-    let resolver = Path::new("/etc/resolv.conf").canonicalize();
-    let files = files
-        .chain(resolver)
-        .flat_map(|file| [file.canonicalize().ok(), Some(file)]);
-    files.flatten().map(|file| parent_of(&file).to_owned()).collect()
+        .chain(probed.cert_file);
+    let listed: Vec<_> = std::env::split_paths(&variable("SSL_CERT_DIR")).collect();
+    let folders = listed.into_iter().chain(probed.cert_dir);
+    let is_set = |path: &PathBuf| !path.as_os_str().is_empty();
+    authority_folders(files.filter(is_set), folders.filter(is_set))
+}
+
+/// These files and folders of certificates, and the folders that they and the entries of the folders are links to.
+fn authority_folders(files: impl Iterator<Item = PathBuf>, folders: impl Iterator<Item = PathBuf>) -> Vec<PathBuf> {
+    let mut opened: BTreeSet<_> = files.flat_map(folders_of).collect();
+    for folder in folders {
+        let entries = std::fs::read_dir(&folder).into_iter().flatten().flatten();
+        let links = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_symlink()));
+        let targets = links.filter_map(|link| link.path().canonicalize().ok());
+        opened.extend(targets.map(|target| folder_of(&target)));
+        opened.extend(folder.canonicalize());
+    }
+    opened.into_iter().collect()
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
 use chassis::config::schema_check::load_from;
+use landlock::RestrictSelf;
 use tempfile::TempDir;
 
 use super::*;
@@ -31,7 +32,7 @@ impl SandboxBench {
         self.folder.path().join(name)
     }
 
-    /// Does something where this Rack is confined; `None` where this kernel cannot.
+    /// Does something where this Rack is confined; `None` where this kernel says that it cannot.
     fn confined<T: Send>(&self, sandbox: &str, programs: &str, work: impl FnOnce() -> T + Send) -> Option<T> {
         let text = format!(
             "[base]\nstate_dir = {0:?}\n[store]\ndir = {0:?}\n[logging]\nfilename = {1:?}\n[gears.exec]\nallow = [{programs}]\n\
@@ -47,11 +48,11 @@ impl SandboxBench {
             let confined = scope.spawn(|| match confine(&config, &settings) {
                 Ok(SandboxState::Whole | SandboxState::Partial) => Some(work()),
                 Ok(SandboxState::Off) if sandbox == "off" => Some(work()),
-                Ok(SandboxState::Missing(reason)) if sandbox == "auto" => {
+                Ok(SandboxState::Missing(reason)) if sandbox == "auto" && kernel_interface() < ABI::V1 => {
                     eprintln!("not tried: {reason}");
                     None
                 }
-                Err(error) if sandbox == "require" => {
+                Err(error) if sandbox == "require" && kernel_interface() < OLDEST => {
                     assert!(error.to_string().contains("needs Linux 6.2 or later"), "{error}");
                     None
                 }
@@ -60,6 +61,85 @@ impl SandboxBench {
             confined.join().unwrap()
         })
     }
+}
+
+/// The interface that the kernel says it has.
+fn kernel_interface() -> ABI {
+    let asked = RestrictSelf::default().no_new_privs(false).apply().unwrap();
+    ABI::from(asked.landlock)
+}
+
+/// Does something on a thread that may read beneath these only; `None` where this kernel says that it cannot.
+fn reading<T: Send>(folders: Vec<PathBuf>, work: impl FnOnce() -> T + Send) -> Option<T> {
+    std::thread::scope(|scope| {
+        let confined = scope.spawn(|| {
+            let rules = vec![(folders, AccessFs::ReadFile | AccessFs::ReadDir)];
+            let status = restrict(&rules, CompatLevel::BestEffort).unwrap();
+            assert_eq!(status == RulesetStatus::NotEnforced, kernel_interface() < ABI::V1);
+            (status != RulesetStatus::NotEnforced).then(work)
+        });
+        confined.join().unwrap()
+    })
+}
+
+#[test]
+fn certificates_of_the_system_are_read_through_their_links() {
+    let bench = SandboxBench::new();
+    let at = |name: &str| bench.path(name);
+    for folder in [
+        "etc",
+        "etc/certs",
+        "store",
+        "store/one",
+        "store/two",
+        "store/bundle",
+        "var",
+    ] {
+        fs::create_dir(at(folder)).unwrap();
+    }
+    for file in [
+        "store/one/a.pem",
+        "store/two/b.pem",
+        "store/bundle/ca.pem",
+        "var/c.pem",
+        "store/other.pem",
+    ] {
+        fs::write(at(file), "text").unwrap();
+    }
+    let link = |to: &str, from: &str| std::os::unix::fs::symlink(at(to), at(from)).unwrap();
+    link("store/one/a.pem", "etc/certs/a.pem");
+    link("etc/certs/a.pem", "etc/certs/0a1b2c3d.0");
+    link("store/two/b.pem", "etc/certs/b.pem");
+    link("store/gone.pem", "etc/certs/gone.pem");
+    link("store/bundle/ca.pem", "etc/ca.pem");
+    link("var", "etc/more");
+    let folders = authority_folders(
+        [at("etc/ca.pem")].into_iter(),
+        [at("etc/certs"), at("etc/more")].into_iter(),
+    );
+    assert!(
+        !folders.contains(&at("store")) && !folders.contains(&at("")),
+        "{folders:?}"
+    );
+    reading(folders, || {
+        for name in [
+            "etc/ca.pem",
+            "etc/certs/0a1b2c3d.0",
+            "etc/certs/b.pem",
+            "etc/more/c.pem",
+        ] {
+            assert!(fs::read(at(name)).is_ok(), "{name}");
+        }
+        assert!(fs::read(at("store/other.pem")).is_err() && fs::read(at("in/file")).is_err());
+    });
+}
+
+#[test]
+fn a_file_of_the_root_folder_opens_nothing_but_itself() {
+    let opened = |path: &str| folder_of(Path::new(path));
+    assert_eq!(opened("/platform.toml"), Path::new("/platform.toml"));
+    assert_eq!(opened("/etc/platform.toml"), Path::new("/etc"));
+    assert_eq!(opened("platform.toml"), Path::new("."));
 }
 
 fn can_write(path: &Path) -> bool {
