@@ -11,7 +11,7 @@ use model::{HumanDuration, Token};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::network_address::{check_address, check_times};
+use crate::network_address::{check_address, check_times, is_loopback_address};
 use crate::secret_references::{self, ValueSecrecy};
 use crate::tls_options::ClientTlsConfig;
 
@@ -54,6 +54,10 @@ pub struct BrokerConfig {
     /// Speaks TLS; `{}` trusts the authorities of the machine.
     #[serde(default)]
     pub tls: Option<ClientTlsConfig>,
+    /// Must be true where there is a `user`, `address` is not a loopback address and there is no `tls`: anybody on the way reads the user and the
+    /// password.
+    #[serde(default)]
+    pub allow_insecure: bool,
     /// How often a sign of life is sent, at least; two and a half times as long without one from the broker ends the connection.
     /// A broker of version 5 may want another time.
     #[serde(default = "default_keep_alive")]
@@ -154,6 +158,13 @@ impl BrokerConfig {
         check_client_id(&self.client_id)?;
         self.check_secrets()?;
         self.check_times()?;
+        if self.user.is_some() && self.tls.is_none() && !self.allow_insecure && !is_loopback_address(&self.address) {
+            return Err(format!(
+                "broker.user and the password go to {}, another machine, and anybody on the way there reads them: set broker.tls, or set \
+                 broker.allow_insecure to true",
+                self.address
+            ));
+        }
         self.tls
             .as_ref()
             .map_or(Ok(()), |tls| tls.check("broker.tls", &self.address))
@@ -305,6 +316,21 @@ mod tests {
             assert!(error.contains(says), "{more}: {error}");
         }
         assert_eq!(broker(json!({})).unwrap().version, MqttVersion::V5);
+        let secret = json!({ "user": "u", "password": "${P}" });
+        let with = |key: &str, value: Value| {
+            let mut more = secret.clone();
+            more[key] = value;
+            broker(more)
+        };
+        let error = broker(secret.clone()).unwrap_err();
+        assert!(error.contains("broker.allow_insecure to true"), "{error}");
+        for (key, value) in [
+            ("tls", json!({})),
+            ("allow_insecure", json!(true)),
+            ("address", json!("[::1]:1883")),
+        ] {
+            assert!(with(key, value).is_ok(), "{key}");
+        }
         for (written, meant) in [
             (json!(5), MqttVersion::V5),
             (json!("5"), MqttVersion::V5),

@@ -23,10 +23,14 @@ pub(crate) fn is_loopback_host(host: &str) -> bool {
     host.eq_ignore_ascii_case("localhost") || address.is_ok_and(|address| address.to_canonical().is_loopback())
 }
 
+/// The same of a `host:port` address.
+pub(crate) fn is_loopback_address(address: &str) -> bool {
+    is_loopback_host(address.rsplit_once(':').map_or(address, |(host, _)| host))
+}
+
 /// Says that what goes to an address leaves this machine, and is not encrypted.
 pub(crate) fn check_clear_target(address: &str, tls: Option<&ClientTlsConfig>) -> Result<(), String> {
-    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
-    if tls.is_some() || is_loopback_host(host) {
+    if tls.is_some() || is_loopback_address(address) {
         return Ok(());
     }
     Err(format!(
