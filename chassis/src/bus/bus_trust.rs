@@ -46,6 +46,40 @@ impl BusTrust {
         Self::with(provider, Arc::new(verifier))
     }
 
+    /// Whether a client that pins the last certificate of a chain trusts the server that sends the chain, by its signatures and at some time: names
+    /// and the present time are the client's.
+    ///
+    /// # Errors
+    /// What to change in the file of the chain.
+    pub fn check_pinned_chain(chain: &[CertificateDer<'_>]) -> Result<(), String> {
+        let (Some((server, others)), Some(last)) = (chain.split_first(), chain.last()) else {
+            return Err("it has no certificate".to_owned());
+        };
+        let verifier = PinnedAuthority {
+            authority: KeyFingerprint::of(last),
+            provider: Arc::new(rustls::crypto::ring::default_provider()),
+        };
+        let anywhere = ServerName::from(std::net::Ipv4Addr::UNSPECIFIED);
+        let bad = match verifier.verify_server_cert(server, others, &anywhere, &[], UnixTime::now()) {
+            Ok(_) => return Ok(()),
+            Err(rustls::Error::InvalidCertificate(bad)) => bad,
+            Err(error) => return Err(error.to_string()),
+        };
+        use CertificateError as Bad;
+        match bad {
+            // The name is looked at last.
+            Bad::NotValidForName | Bad::NotValidForNameContext { .. } => Ok(()),
+            Bad::Expired | Bad::ExpiredContext { .. } | Bad::NotValidYet | Bad::NotValidYetContext { .. } => Ok(()),
+            Bad::UnknownIssuer | Bad::BadSignature => Err("its first certificate, the server's, is not signed by its last one, which is what invited Racks \
+                trust: put the certificates between them and, last, that of the authority into it"
+                .to_owned()),
+            Bad::Other(reason) if reason.to_string().contains("CaUsedAsEndEntity") => Err("its first certificate is that of an authority (CA:TRUE), which no \
+                Rack takes for a server's: have the authority sign one for the server (CA:FALSE), and put that one first and the authority's last"
+                .to_owned()),
+            other => Err(format!("no Rack would trust it: {}", rustls::Error::InvalidCertificate(other))),
+        }
+    }
+
     /// The authorities of a PEM file, and no others.
     ///
     /// # Errors

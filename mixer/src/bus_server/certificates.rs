@@ -227,6 +227,8 @@ fn install(files: &ServerTlsFiles, folder: &Path) -> Result<KeyFingerprint, BusE
     let last = chain
         .last()
         .ok_or_else(|| unusable(&files.certificate, &"it has no certificate"))?;
+    // What Racks would refuse is, too.
+    BusTrust::check_pinned_chain(&chain).map_err(|reason| unusable(&files.certificate, &reason))?;
     durable_fs::rename_durably(&staged.key, &folder.join(SERVER_KEY))?;
     durable_fs::rename_durably(&staged.certificate, &folder.join(SERVER_CERTIFICATE))?;
     Ok(KeyFingerprint::of(last))

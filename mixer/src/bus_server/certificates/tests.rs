@@ -139,6 +139,45 @@ fn provide(folder: &Path, authority: &rcgen::CertifiedIssuer<'_, KeyPair>) -> Se
     files
 }
 
+#[test]
+fn an_operators_chain_that_racks_would_refuse_is_refused_with_what_to_put_into_the_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let made_key = || KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).unwrap();
+    let authority = rcgen::CertifiedIssuer::self_signed(authority_params(), made_key()).unwrap();
+    let files = provide(folder.path(), &authority);
+    let take = || BusCertificates::provided(files.clone(), folder.path().join("keys"));
+    let whole = std::fs::read_to_string(&files.certificate).unwrap();
+    let installed = || std::fs::read_to_string(folder.path().join("keys/bus-server.pem")).unwrap();
+    let taken = take().unwrap();
+    let Some(alone) = whole.strip_suffix(&authority.pem()) else {
+        panic!("{whole}")
+    };
+    std::fs::write(&files.certificate, alone).unwrap();
+    let error = take().unwrap_err().to_string();
+    assert!(
+        error.contains("bus.pem") && error.contains("that of the authority into it"),
+        "{error}"
+    );
+    // What is given while the Mixer runs leaves the one of before in force.
+    assert!(taken.is_due());
+    taken.renew().unwrap();
+    assert_eq!(
+        (installed(), taken.authority()),
+        (whole, KeyFingerprint::of(authority.der()))
+    );
+
+    let key = made_key();
+    let mut params = CertificateParams::new(["localhost".to_owned()]).unwrap();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    std::fs::write(&files.key, key.serialize_pem()).unwrap();
+    std::fs::write(&files.certificate, params.self_signed(&key).unwrap().pem()).unwrap();
+    let error = take().unwrap_err().to_string();
+    assert!(error.contains("CA:TRUE"), "{error}");
+    params.is_ca = IsCa::NoCa;
+    std::fs::write(&files.certificate, params.self_signed(&key).unwrap().pem()).unwrap();
+    take().unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_operators_certificate_serves_by_its_own_names_and_is_read_again_when_it_changes() {
     let folder = tempfile::tempdir().unwrap();
