@@ -177,6 +177,9 @@ async fn connection(
         return;
     }
     let client = ConnectionEnds::of(&stream).ok().map(ClientConnection::new);
+    // Below TLS: what that keeps for a client that reads nothing is bounded, too.
+    let rate = MinimumRate::default();
+    let stream = WriteTimeoutStream::new(stream, patience.silence).with_minimum_rate(rate.clone());
     let stream = match tls {
         None => ServerStream::Right(stream),
         Some(tls) => tokio::select! {
@@ -191,8 +194,7 @@ async fn connection(
             },
         },
     };
-    let (unread, rate) = (UnreadBodyFlag::default(), MinimumRate::default());
-    let stream = WriteTimeoutStream::new(stream, patience.silence).with_minimum_rate(rate.clone());
+    let unread = UnreadBodyFlag::default();
     let stream = LingeringStream::new(stream, unread.clone());
     let router = tower::ServiceExt::<http::Request<TrackedBody<Incoming>>>::map_err(router, |never: Infallible| never);
     let of_request = unread.clone();
@@ -227,5 +229,79 @@ async fn connection(
     };
     if let Err(error) = ended {
         tracing::debug!(%error, "a connection ended early");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use std::os::unix::fs::PermissionsExt;
+
+    use axum::extract::Path;
+    use axum::routing::get;
+    use chassis::tls_server::ServerTlsFiles;
+    use tokio::io::AsyncWriteExt;
+    use tokio::net::TcpSocket;
+    use tokio_rustls::TlsConnector;
+    use tokio_rustls::rustls::crypto::ring;
+    use tokio_rustls::rustls::pki_types::ServerName;
+    use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+
+    use super::*;
+    use crate::testing::eventually;
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn who_never_reads_an_answer_over_tls_holds_no_connection_however_much_of_it_is_left() {
+        let dir = tempfile::tempdir().unwrap();
+        let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        let files = ServerTlsFiles {
+            certificate: dir.path().join("cert.pem"),
+            key: dir.path().join("key.pem"),
+            client_ca: None,
+        };
+        std::fs::write(&files.certificate, made.cert.pem()).unwrap();
+        std::fs::write(&files.key, made.signing_key.serialize_pem()).unwrap();
+        std::fs::set_permissions(&files.key, std::fs::Permissions::from_mode(0o600)).unwrap();
+        let tls = Arc::new(ServerTls::open(files).unwrap());
+        let mut roots = RootCertStore::empty();
+        roots.add(made.cert.der().clone()).unwrap();
+        let provider = Arc::new(ring::default_provider());
+        let trusting = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+        let connector = TlsConnector::from(Arc::new(
+            trusting.unwrap().with_root_certificates(roots).with_no_client_auth(),
+        ));
+        let router = Router::new().route(
+            "/{kib}",
+            get(|Path(kib): Path<usize>| async move { vec![0_u8; kib << 10] }),
+        );
+        // Connections inherit how little the system keeps of what is sent.
+        let listener = TcpSocket::new_v4().unwrap();
+        listener.set_send_buffer_size(4_096).unwrap();
+        listener.bind(([127, 0, 0, 1], 0).into()).unwrap();
+        let listener = listener.listen(64).unwrap();
+        let limits = SlowClientLimits {
+            silence: Duration::from_millis(200),
+            ..SlowClientLimits::default()
+        };
+        let api = start(router, listener, (TaskTracker::new(), Some(tls)), limits).unwrap();
+        // Some of these answers leave less than TLS keeps of its own when the sockets are full.
+        let mut silent = Vec::new();
+        for kib in (16..=1_024).step_by(48) {
+            let socket = TcpSocket::new_v4().unwrap();
+            socket.set_recv_buffer_size(4_096).unwrap();
+            let stream = socket.connect(api.addr()).await.unwrap();
+            let name = ServerName::try_from("localhost").unwrap();
+            let mut stream = connector.connect(name, stream).await.unwrap();
+            let request = format!("GET /{kib} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
+            stream.write_all(request.as_bytes()).await.unwrap();
+            stream.flush().await.unwrap();
+            silent.push(stream);
+        }
+        eventually("the end of every connection", || async {
+            api.connections.is_empty().then_some(())
+        })
+        .await;
+        drop(silent);
+        api.close().await;
     }
 }
