@@ -274,12 +274,15 @@ impl IngestHandler {
         let door = self.clone();
         let storing = async move {
             let request = begun.held.as_ref().map(idempotency_key::KeyGuard::part);
-            let stored = door.store(begun.table, begun.body, request, begun.through).await?;
-            if let (Some(usage), bytes) = begun.counted
-                && !stored.duplicate
-            {
-                usage.count_stored(bytes);
+            let mut appended = 0;
+            let progress = (begun.through, &mut appended);
+            let stored = door.store(begun.table, begun.body, request, progress).await;
+            if let (Some(usage), bytes) = begun.counted {
+                // Of a body that was cut off, or is completed now, what the log took.
+                let is_whole = stored.is_ok() && begun.through == 0 && appended > 0;
+                usage.count_stored(if is_whole { bytes } else { appended.min(bytes) });
             }
+            let stored = stored?;
             if begun.for_bucket {
                 door.wait_for_bucket(stored.stored).await?;
             }
@@ -314,13 +317,14 @@ impl IngestHandler {
         }
     }
 
-    /// Stores the good records part by part, from the position on through which they are stored.
+    /// Stores the good records part by part, from the position on through which they are stored. Counts the bytes that the log takes, whatever
+    /// comes of the rest.
     async fn store(
         &self,
         table: Table,
         mut body: BodyReader,
         request: Option<RequestPart>,
-        through: u64,
+        (through, appended_bytes): (u64, &mut u64),
     ) -> Result<IngestResponse, ApiProblem> {
         let mut stored = IngestResponse {
             stored: 0,
@@ -345,9 +349,11 @@ impl IngestHandler {
                 request: request.map(|part| RequestPart { from, to, ..part }),
                 ..BatchOrigin::default()
             };
+            let bytes = batch.payload.len() as u64;
             match self.append(AppendBatch { origin, ..batch }, stored.stored).await? {
                 Ok(appended) => {
                     stored.stored += rows;
+                    *appended_bytes += if appended == AppendOutcome::Duplicate { 0 } else { bytes };
                     stored.duplicate &= appended == AppendOutcome::Duplicate;
                     from = to;
                 }

@@ -11,6 +11,7 @@ use model::{Clock, EntityId, Entropy, Timestamp};
 
 use super::headers::NAMELESS;
 use super::*;
+use crate::quotas::QuotaOverrides;
 
 async fn door(store: &std::path::Path) -> IngestHandler {
     let clock = Clock::new(|| Timestamp::from_micros(1_800_000_000_000_000));
@@ -56,7 +57,9 @@ async fn a_keyed_body_that_a_crash_cut_short_is_completed_whatever_the_size_of_a
             to: 0,
         };
         let first = door(dir.path()).await;
-        let stored = first.store(Table::Logs, reader(0..700, before), Some(request), 0).await;
+        let stored = first
+            .store(Table::Logs, reader(0..700, before), Some(request), (0, &mut 0))
+            .await;
         assert_eq!(stored.unwrap().stored, 630);
         drop(first);
         for round in 0..2 {
@@ -65,7 +68,10 @@ async fn a_keyed_body_that_a_crash_cut_short_is_completed_whatever_the_size_of_a
             let through = if round == 0 { 700 } else { 2_000 };
             assert_eq!((known.digest, known.through), (3, through));
             let body = reader(0..2_000, now);
-            let stored = next.store(Table::Logs, body, Some(request), through).await.unwrap();
+            let stored = next
+                .store(Table::Logs, body, Some(request), (through, &mut 0))
+                .await
+                .unwrap();
             assert_eq!((stored.stored, stored.rejected_total), (1_800, 200), "{before} {now}");
             assert_eq!(stored.duplicate, round == 1);
             let appended = if round == 0 { 1_170 } else { 0 };
@@ -177,6 +183,33 @@ async fn a_body_that_does_not_arrive_in_time_is_refused_and_not_stored() {
         "{slow}"
     );
     assert!(began.elapsed() < super::super::MAX_TIME);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_a_body_that_was_cut_off_what_is_stored_counts_for_the_quota() {
+    let dir = tempfile::tempdir().unwrap();
+    let door = door(dir.path()).await;
+    let usage = crate::testing::no_quotas().of_token("sender", &QuotaOverrides::default());
+    let bytes = 100 << 20;
+    let begun = IngestRequest {
+        table: Table::Logs,
+        body: reader(0..200_000, 256),
+        counted: (Some(Arc::clone(&usage)), bytes),
+        held: None,
+        through: 0,
+        for_bucket: false,
+    };
+    let far = Instant::now() + Duration::from_secs(600);
+    let (storing, engine) = (door.clone(), Arc::clone(&door.engine));
+    let storing = tokio::spawn(async move { storing.finish(begun, far).await.map(|_| ()) });
+    while engine.stats().appended_rows == 0 {
+        tokio::task::yield_now().await;
+    }
+    engine.close().await.unwrap();
+    let cut_off = format!("{:?}", storing.await.unwrap().unwrap_err());
+    assert!(cut_off.contains("rows before are stored"), "{cut_off}");
+    let counted = usage.stored_today().bytes;
+    assert!(counted > 0 && counted < bytes, "{counted}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
