@@ -39,6 +39,8 @@ pub(crate) struct ApiProblem {
     position: Option<ProblemPosition>,
     /// Seconds to wait, where more is known than the status says.
     retry_after: Option<NonZeroU32>,
+    /// Whether a stranger chose words of the detail: they are not for the audit log.
+    has_foreign_words: bool,
 }
 
 /// Why a request was refused, for the audit log: in the extensions of the answer.
@@ -86,6 +88,7 @@ impl ApiProblem {
             errors: Vec::new(),
             position: None,
             retry_after: None,
+            has_foreign_words: false,
         }
     }
 
@@ -140,7 +143,11 @@ impl ApiProblem {
             ForeignRequest::UnknownHost { .. } => "unknown_host",
             ForeignRequest::ForeignOrigin { .. } | ForeignRequest::CrossSite { .. } => "cross_origin",
         };
-        Self::new(refused.status(), code, refused.to_string())
+        // The text of a page's request is a stranger's.
+        Self {
+            has_foreign_words: true,
+            ..Self::new(refused.status(), code, refused.to_string())
+        }
     }
 
     /// Nobody knows who calls.
@@ -425,9 +432,11 @@ impl IntoResponse for ApiProblem {
         self.log();
         let body = serde_json::to_vec(&self.document()).unwrap_or_default();
         let mut response = (self.status, body).into_response();
-        // The text of a page's request is a stranger's.
-        let is_foreign = matches!(self.code, "unknown_host" | "cross_origin");
-        let refusal = RefusalReason(if is_foreign { self.code.to_owned() } else { self.detail });
+        let refusal = match self.has_foreign_words {
+            true => self.code.to_owned(),
+            false => self.detail,
+        };
+        let refusal = RefusalReason(refusal);
         response.extensions_mut().insert(refusal);
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
@@ -449,6 +458,23 @@ impl IntoResponse for ApiProblem {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn words_of_a_strangers_page_are_no_reason_in_the_audit_log() {
+        let foreign = ForeignRequest::UnknownHost {
+            host: "evil.example".to_owned(),
+            key: "api.allowed_hosts",
+        };
+        let reason = |problem: ApiProblem| {
+            let response = problem.into_response();
+            response
+                .extensions()
+                .get::<RefusalReason>()
+                .map(|reason| reason.0.clone())
+        };
+        assert_eq!(reason(ApiProblem::foreign(&foreign)).as_deref(), Some("unknown_host"));
+        assert_eq!(reason(ApiProblem::forbidden("why")).as_deref(), Some("why"));
+    }
 
     #[test]
     fn internal_errors_tell_a_reference_instead_of_the_cause() {
