@@ -289,8 +289,19 @@ pub(crate) struct ApiResponse {
 }
 
 impl ApiResponse {
-    /// The body, if the answer is what was asked for.
+    /// The body, if the answer is what was asked for, and is not that it waits for a second person.
     pub(crate) fn into_success(self) -> Result<Value, Error> {
+        if self.status == 202 {
+            let waits = one(self.body.map_err(Error::Answer)?, "it does not say what waits")?;
+            return Err(Error::SecondPerson {
+                id: waits.get("id").and_then(Value::as_u64).unwrap_or_default(),
+                until: waits
+                    .get("until")
+                    .and_then(Value::as_str)
+                    .unwrap_or_default()
+                    .to_owned(),
+            });
+        }
         if self.status < 300 {
             return self.body.map_err(Error::Answer);
         }

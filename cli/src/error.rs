@@ -58,6 +58,12 @@ pub(crate) enum Error {
          reverts"
     )]
     Behind { behind: String, count: usize, all: usize },
+    /// A change that was not made: it waits.
+    #[error(
+        "nothing was changed yet: a second person must give the same command, with another token, before {until} (request {id}; \
+         platform requests list shows what waits)"
+    )]
+    SecondPerson { id: u64, until: String },
     /// Cases of a test file that are told already.
     #[error("{failed} of {all} cases failed")]
     Failed { failed: usize, all: usize },
@@ -122,7 +128,7 @@ impl Error {
             | Self::Scenario { .. }
             | Self::Warned { .. }
             | Self::Files(_) => 65,
-            Self::Letters { refused: 0, .. } | Self::Behind { .. } => 69,
+            Self::Letters { refused: 0, .. } | Self::Behind { .. } | Self::SecondPerson { .. } => 69,
             Self::Letters { .. } => 65,
             Self::Read { .. } | Self::Write(_) | Self::WriteFile { .. } => 74,
             Self::Interrupted => 130,
@@ -139,7 +145,7 @@ impl Error {
 
     /// Whether the same request may succeed later without anybody doing anything.
     pub(crate) fn is_transient(&self) -> bool {
-        self.exit_code() == ExitReason::Unavailable.code()
+        self.exit_code() == ExitReason::Unavailable.code() && !matches!(self, Self::SecondPerson { .. })
     }
 
     /// Whether the reader of our output is gone: not an error of ours.

@@ -94,6 +94,7 @@ fn run(args: PlatformArgs) -> Result<(), Error> {
         Some(CliCommand::Sql(query)) => commands::sql::run(&args.global, &query),
         Some(CliCommand::Storage(query)) => commands::storage::run(&query),
         Some(CliCommand::Racks(racks)) => commands::racks::run(&racks),
+        Some(CliCommand::Requests(requests)) => commands::requests::run(&requests),
         Some(CliCommand::Join(join)) => commands::join::run(&args.global, &join),
         Some(CliCommand::Wires(api)) => commands::wires::run(&api),
         Some(CliCommand::Backup(api)) => commands::backup::run(&api),

@@ -19,7 +19,7 @@ pub use telemetry::{
     RotationConfig, StorageConfig,
 };
 pub use value_checks::check_start;
-use value_checks::{bad_hash, bad_hosts, exposed, half_of_tls};
+use value_checks::{bad_hash, bad_hosts, bad_second_person, exposed, half_of_tls};
 
 chassis::config_file! {
     /// `platform-mixer.toml`, resolved.
@@ -58,6 +58,7 @@ impl MixerConfig {
         problems.extend(exposed(settings, &config));
         problems.extend(bad_hash(settings, &config.snake));
         problems.extend(bad_hosts(settings, &config.api));
+        problems.extend(bad_second_person(settings, &config));
         problems.extend(half_of_tls(settings, &config));
         ConfigErrors::unless_empty(problems)?;
         let store = &mut config.store;

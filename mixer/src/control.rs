@@ -12,6 +12,7 @@
 //! What Racks ask of the Mixer (`enrollment`, `heartbeat`); HTTP ([`crate::api`]).
 
 mod audit;
+mod dual_control;
 mod invites;
 mod labels;
 mod scenarios;
@@ -41,7 +42,9 @@ use crate::registry::{
 };
 use crate::rejection_counters::RejectionCounters;
 use crate::scenario::{BusAcl, FlowControl, ReferenceCache, ScenarioRollout, WireBacklog};
+use dual_control::{DualChange, DualControlDecision};
 
+pub(crate) use dual_control::{ChangeOutcome, ChangeRequestView, DualControl};
 pub(crate) use invites::{INVITE_LIFETIME, InviteView};
 pub(crate) use labels::MOST_LABELS;
 pub use scenarios::ResumePoint;
@@ -106,6 +109,14 @@ pub enum ControlError {
     /// It has no text: a defect.
     #[error("the invite cannot be written: {0}")]
     InviteForm(String),
+    /// No such change waits.
+    #[error("no change {0:?} waits for a second person: `platform requests list` shows which do")]
+    UnknownRequest(String),
+    /// As many changes wait as may.
+    #[error(
+        "{0} changes wait for a second person, and one person has half of the places at most: withdraw some, or wait until they expire"
+    )]
+    TooManyRequests(usize),
     /// A Rack does not answer.
     #[error("Rack {rack} did not confirm the command: {reason}")]
     Silent {
@@ -198,9 +209,10 @@ impl ControlError {
             Self::TooManyInvites(_) => "too_many_invites",
             Self::InviteLifetime => "invite_lifetime",
             Self::InviteForm(_) => "internal",
+            Self::UnknownRequest(_) => "unknown_request",
             Self::Silent { .. } => "rack_silent",
             Self::UnknownPort { .. } => "unknown_port",
-            Self::TooManyTaps(_) => "too_many",
+            Self::TooManyTaps(_) | Self::TooManyRequests(_) => "too_many",
             Self::UnknownScenario { .. } | Self::NotStored(_) => "unknown_scenario",
             Self::BadScenario(_) | Self::BadFormer { .. } => "bad_scenario",
             Self::ReferenceTaken { .. } => "reference_taken",
@@ -228,6 +240,7 @@ pub struct ControlPlane {
     pub(crate) command_clock: Arc<CommandClock>,
     pub(crate) acl: BusAcl,
     pub(crate) rejections: Arc<RejectionCounters>,
+    pub(crate) dual_control: Arc<DualControl>,
     pub(crate) limits: ControlLimits,
 }
 
@@ -334,22 +347,40 @@ impl ControlPlane {
     }
 
     /// Adopts a pending Rack, under another name if one is given, and only with the key that is given, if one is. It receives its passport, and then its part of the
-    /// scenario, on its next handshake. Approving a Rack that is active under that name already changes nothing.
+    /// scenario, on its next handshake. Approving a Rack that is active under that name already changes nothing. It may need a second
+    /// person.
     ///
     /// # Errors
     /// [`ControlError`].
-    pub async fn approve(
+    pub(crate) async fn approve(
         &self,
         id_or_name: &str,
         approval: RackApproval,
         by: &AuditActor,
-    ) -> Result<RackView, ControlError> {
+    ) -> Result<ChangeOutcome<RackView>, ControlError> {
         let id = self.find(id_or_name)?.entity_id;
-        let entry = AuditEntry::new(LifecycleEvent::RackApproved, by, self.clock.now());
-        let (row, news) = self
+        let (dual_control, by, now) = (Arc::clone(&self.dual_control), by.clone(), self.clock.now());
+        let adopted = self
             .registry
-            .commit(move |change| adopt(change, &id, approval, entry))
+            .commit(move |change| {
+                let admitted = AdmittedRack::review(change, &id, approval)?;
+                let Some(admitted) = admitted else {
+                    return Ok(ChangeOutcome::Done((rack_in(change, &id)?, None)));
+                };
+                match dual_control.decide(change, admitted.change(), &by, now)? {
+                    DualControlDecision::Awaited(awaited) => Ok(ChangeOutcome::Awaited(awaited)),
+                    DualControlDecision::Granted(first) => {
+                        let entry = AuditEntry::new(LifecycleEvent::RackApproved, &by, now);
+                        let (row, news) = admitted.adopt(change, entry, first)?;
+                        Ok::<_, ControlError>(ChangeOutcome::Done((row, Some(news))))
+                    }
+                }
+            })
             .await?;
+        let (row, news) = match adopted {
+            ChangeOutcome::Done(done) => done,
+            ChangeOutcome::Awaited(awaited) => return Ok(self.announce(awaited).await),
+        };
         if let Some(news) = news {
             tracing::info!(rack = %row.name, entity_id = %row.entity_id, by = news.by, "rack approved");
             self.liveness.record_adoption(&row);
@@ -357,7 +388,7 @@ impl ControlPlane {
             self.events.publish(&news).await;
             self.tell(&row.entity_id).await;
         }
-        self.rack(&row.entity_id.to_string())
+        Ok(ChangeOutcome::Done(self.rack(&row.entity_id.to_string())?))
     }
 
     /// Stops an active Rack's gears until [`ControlPlane::resume`].
@@ -519,52 +550,82 @@ fn rack_in(change: &RegistryTransaction<'_>, id: &EntityId) -> Result<RackRow, C
         .ok_or_else(|| ControlError::UnknownRack(id.to_string()))
 }
 
-/// The adopted Rack, and what is in the audit log of it; nothing if it was adopted before.
-fn adopt(
-    change: &RegistryTransaction<'_>,
-    id: &EntityId,
-    approval: RackApproval,
-    entry: AuditEntry,
-) -> Result<(RackRow, Option<AuditEntry>), ControlError> {
-    let mut row = rack_in(change, id)?;
-    let waiting = KeyFingerprint::of(&row.rack_key);
-    if let Some(approved) = approval.key_fingerprint.filter(|approved| *approved != waiting) {
-        return Err(ControlError::KeyMismatch {
-            rack: row.name,
-            waiting,
-            approved,
-        });
-    }
-    let name = approval.name.unwrap_or_else(|| row.name.clone());
-    match row.state {
-        RackState::Pending => {}
-        RackState::Active if name == row.name => return Ok((row, None)),
-        RackState::Active => {
-            let hint = " under another name: its passport is issued; set base.name at the Rack instead";
-            return Err(refuse(&row, "approved", hint));
+/// A pending Rack that may be admitted, with the name that it gets.
+struct AdmittedRack {
+    row: RackRow,
+    key: KeyFingerprint,
+    name: Token,
+}
+
+impl AdmittedRack {
+    /// Checks an approval; none where the Rack is active under that name already.
+    fn review(
+        change: &RegistryTransaction<'_>,
+        id: &EntityId,
+        approval: RackApproval,
+    ) -> Result<Option<Self>, ControlError> {
+        let row = rack_in(change, id)?;
+        let waiting = KeyFingerprint::of(&row.rack_key);
+        if let Some(approved) = approval.key_fingerprint.filter(|approved| *approved != waiting) {
+            return Err(ControlError::KeyMismatch {
+                rack: row.name,
+                waiting,
+                approved,
+            });
         }
-        RackState::Suspended => return Err(refuse(&row, "approved", ": it was approved before, resume it")),
-        RackState::Removed | RackState::Offline => {
-            let hint = ": its identity is revoked; start the Rack with a fresh state file";
-            return Err(refuse(&row, "approved", hint));
+        let name = approval.name.unwrap_or_else(|| row.name.clone());
+        match row.state {
+            RackState::Pending => {}
+            RackState::Active if name == row.name => return Ok(None),
+            RackState::Active => {
+                let hint = " under another name: its passport is issued; set base.name at the Rack instead";
+                return Err(refuse(&row, "approved", hint));
+            }
+            RackState::Suspended => return Err(refuse(&row, "approved", ": it was approved before, resume it")),
+            RackState::Removed | RackState::Offline => {
+                let hint = ": its identity is revoked; start the Rack with a fresh state file";
+                return Err(refuse(&row, "approved", hint));
+            }
+        }
+        if let Some(holder) = change.holder(&name)?.filter(|holder| holder != id) {
+            return Err(ControlError::NameTaken { name, holder });
+        }
+        if is_id(&name) {
+            return Err(ControlError::NameIsId(name));
+        }
+        let key = waiting;
+        Ok(Some(Self { row, key, name }))
+    }
+
+    fn change(&self) -> DualChange {
+        DualChange::Approve {
+            rack: self.row.entity_id,
+            name: self.name.clone(),
+            key: self.key,
         }
     }
-    if let Some(holder) = change.holder(&name)?.filter(|holder| holder != id) {
-        return Err(ControlError::NameTaken { name, holder });
+
+    /// Admits it; `first` is the word of who asked for it first, where two had to.
+    fn adopt(
+        self,
+        change: &RegistryTransaction<'_>,
+        entry: AuditEntry,
+        first: Option<String>,
+    ) -> Result<(RackRow, AuditEntry), ControlError> {
+        let Self { mut row, key, name } = self;
+        let asked = std::mem::replace(&mut row.name, name);
+        row.state = RackState::Active;
+        reserve_number(change, &row)?;
+        change.put_rack(&row)?;
+        let renamed = (asked != row.name).then(|| format!("it had asked for the name {asked}"));
+        let why: Vec<_> = [Some(format!("key {key}")), renamed, first]
+            .into_iter()
+            .flatten()
+            .collect();
+        let entry = entry.of(&row).turn(Some(RackState::Pending), row.state);
+        let entry = entry.because(why.join("; "));
+        Ok((row, change.record(entry)?))
     }
-    if is_id(&name) {
-        return Err(ControlError::NameIsId(name));
-    }
-    let asked = std::mem::replace(&mut row.name, name);
-    row.state = RackState::Active;
-    reserve_number(change, &row)?;
-    change.put_rack(&row)?;
-    let entry = entry.of(&row).turn(Some(RackState::Pending), row.state);
-    let entry = entry.because(match asked == row.name {
-        true => format!("key {waiting}"),
-        false => format!("key {waiting}; it had asked for the name {asked}"),
-    });
-    Ok((row, Some(change.record(entry)?)))
 }
 
 fn refuse(row: &RackRow, verb: &'static str, hint: &'static str) -> ControlError {

@@ -31,6 +31,8 @@ pub enum LifecycleEvent {
     InviteCreated,
     InviteRevoked,
     InviteRefused,
+    ChangeRequested,
+    RequestWithdrawn,
 }
 
 impl LifecycleEvent {
@@ -63,6 +65,8 @@ impl LifecycleEvent {
             Self::InviteCreated => "invite_created",
             Self::InviteRevoked => "invite_revoked",
             Self::InviteRefused => "invite_refused",
+            Self::ChangeRequested => "change_requested",
+            Self::RequestWithdrawn => "request_withdrawn",
         }
     }
 

@@ -73,6 +73,25 @@ pub(crate) enum RacksVerb {
     },
 }
 
+#[derive(Debug, ClapArgs)]
+pub(crate) struct RequestsArgs {
+    #[command(subcommand)]
+    pub(crate) verb: RequestsVerb,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum RequestsVerb {
+    /// List the changes that wait: who asked for what, until when
+    List(ApiArgs),
+    /// Forget a change that waits
+    Withdraw {
+        /// Its id
+        id: u64,
+        #[command(flatten)]
+        api: ApiArgs,
+    },
+}
+
 /// What becomes of one label.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum LabelChange {
@@ -138,7 +157,7 @@ pub(crate) struct AuditArgs {
     /// Only of this kind: rack_pending, rack_approved, rack_adopted, rack_suspended, rack_resumed, rack_removed,
     /// rack_renamed, rack_offline, rack_online, rack_log_level, rack_labels, scenario_imported, scenario_activated,
     /// scenario_rolled_back, scenario_deleted, letters_replayed, letters_dropped, token_created, token_revoked, invite_created,
-    /// invite_revoked, invite_refused, call_refused, backup_made or backup_restored
+    /// invite_revoked, invite_refused, change_requested, request_withdrawn, call_refused, backup_made or backup_restored
     #[arg(long)]
     pub(crate) kind: Option<String>,
     #[command(flatten)]

@@ -24,7 +24,8 @@ use clap::{Args as ClapArgs, Parser, Subcommand};
 pub(crate) use self::access::{LoginArgs, LogoutArgs, TokenArgs, TokenCreateArgs, TokenVerb};
 pub(crate) use self::admin::{
     ActivationArgs, AuditArgs, AuditVerb, ConfigArgs, ConfigFileVerb, GearsArgs, GearsVerb, GraphFormat, LabelChange,
-    RackTargetArgs, RacksArgs, RacksVerb, ScenarioArgs, ScenarioVerb, SpecArgs, SpecVerb, TapArgs,
+    RackTargetArgs, RacksArgs, RacksVerb, RequestsArgs, RequestsVerb, ScenarioArgs, ScenarioVerb, SpecArgs, SpecVerb,
+    TapArgs,
 };
 pub(crate) use self::dlq::{DlqArgs, DlqDropArgs, DlqListArgs, DlqReplayArgs, DlqVerb, LetterSelectionArgs};
 pub(crate) use self::program::{CompletionsArgs, DoctorArgs, JoinArgs, ManArgs, SchemaArgs};
@@ -98,6 +99,8 @@ pub(crate) enum CliCommand {
     Storage(ApiArgs),
     /// List and adopt Racks
     Racks(RacksArgs),
+    /// List and withdraw changes that wait for a second person (`api.second_person` of the Mixer)
+    Requests(RequestsArgs),
     /// Join a cluster with an invite: it is kept in this Rack's state, and the Rack is admitted at its next start
     Join(JoinArgs),
     /// List the wires of lane guaranteed and what waits for each, the largest backlog first

@@ -13,6 +13,7 @@ pub(crate) mod messages;
 pub(crate) mod metrics;
 pub(crate) mod program;
 pub(crate) mod racks;
+pub(crate) mod requests;
 pub(crate) mod scenario;
 pub(crate) mod schema;
 pub(crate) mod spec;

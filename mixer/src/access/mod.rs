@@ -13,6 +13,7 @@
 mod api_token;
 mod auth_mode;
 mod caller;
+mod dual_control;
 mod role;
 mod scope;
 mod scram;
@@ -21,6 +22,7 @@ pub use api_token::{ApiToken, TokenDigest};
 pub use auth_mode::AuthMode;
 pub(crate) use caller::ApiCaller;
 pub use caller::CallerIdentity;
+pub use dual_control::DualControlAction;
 pub(crate) use role::role_list;
 pub use role::{AccessRight, AccessRole};
 pub use scope::AccessScope;

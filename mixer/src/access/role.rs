@@ -35,6 +35,8 @@ pub enum AccessRight {
     InviteRacks,
     /// Suspending and resuming Racks; their log levels.
     OperateRacks,
+    /// Seeing and withdrawing changes that wait for a second person.
+    HandleRequests,
     /// Changing labels, by which scenarios choose Racks.
     LabelRacks,
     /// Revoking a Rack's identity.
@@ -111,6 +113,7 @@ impl AccessRole {
                 R::ActivateScenarios,
                 R::AdmitRacks,
                 R::InviteRacks,
+                R::HandleRequests,
                 R::OperateRacks,
                 R::LabelRacks,
                 R::HandleLetters,

@@ -108,6 +108,7 @@ impl AccessScope {
             AccessRight::WriteScenarios
                 | AccessRight::ActivateScenarios
                 | AccessRight::InviteRacks
+                | AccessRight::HandleRequests
                 | AccessRight::LabelRacks
                 | AccessRight::HandleLetters
                 | AccessRight::ManageTokens

@@ -11,12 +11,13 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio_util::task::TaskTracker;
 
+use super::change_requests::ChangeResponse;
 use super::extractors::{BodyResult, EmptyBody, RequestActor, ServiceHandle, body};
 use super::json_response::{ItemResponse, ListResponse};
 use super::problem::ApiProblem;
 use super::query_params::{InPath, NoParams, in_path};
 use super::tokens::lifetime_schema;
-use crate::control::{ControlPlane, INVITE_LIFETIME, InviteView};
+use crate::control::{ChangeOutcome, ControlPlane, INVITE_LIFETIME, InviteView};
 
 pub(crate) fn routes(control: Arc<ControlPlane>, changes: TaskTracker) -> Router {
     Router::new()
@@ -57,17 +58,17 @@ async fn create(
     RequestActor(by): RequestActor,
     _: NoParams,
     sent: BodyResult,
-) -> Result<ItemResponse<CreatedInvite>, ApiProblem> {
+) -> Result<ChangeResponse<CreatedInvite>, ApiProblem> {
     let asked: Option<InviteRequest> = body(sent)?;
     let bad = |detail: &str| ApiProblem::body(StatusCode::BAD_REQUEST, detail);
     let asked = asked.ok_or_else(|| bad("the body is missing: {\"name\": \"press-1\"}"))?;
     let lifetime = asked.expires_in.map_or(INVITE_LIFETIME, HumanDuration::get);
     let control = Arc::clone(&service.room);
     let change = async move { control.invite(asked.name, lifetime, &by).await };
-    let (invite, view) = service.run_to_completion(change).await?;
-    Ok(ItemResponse {
-        data: CreatedInvite { invite, view },
-    })
+    Ok(ChangeResponse(match service.run_to_completion(change).await? {
+        ChangeOutcome::Done((invite, view)) => ChangeOutcome::Done(CreatedInvite { invite, view }),
+        ChangeOutcome::Awaited(awaited) => ChangeOutcome::Awaited(awaited),
+    }))
 }
 
 async fn revoke(

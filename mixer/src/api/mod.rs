@@ -15,6 +15,7 @@
 //! | `GET /api/v1/racks/{id}/tap` | the same: messages as they leave a port |
 //! | `GET`, `POST /api/v1/scenarios`, `GET /api/v1/scenarios/{reference}`, `POST /api/v1/scenarios/{reference}/activate` | the same |
 //! | `GET /api/v1/scenarios/status`, `POST /api/v1/scenarios/rollback` | the same |
+//! | `GET /api/v1/requests`, `POST /api/v1/requests/{request}/withdraw` | the same: what waits for a second person |
 //! | `GET /api/v1/audit`, `GET /api/v1/audit/checkpoints`, `GET /api/v1/wires` | the same |
 //! | `GET /api/v1/dlq`, `GET /api/v1/dlq/{letter_id}`, `POST /api/v1/dlq/{replay,drop}`, `POST /api/v1/dlq/{letter_id}/{replay,drop}` | [`crate::dlq::DeadLetterQueue`] |
 //! | `GET /api/v1/gears`, `GET /api/v1/gears/{type}` | [`gear_spec::manifests`] |
@@ -38,6 +39,7 @@
 mod audit;
 mod authorization;
 mod backup;
+mod change_requests;
 mod compression;
 mod content_negotiation;
 mod dlq;
@@ -163,6 +165,7 @@ fn all_routes(
         .merge(ingest::routes(engine, collects, changes.clone(), counters)?)
         .merge(racks::routes(Arc::clone(&parts.control), changes.clone()))
         .merge(invites::routes(Arc::clone(&parts.control), changes.clone()))
+        .merge(change_requests::routes(Arc::clone(&parts.control), changes.clone()))
         .merge(taps::routes(Arc::clone(&parts.control), changes.clone()))
         .merge(scenarios::routes(Arc::clone(&parts.control), changes.clone()))
         .merge(audit::routes(Arc::clone(&parts.control)))

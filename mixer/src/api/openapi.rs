@@ -158,6 +158,8 @@ struct ApiRoute {
     parameters: &'static [&'static [ApiParameter]],
     sent: RequestBody,
     answer: ResponseBody,
+    /// Whether it may wait for a second person (202).
+    has_second_person: bool,
     /// Statuses of problems, those apart that every route has.
     problems: &'static [u16],
     /// The current path of a v0.4.4 one.

@@ -388,10 +388,11 @@ impl From<ControlError> for ApiProblem {
         let status = match &error {
             ControlError::UnknownRack(_)
             | ControlError::UnknownInvite(_)
+            | ControlError::UnknownRequest(_)
             | ControlError::UnknownScenario { .. }
             | ControlError::NotStored(_)
             | ControlError::UnknownPort { .. } => StatusCode::NOT_FOUND,
-            ControlError::TooManyTaps(_) => StatusCode::TOO_MANY_REQUESTS,
+            ControlError::TooManyTaps(_) | ControlError::TooManyRequests(_) => StatusCode::TOO_MANY_REQUESTS,
             ControlError::NameTaken { .. }
             | ControlError::NameIsId(_)
             | ControlError::KeyMismatch { .. }

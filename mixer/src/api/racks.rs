@@ -14,6 +14,7 @@ use serde::Deserialize;
 use tokio_util::task::TaskTracker;
 
 use super::authorization::{RequestCaller, rack_in_scope};
+use super::change_requests::ChangeResponse;
 use super::extractors::{BodyResult, EmptyBody, RequestActor, ServiceHandle, body};
 use super::json_response::{ItemResponse, ListResponse};
 use super::problem::ApiProblem;
@@ -73,13 +74,12 @@ async fn approve(
     id: InPath,
     _: NoParams,
     sent: BodyResult,
-) -> Result<ItemResponse<RackView>, ApiProblem> {
+) -> Result<ChangeResponse<RackView>, ApiProblem> {
     let id = in_path("id", id)?;
     let approval: RackApproval = body(sent)?;
     let control = Arc::clone(&service.room);
     let change = async move { control.approve(&id, approval, &by).await };
-    let data = service.run_to_completion(change).await?;
-    Ok(ItemResponse { data })
+    Ok(ChangeResponse(service.run_to_completion(change).await?))
 }
 
 /// A change that takes nothing but the Rack's id.

@@ -11,11 +11,13 @@ use model::HumanDuration;
 use serde::Deserialize;
 use tokio_util::task::TaskTracker;
 
+use super::change_requests::ChangeResponse;
 use super::extractors::{BodyResult, EmptyBody, RequestActor, ServiceHandle, body, whole};
 use super::json_response::{ItemResponse, ListResponse};
 use super::problem::ApiProblem;
 use super::query_params::{InPath, NoParams, QueryParams, in_path};
-use crate::control::{ControlPlane, ImportReport, ResumePoint, ScenarioReport, ScenarioView};
+use crate::control::{ChangeOutcome, ControlPlane, ImportReport, ResumePoint, ScenarioReport, ScenarioView};
+use crate::registry::ActiveScenario;
 use crate::scenario::{MAX_FILE, ScenarioRef};
 
 /// The longest that a request waits for Racks: less than it may take in all.
@@ -96,7 +98,7 @@ async fn activate(
     reference: InPath,
     params: QueryParams,
     sent: BodyResult,
-) -> Result<ItemResponse<ScenarioReport>, ApiProblem> {
+) -> Result<ChangeResponse<ScenarioReport>, ApiProblem> {
     let ActivationParams {
         dry_run,
         wait,
@@ -106,17 +108,13 @@ async fn activate(
     let reference = in_path("reference", reference)?;
     if dry_run {
         let data = service.room.rehearse(&reference, resume_from).await?;
-        return Ok(ItemResponse { data });
+        return Ok(ChangeResponse(ChangeOutcome::Done(data)));
     }
     let control = Arc::clone(&service.room);
     let active = service
         .run_to_completion(async move { control.activate(&reference, resume_from, &by).await })
         .await?;
-    let data = service
-        .room
-        .await_scenario(active, bounded(wait, service.room.limits.scenario_wait))
-        .await?;
-    Ok(ItemResponse { data })
+    awaited_report(&service.room, active, wait).await
 }
 
 async fn delete(
@@ -140,7 +138,7 @@ async fn rollback(
     RequestActor(by): RequestActor,
     params: QueryParams,
     sent: BodyResult,
-) -> Result<ItemResponse<ScenarioReport>, ApiProblem> {
+) -> Result<ChangeResponse<ScenarioReport>, ApiProblem> {
     let ActivationParams {
         dry_run,
         wait,
@@ -149,17 +147,28 @@ async fn rollback(
     let EmptyBody {} = body(sent)?;
     if dry_run {
         let data = service.room.rehearse_rollback(resume_from).await?;
-        return Ok(ItemResponse { data });
+        return Ok(ChangeResponse(ChangeOutcome::Done(data)));
     }
     let control = Arc::clone(&service.room);
     let active = service
         .run_to_completion(async move { control.roll_back(resume_from, &by).await })
         .await?;
-    let data = service
-        .room
-        .await_scenario(active, bounded(wait, service.room.limits.scenario_wait))
-        .await?;
-    Ok(ItemResponse { data })
+    awaited_report(&service.room, active, wait).await
+}
+
+/// How Racks follow an activation, if it was made.
+async fn awaited_report(
+    control: &ControlPlane,
+    active: ChangeOutcome<ActiveScenario>,
+    wait: Option<HumanDuration>,
+) -> Result<ChangeResponse<ScenarioReport>, ApiProblem> {
+    let active = match active {
+        ChangeOutcome::Done(active) => active,
+        ChangeOutcome::Awaited(awaited) => return Ok(ChangeResponse(ChangeOutcome::Awaited(awaited))),
+    };
+    let within = bounded(wait, control.limits.scenario_wait);
+    let report = control.await_scenario(active, within).await?;
+    Ok(ChangeResponse(ChangeOutcome::Done(report)))
 }
 
 /// How long to wait: as long as the request says, or the configuration; an answer comes in any case.

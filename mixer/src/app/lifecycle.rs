@@ -23,7 +23,7 @@ use crate::bus_server::{BusServer, MixerBus};
 use crate::cluster::Cluster;
 use crate::command_clock::CommandClock;
 use crate::config::MixerConfig;
-use crate::control::{ControlLimits, ControlPlane, MOST_TAPS};
+use crate::control::{ControlLimits, ControlPlane, DualControl, MOST_TAPS};
 use crate::dlq::{DeadLetterQueue, DlqParts, LetterReplayer};
 use crate::duckdb::ViewFileWriter;
 use crate::enrollment::EnrollmentService;
@@ -87,6 +87,7 @@ impl MixerComponents {
         let registry = Arc::new(registry.keep_audit(config.audit.keep));
         let tokens = self.tokens(&config, &registry, (&clock, &entropy), fatal)?;
         let (reporter, refusals) = refusal_channel();
+        let dual_control = DualControl::new(config.api.dual_control(), Arc::clone(&tokens));
         let authenticator = Arc::new(ApiAuthenticator::new(config.api.auth, tokens, reporter));
         self.authenticator = Some(Arc::clone(&authenticator));
         let (bus, acl) = settings::bus(&config, &registry, &clock, &entropy)?;
@@ -114,7 +115,7 @@ impl MixerComponents {
                 &ground,
                 &bus,
                 (floors, collected.as_ref(), sync),
-                (clock.clone(), entropy.clone()),
+                (clock.clone(), entropy.clone(), dual_control),
                 fatal,
             )
             .await?;
@@ -308,10 +309,10 @@ impl MixerComponents {
             Option<&Arc<ingest::IngestStats>>,
             Option<ingest::SyncBus>,
         ),
-        ambient: (Clock, Entropy),
+        ambient: (Clock, Entropy, DualControl),
         fatal: &FailureReporter,
     ) -> Result<Arc<ControlPlane>, StartError> {
-        let (clock, entropy) = ambient;
+        let (clock, entropy, dual_control) = ambient;
         let CoreServices {
             registry,
             cluster,
@@ -400,6 +401,7 @@ impl MixerComponents {
             command_clock: Arc::clone(command_clock),
             acl: acl.clone(),
             rejections,
+            dual_control: Arc::new(dual_control),
             limits: ControlLimits {
                 taps: Arc::new(Semaphore::new(MOST_TAPS)),
                 scenario_wait: config.mixer.scenario_wait_timeout,

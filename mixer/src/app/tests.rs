@@ -5,6 +5,7 @@ mod attacks;
 mod away;
 mod clocks;
 mod credentials;
+mod dual_control;
 mod handshakes;
 mod invites;
 mod labels;

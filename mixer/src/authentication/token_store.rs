@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 use super::AuthenticationError;
 use super::token_entry::{NEVER, TokenEntry, TokenView};
 use super::token_file::{self, ProvidedToken, TokenFileError};
-use crate::access::{AccessRole, AccessScope, ApiCaller, ApiToken, ScramVerifier, TokenDigest, role_list};
+use crate::access::{AccessRight, AccessRole, AccessScope, ApiCaller, ApiToken, ScramVerifier, TokenDigest, role_list};
 use crate::lifecycle_event::LifecycleEvent;
 use crate::quotas::{DayTotal, QuotaOverrides, QuotaPolicy};
 use crate::registry::{AuditActor, AuditEntry, ClusterRegistry, RegistryError, TokenRow};
@@ -183,6 +183,14 @@ impl TokenStore {
                 former.caller.revoked.cancel();
             }
         }
+    }
+
+    /// Whether the token of a digest is in force and gives a right.
+    pub(crate) fn has_right(&self, digest: TokenDigest, right: AccessRight) -> bool {
+        let now = self.clock.now();
+        let tokens = self.tokens.read();
+        let entry = tokens.get(&digest);
+        entry.is_some_and(|entry| entry.expires.is_none_or(|at| now < at) && entry.caller.has(right))
     }
 
     /// Who has the token.

@@ -11,7 +11,7 @@ use engine::AckDurability;
 use http::uri::Authority;
 use model::{ByteSize, Token};
 
-use crate::access::AuthMode;
+use crate::access::{AuthMode, DualControlAction};
 
 /// Whether the managed bus server speaks TLS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -107,10 +107,19 @@ config_section! {
         tls_client_ca: Option<PathBuf>, unset("clients need no certificate");
         /// Allows an address other than loopback without encryption: tokens and rows travel in clear text.
         allow_insecure: bool = false;
+        /// What two callers must ask for within an hour before it is done: approve (approvals and invites of Racks), activate (activations and
+        /// rollbacks of scenarios).
+        second_person: Vec<String> = [];
     }
 }
 
 impl ApiConfig {
+    /// What needs a second person; entries that mean nothing are refused before ([`super::MixerConfig::of`]).
+    #[must_use]
+    pub fn dual_control(&self) -> Vec<DualControlAction> {
+        self.second_person.iter().filter_map(|word| word.parse().ok()).collect()
+    }
+
     /// The files of its TLS, if it has any.
     #[must_use]
     pub fn tls_files(&self) -> Option<ServerTlsFiles> {

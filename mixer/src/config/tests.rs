@@ -44,6 +44,7 @@ fn every_key_changes_its_field() {
             "snake.server_sha256" => "ab".repeat(32),
             "snake.stream_subjects" => "flux.msg.>,flux.gear.>".to_owned(),
             "api.allowed_hosts" => "mixer.example".to_owned(),
+            "api.second_person" => "approve".to_owned(),
             _ => sample(key).text,
         };
         // A certificate goes with its key.

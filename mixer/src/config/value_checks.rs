@@ -5,7 +5,7 @@ use chassis::config::{ConfigErrors, ConfigProblem, Settings};
 use http::uri::Authority;
 
 use super::{ApiConfig, BusServerConfig, BusTlsMode, MixerConfig, ServerMode};
-use crate::access::AuthMode;
+use crate::access::{AuthMode, DualControlAction};
 use crate::bus_server::check_stream_subjects;
 
 /// What is right for the tools, and refused at a start of the Mixer.
@@ -149,6 +149,34 @@ pub(super) fn bad_hosts(settings: &Settings, api: &ApiConfig) -> Option<ConfigPr
         key: "api.allowed_hosts",
         value: format!("{bad:?}"),
         wanted: "host names, each with a port or without: \"mixer.example\"".to_owned(),
+    })
+}
+
+/// A second person that cannot be had, or that nobody needs to wait for.
+pub(super) fn bad_second_person(settings: &Settings, config: &MixerConfig) -> Option<ConfigProblem> {
+    let (key, api) = ("api.second_person", &config.api);
+    let place = || settings.place(key);
+    let is_known = |word: &&String| word.parse::<DualControlAction>().is_ok();
+    if let Some(bad) = api.second_person.iter().find(|word| !is_known(word)) {
+        return Some(ConfigProblem::BadValue {
+            place: place(),
+            key,
+            value: format!("{bad:?}"),
+            wanted: "\"approve\", \"activate\", or both".to_owned(),
+        });
+    }
+    let has_approve = api.dual_control().contains(&DualControlAction::Approve);
+    let sentence = if !api.second_person.is_empty() && api.auth == AuthMode::Off {
+        "with api.auth = \"off\" nobody is told apart, and there is no second person: use auto or tokens"
+    } else if has_approve && config.enrollment.auto_adopt {
+        "enrollment.auto_adopt admits every Rack without anybody's approval: set it to false"
+    } else {
+        return None;
+    };
+    Some(ConfigProblem::Conflict {
+        place: place(),
+        key,
+        sentence: sentence.to_owned(),
     })
 }
 

@@ -5,12 +5,14 @@
 //! - The text of an invite is in the answer to who made it and nowhere else: the registry has its public key.
 //! - A new invite for a name takes the place of the one that is open.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use model::{KeyFingerprint, RackInvite, Timestamp, Token};
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use super::dual_control::{ChangeOutcome, DualChange, DualControlDecision};
 use super::{ControlError, ControlPlane};
 use crate::enrollment::is_id;
 use crate::lifecycle_event::LifecycleEvent;
@@ -77,7 +79,7 @@ impl ControlPlane {
         Ok(rows.into_iter().map(|row| InviteView::new(row, now)).collect())
     }
 
-    /// Makes an invite for a Rack of this name, and its text.
+    /// Makes an invite for a Rack of this name, and its text. It may need a second person.
     ///
     /// # Errors
     /// [`ControlError`].
@@ -86,7 +88,7 @@ impl ControlPlane {
         name: Token,
         lifetime: Duration,
         by: &AuditActor,
-    ) -> Result<(String, InviteView), ControlError> {
+    ) -> Result<ChangeOutcome<(String, InviteView)>, ControlError> {
         if lifetime > LONGEST {
             return Err(ControlError::InviteLifetime);
         }
@@ -114,19 +116,30 @@ impl ControlPlane {
         let text = invite
             .to_text()
             .map_err(|error| ControlError::InviteForm(error.to_string()))?;
-        let why = format!("invite {} until {}", row.id(), row.expires);
-        let entry = AuditEntry::new(LifecycleEvent::InviteCreated, by, now);
-        let entry = entry.at(Some(row.name.clone()), None).because(why);
-        let kept = row.clone();
+        let wanted = DualChange::Invite {
+            name: row.name.clone(),
+            lifetime,
+        };
+        let entry = AuditEntry::new(LifecycleEvent::InviteCreated, by, now).at(Some(row.name.clone()), None);
+        let (dual_control, by, kept) = (Arc::clone(&self.dual_control), by.clone(), row.clone());
         let written = self.registry.commit(move |change| {
+            refuse_taken(change, &kept.name)?;
+            let first = match dual_control.decide(change, wanted, &by, now)? {
+                DualControlDecision::Awaited(awaited) => return Ok(ChangeOutcome::Awaited(awaited)),
+                DualControlDecision::Granted(first) => first,
+            };
             make_room(change, &kept.name, now)?;
             change.put_invite(&kept)?;
-            change.record(entry)?;
-            Ok::<_, ControlError>(())
+            let why = [Some(format!("invite {} until {}", kept.id(), kept.expires)), first];
+            let why: Vec<_> = why.into_iter().flatten().collect();
+            change.record(entry.because(why.join("; ")))?;
+            Ok::<_, ControlError>(ChangeOutcome::Done(()))
         });
-        written.await?;
+        if let ChangeOutcome::Awaited(awaited) = written.await? {
+            return Ok(self.announce(awaited).await);
+        }
         tracing::info!(rack = %row.name, invite = row.id(), by = row.created_by, "made an invite");
-        Ok((text, InviteView::new(row, now)))
+        Ok(ChangeOutcome::Done((text, InviteView::new(row, now))))
     }
 
     /// Revokes the open invite of a name, or the one with this id: it admits nobody when this returns.
@@ -149,8 +162,8 @@ impl ControlPlane {
     }
 }
 
-/// Refuses a name that an admitted Rack has, and forgets what a new invite replaces and what nobody needs to know any more.
-fn make_room(change: &RegistryTransaction<'_>, name: &Token, now: Timestamp) -> Result<(), ControlError> {
+/// Refuses a name that an admitted Rack has.
+fn refuse_taken(change: &RegistryTransaction<'_>, name: &Token) -> Result<(), ControlError> {
     if let Some(holder) = change.holder(name)?
         && change.rack(&holder)?.is_some_and(|row| row.is_adopted())
     {
@@ -159,6 +172,11 @@ fn make_room(change: &RegistryTransaction<'_>, name: &Token, now: Timestamp) -> 
             holder,
         });
     }
+    Ok(())
+}
+
+/// Forgets what a new invite replaces and what nobody needs to know any more.
+fn make_room(change: &RegistryTransaction<'_>, name: &Token, now: Timestamp) -> Result<(), ControlError> {
     let rows = change.invites()?;
     let (open, over): (Vec<_>, Vec<_>) = rows.iter().partition(|row| row.is_open(now));
     // So many that are over are not remembered.

@@ -13,6 +13,7 @@ use model::control::RackState;
 use model::scenario::{self, Scenario, ScenarioReview};
 use serde::Deserialize;
 
+use super::dual_control::{ChangeOutcome, DualChange, DualControlDecision};
 use super::view::{ImportReport, ScenarioReport, ScenarioView};
 use super::{ControlError, ControlPlane};
 use crate::lifecycle_event::LifecycleEvent;
@@ -174,15 +175,16 @@ impl ControlPlane {
     }
 
     /// Makes a scenario the one that Racks should run, and sends it to them. [`ControlPlane::await_scenario`] tells what becomes of it.
+    /// It may need a second person.
     ///
     /// # Errors
     /// [`ControlError`].
-    pub async fn activate(
+    pub(crate) async fn activate(
         &self,
         reference: &str,
         resume: ResumePoint,
         by: &AuditActor,
-    ) -> Result<ActiveScenario, ControlError> {
+    ) -> Result<ChangeOutcome<ActiveScenario>, ControlError> {
         let row = self.found(reference).await?;
         // This program may know other gear types than the one that stored it.
         let (reviewed, _) = review(row.text.clone(), self.limits.max_hops).await?;
@@ -192,56 +194,72 @@ impl ControlPlane {
             hash: row.hash,
             activated: self.clock.now(),
         };
-        let (next, by, registry) = (active.clone(), by.clone(), Arc::clone(&self.registry));
-        let news = self
+        let wanted = DualChange::Activate {
+            reference: active.reference.clone(),
+            hash: active.hash.clone(),
+            resume,
+        };
+        let (dual_control, by, registry) = (Arc::clone(&self.dual_control), by.clone(), Arc::clone(&self.registry));
+        let activated = self
             .registry
             .commit(move |change| {
                 // Its reference may have been given another content since it was found.
-                if !change.has_scenario(&next.hash)? {
-                    return Err(unknown(&next.reference, &registry));
+                if !change.has_scenario(&active.hash)? {
+                    return Err(unknown(&active.reference, &registry));
                 }
+                let first = match dual_control.decide(change, wanted, &by, active.activated)? {
+                    DualControlDecision::Awaited(awaited) => return Ok(ChangeOutcome::Awaited(awaited)),
+                    DualControlDecision::Granted(first) => first,
+                };
                 let before = change.active_scenario()?;
-                change.activate(&next)?;
+                change.activate(&active)?;
                 change.forget_paused(&forgotten)?;
-                Ok(change.record(AuditEntry::of_activation(
-                    LifecycleEvent::ScenarioActivated,
-                    &by,
-                    before,
-                    &next,
-                ))?)
+                let entry = AuditEntry::of_activation(LifecycleEvent::ScenarioActivated, &by, before, &active);
+                let news = change.record(named_first(entry, first))?;
+                Ok(ChangeOutcome::Done((active, news)))
             })
             .await?;
-        self.tell_of(&news).await?;
-        Ok(active)
+        self.tell_of(activated).await
     }
 
-    /// Makes the scenario that was active before the one that Racks should run, if this program can read it still.
+    /// Makes the scenario that was active before the one that Racks should run, if this program can read it still. It may need a second
+    /// person.
     ///
     /// # Errors
     /// [`ControlError::NothingBefore`], [`ControlError::BadFormer`], [`ControlError::Registry`].
-    pub async fn roll_back(&self, resume: ResumePoint, by: &AuditActor) -> Result<ActiveScenario, ControlError> {
+    pub(crate) async fn roll_back(
+        &self,
+        resume: ResumePoint,
+        by: &AuditActor,
+    ) -> Result<ChangeOutcome<ActiveScenario>, ControlError> {
+        let dual_control = Arc::clone(&self.dual_control);
         let (now, by, registry) = (self.clock.now(), by.clone(), Arc::clone(&self.registry));
         let rollout = self.rollout.clone();
-        let (active, news) = self
+        let activated = self
             .registry
             .commit(move |change| {
+                let former = change.former_scenario()?.ok_or(ControlError::NothingBefore)?;
+                let scenario = review_former(&former, &registry)?;
+                let wanted = DualChange::RollBack {
+                    reference: former.reference,
+                    hash: former.hash,
+                    resume,
+                };
+                let first = match dual_control.decide(change, wanted, &by, now)? {
+                    DualControlDecision::Awaited(awaited) => return Ok(ChangeOutcome::Awaited(awaited)),
+                    DualControlDecision::Granted(first) => first,
+                };
                 let before = change.active_scenario()?;
                 let active = change.roll_back(now)?.ok_or(ControlError::NothingBefore)?;
-                let scenario = review_former(&active, &registry)?;
                 if resume == ResumePoint::Now {
                     change.forget_paused(&rollout.wires_of(&scenario)?)?;
                 }
-                let news = change.record(AuditEntry::of_activation(
-                    LifecycleEvent::ScenarioRolledBack,
-                    &by,
-                    before,
-                    &active,
-                ))?;
-                Ok::<_, ControlError>((active, news))
+                let entry = AuditEntry::of_activation(LifecycleEvent::ScenarioRolledBack, &by, before, &active);
+                let news = change.record(named_first(entry, first))?;
+                Ok::<_, ControlError>(ChangeOutcome::Done((active, news)))
             })
             .await?;
-        self.tell_of(&news).await?;
-        Ok(active)
+        self.tell_of(activated).await
     }
 
     /// What a rollback would do. Changes nothing.
@@ -262,7 +280,14 @@ impl ControlPlane {
         }
     }
 
-    async fn tell_of(&self, news: &AuditEntry) -> Result<(), ControlError> {
+    async fn tell_of(
+        &self,
+        activated: ChangeOutcome<(ActiveScenario, AuditEntry)>,
+    ) -> Result<ChangeOutcome<ActiveScenario>, ControlError> {
+        let (active, news) = match activated {
+            ChangeOutcome::Done(done) => done,
+            ChangeOutcome::Awaited(awaited) => return Ok(self.announce(awaited).await),
+        };
         tracing::info!(
             kind = news.kind,
             reference = news.reference,
@@ -271,13 +296,13 @@ impl ControlPlane {
             "the active scenario is another"
         );
         self.acl.refresh().await;
-        self.events.publish(news).await;
+        self.events.publish(&news).await;
         self.rollout.rewire();
         let rows = self.registry.racks()?;
         for row in rows.iter().filter(|row| row.state == RackState::Active) {
             self.rollout.deliver(row.entity_id);
         }
-        Ok(())
+        Ok(ChangeOutcome::Done(active))
     }
 
     /// Waits until every Rack that an activated scenario concerns runs it or has said that it cannot, or the time is over.
@@ -366,6 +391,14 @@ impl ControlPlane {
         let reference = reference.to_owned();
         let found = move |registry: &ClusterRegistry| find_scenario(&reference, registry);
         self.registry.read(found).await
+    }
+}
+
+/// An entry that says who asked for it first, where two had to.
+fn named_first(entry: AuditEntry, first: Option<String>) -> AuditEntry {
+    match first {
+        Some(first) => entry.because(first),
+        None => entry,
     }
 }
 

@@ -367,6 +367,12 @@ impl RegistryTransaction<'_> {
         Ok(())
     }
 
+    /// The scenario that [`Self::roll_back`] goes back to, if any.
+    pub(crate) fn former_scenario(&self) -> Result<Option<ActiveScenario>, RegistryError> {
+        let history: Vec<ActiveScenario> = self.meta("history")?.unwrap_or_default();
+        Ok(history.into_iter().next())
+    }
+
     /// Makes the scenario that was active before the one that Racks should run; none if there was none. What it takes the
     /// place of is not remembered: the next time goes further back.
     ///

@@ -9,6 +9,7 @@ fn what_cannot_be_used_is_refused_with_what_to_do_instead() -> Result<(), Failur
         ("observability.otlp.messages.enabled", "true", "set it to false"),
         ("api.tls_cert", "\"cert.pem\"", "api.tls_key"),
         ("api.tls_client_ca", "\"ca.pem\"", "api.tls_cert"),
+        ("api.second_person", "[\"aprove\"]", "\"approve\", \"activate\""),
         ("observability.otlp.headers", "{ key = \"plain\" }", "${"),
     ] {
         let folder = tempfile::tempdir()?;

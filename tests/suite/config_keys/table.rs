@@ -93,6 +93,7 @@ pub(super) const MIXER: &[(&str, Proof)] = &[
     ("api.tls_cert", Test("access.rs::curl_and_psql_come_over_tls_and_a_new_certificate_needs_no_restart")),
     ("api.tls_key", Test("access.rs::curl_and_psql_come_over_tls_and_a_new_certificate_needs_no_restart")),
     ("api.tls_client_ca", Test("config_keys/refused.rs::what_cannot_be_used_is_refused_with_what_to_do_instead")),
+    ("api.second_person", Test("access/second_person.rs::a_second_person_confirms_approvals_invites_and_activations")),
     ("api.allow_insecure", Test("config_keys/bus.rs::an_address_for_everyone_needs_allow_insecure")),
     ("postgres.enabled", Test("postgres/limits.rs::it_listens_where_the_keys_say_and_nowhere_without_them")),
     ("postgres.host", Test("postgres/limits.rs::it_listens_where_the_keys_say_and_nowhere_without_them")),

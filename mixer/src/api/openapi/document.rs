@@ -160,6 +160,12 @@ fn responses(route: &ApiRoute) -> Value {
             json!({ "description": description, "headers": tags() }),
         );
     }
+    if route.has_second_person {
+        let description = "Nothing was changed: `api.second_person` has another caller ask for the same, until the time of the answer.";
+        let content = Map::from_iter([typed("application/json", reference("ChangeRequest"))]);
+        let awaited = json!({ "description": description, "content": content });
+        responses.insert("202".to_owned(), awaited);
+    }
     if let ResponseBody::Ready(schema) = route.answer {
         let content = Map::from_iter([typed("application/json", reference(schema))]);
         let not = json!({ "description": "At least one check fails.", "content": content });

@@ -221,6 +221,11 @@ pub(super) const INVITE_PATH: &[ApiParameter] = &[path(
     ParameterKind::Sized(1, u32::MAX),
     "An invite's name or id.",
 )];
+pub(super) const REQUEST_PATH: &[ApiParameter] = &[path(
+    "request",
+    ParameterKind::Sized(1, u32::MAX),
+    "The id of a change that waits.",
+)];
 pub(super) const TAPPED: &[ApiParameter] = &[ApiParameter {
     required: true,
     ..query(

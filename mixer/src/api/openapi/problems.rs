@@ -23,6 +23,7 @@ pub(in crate::api) const CODES: &[(u16, &str, &str)] = &[
     (404, "telemetry_disabled", "the Mixer reports nothing about itself"),
     (404, "unknown_rack", "there is no such Rack"),
     (404, "unknown_invite", "there is no such open invite"),
+    (404, "unknown_request", "no such change waits for a second person"),
     (404, "unknown_scenario", "there is no such scenario"),
     (404, "unknown_token", "there is no such token"),
     (404, "unknown_letter", "there is no such dead letter"),
@@ -94,7 +95,11 @@ pub(in crate::api) const CODES: &[(u16, &str, &str)] = &[
         "too_many_letters",
         "more letters are selected than one request may change",
     ),
-    (429, "too_many", "too many live tails are open"),
+    (
+        429,
+        "too_many",
+        "too many live tails are open, or too many changes wait for a second person",
+    ),
     (
         429,
         "quota_exceeded",

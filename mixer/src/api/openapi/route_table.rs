@@ -58,6 +58,7 @@ const fn get(right: AccessRight, path: &'static str, id: &'static str, summary: 
         parameters: &[],
         sent: RequestBody::Nothing,
         answer: ResponseBody::Json("Any"),
+        has_second_person: false,
         problems: &[],
         successor: None,
         links: &[],
@@ -95,6 +96,14 @@ impl ApiRoute {
 
     const fn gives(self, answer: ResponseBody) -> Self {
         Self { answer, ..self }
+    }
+
+    /// It may need a second person.
+    const fn by_two(self) -> Self {
+        Self {
+            has_second_person: true,
+            ..self
+        }
     }
 
     const fn fails(self, problems: &'static [u16]) -> Self {
@@ -378,7 +387,8 @@ pub(super) const ROUTES: &[ApiRoute] = &[
         "approve_rack",
         "Adopts a pending Rack, under another name if one is given, and only with the key that is given",
     )
-    .with(RequestBody::Json("Approval")),
+    .with(RequestBody::Json("Approval"))
+    .by_two(),
     change(AccessRight::OperateRacks, "/api/v1/racks/{id}/suspend", "suspend_rack", "Stops a Rack's gears"),
     change(AccessRight::OperateRacks, "/api/v1/racks/{id}/resume", "resume_rack", "Resumes a suspended Rack"),
     change(AccessRight::RemoveRacks, "/api/v1/racks/{id}/remove", "remove_rack", "Revokes a Rack's identity"),
@@ -447,6 +457,7 @@ pub(super) const ROUTES: &[ApiRoute] = &[
     .takes(&[p::WAIT])
     .with(RequestBody::Json("Nothing"))
     .gives(ResponseBody::Json("ScenarioReport"))
+    .by_two()
     .fails(&[400, 403, 404, 409, 413, 422])
     .details(ACTIVATED),
     get(AccessRight::ReadScenarios, "/api/v1/scenarios/{reference}", "scenario", "One stored scenario")
@@ -460,6 +471,7 @@ pub(super) const ROUTES: &[ApiRoute] = &[
     .takes(&[p::SCENARIO_PATH, p::DRY_RUN, p::WAIT])
     .with(RequestBody::Json("Nothing"))
     .gives(ResponseBody::Json("ScenarioReport"))
+    .by_two()
     .fails(&[400, 403, 404, 413, 422])
     .details(ACTIVATED),
     post(AccessRight::WriteScenarios, "/api/v1/scenarios/{reference}/delete",
@@ -554,6 +566,7 @@ pub(super) const ROUTES: &[ApiRoute] = &[
     post(AccessRight::InviteRacks, "/api/v1/invites", "create_invite", "Makes an invite, which admits one Rack under one name")
         .with(RequestBody::Required("InviteRequest"))
         .gives(ResponseBody::Json("CreatedInvite"))
+        .by_two()
         .fails(&[400, 409, 413, 422])
         .leads_to(&[link("revoke_invite", &[("invite", "$response.body#/data/id")])])
         .details("Its text is in this answer and in no other. It takes the place of an open invite for the name."),
@@ -561,6 +574,16 @@ pub(super) const ROUTES: &[ApiRoute] = &[
         .takes(&[p::INVITE_PATH])
         .with(RequestBody::Json("Nothing"))
         .gives(ResponseBody::Json("Invite"))
+        .fails(&[400, 404, 413]),
+    get(AccessRight::HandleRequests, "/api/v1/requests", "change_requests", "The changes that wait for a second person, the oldest first")
+        .gives(ResponseBody::Json("ChangeRequests"))
+        .fails(&[400])
+        .leads_to(&[link("withdraw_change_request", &[("request", "$response.body#/data/0/id")])])
+        .details("A restart forgets them."),
+    post(AccessRight::HandleRequests, "/api/v1/requests/{request}/withdraw", "withdraw_change_request", "Forgets a change that waits for a second person")
+        .takes(&[p::REQUEST_PATH])
+        .with(RequestBody::Json("Nothing"))
+        .gives(ResponseBody::Json("ChangeRequest"))
         .fails(&[400, 404, 413]),
     get(AccessRight::Known, "/api/v1/whoami", "whoami", "Who the caller is, with its roles and scope")
         .gives(ResponseBody::Json("Caller"))

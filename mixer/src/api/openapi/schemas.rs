@@ -12,7 +12,7 @@ use crate::api::invites::{CreatedInvite, InviteRequest};
 use crate::api::tokens::{CallerView, CreatedToken, TokenRequest};
 use crate::authentication::TokenView;
 use crate::backup::BackupView;
-use crate::control::{ImportReport, InviteView, RackView, ScenarioReport, ScenarioView};
+use crate::control::{ChangeRequestView, ImportReport, InviteView, RackView, ScenarioReport, ScenarioView};
 use crate::registry::{AuditEntry, SignedCheckpoint};
 use crate::scenario::{ScenarioRef, WireBacklog};
 use crate::security_report::SecurityFinding;
@@ -29,6 +29,7 @@ pub(super) fn all() -> Map<String, Value> {
         sent(),
         sql(),
         control(),
+        change_requests(),
         dlq_schemas::all(),
         operation(),
     ];
@@ -405,15 +406,25 @@ fn sql() -> Value {
     json!({ "Statement": statement, "SqlAnswer": answer })
 }
 
+/// A list that is always whole.
+fn whole(of: Value) -> Value {
+    let stats = object(json!({ "rows": count() }));
+    object(json!({ "data": list(of), "next_cursor": { "type": "null" }, "stats": stats }))
+}
+
+fn change_requests() -> Value {
+    json!({
+        "ChangeRequestFacts": written_schema::<ChangeRequestView>(),
+        "ChangeRequest": one(&reference("ChangeRequestFacts")),
+        "ChangeRequests": whole(reference("ChangeRequestFacts")),
+    })
+}
+
 fn control() -> Value {
     let mut stored = written_schema::<ScenarioView>();
     if let Some(required) = stored["required"].as_array_mut() {
         required.push("text".into());
     }
-    let whole = |of: Value| {
-        let stats = object(json!({ "rows": count() }));
-        object(json!({ "data": list(of), "next_cursor": { "type": "null" }, "stats": stats }))
-    };
     json!({
         "Wires": whole(written_schema::<WireBacklog>()),
         "RackFacts": written_schema::<RackView>(),

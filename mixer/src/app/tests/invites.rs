@@ -67,7 +67,7 @@ async fn invite(mixer: &Mixer) -> String {
     let made = mixer
         .control()
         .invite("rack-a".parse().unwrap(), hour, &AuditActor::Mixer);
-    made.await.unwrap().0
+    made.await.unwrap().done().unwrap().0
 }
 
 /// The secret of an invite: what its form ends with, before the checksum.

@@ -50,6 +50,8 @@ async fn a_pending_rack_is_approved_and_gets_its_part_of_the_scenario_until_it_r
     let approved = control
         .approve(&entity_id.to_string(), PLAIN, &AuditActor::Mixer)
         .await
+        .unwrap()
+        .done()
         .unwrap();
     assert_eq!(
         (approved.state, approved.host.as_str()),
@@ -59,6 +61,8 @@ async fn a_pending_rack_is_approved_and_gets_its_part_of_the_scenario_until_it_r
         control
             .approve("rack-a", PLAIN, &AuditActor::Mixer)
             .await
+            .unwrap()
+            .done()
             .unwrap()
             .state,
         RackState::Active,

@@ -137,6 +137,7 @@ async fn a_mixer_whose_active_scenario_it_refuses_starts_and_another_one_can_be_
     let mut rack = FakeRack::connect(&mixer, 1).await;
     rack.adopted("rack-a").await;
     let back = control.roll_back(ResumePoint::Floor, &AuditActor::Mixer).await.unwrap();
+    let back = back.done().unwrap();
     assert_eq!(back.reference, "demo:1");
     mixer.close().await;
     let named = refused(folder.path(), &[("mixer.startup_scenario", "demo:0")]).await;
