@@ -10,19 +10,24 @@
 //! - The key file is durable before the registry names its public key; a crash between the two is finished on the next boot.
 //! - Every passport of the cluster hangs on this key. When the registry remembers one that is not in the file, the start
 //!   is refused: a new key would silently lock out every Rack.
+//! - A key that follows another one ([`Cluster::rotate`]) is durable in `<cluster_key_file>.next` before the registry names it, and takes its place
+//!   after; a crash between the two is finished on the next boot. The old key has signed the new one: Racks follow.
+//! - Message ids ([`Cluster::message_id`]) do not depend on which key it is: what is sent again after a rotation is still known as the same.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use chassis::secret_file::{SecretFileError, read_secret};
 use ed25519_dalek::SigningKey;
+use model::key_succession::{KeySuccession, MOST_LINKS};
 use model::signed_reply::SignedReply;
-use model::{BadSignature, Clock, ClusterId, Entropy, SignedPayload, SigningContext};
+use model::{BadSignature, Clock, ClusterId, Entropy, KeyFingerprint, SignedPayload, SigningContext};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use sha2::{Digest as _, Sha256};
 
-use crate::registry::{ClusterIdentity, ClusterRegistry, RegistryError};
+use crate::lifecycle_event::LifecycleEvent;
+use crate::registry::{AuditActor, AuditEntry, ClusterIdentity, ClusterRegistry, RegistryError};
 
 const HEAD: &str = "platform-cluster-key/1 ";
 /// The largest key file.
@@ -105,6 +110,15 @@ pub enum ClusterError {
         /// Why not.
         source: io::Error,
     },
+    /// Too many keys followed each other.
+    #[error(
+        "the cluster had {0} keys before this one, and Racks follow no further: found a new cluster (platform-mixer found-cluster), or \
+         leave the key as it is"
+    )]
+    Worn(usize),
+    /// The succession cannot be signed.
+    #[error("the new key cannot be signed: {0}")]
+    Succession(#[from] BadSignature),
     /// The file cannot be written.
     #[error(transparent)]
     Unwritable(#[from] durable_fs::DurableFsError),
@@ -117,6 +131,8 @@ pub enum ClusterError {
 pub struct Cluster {
     id: ClusterId,
     key: SigningKey,
+    successions: Vec<SignedPayload>,
+    message_secret: Vec<u8>,
 }
 
 impl std::fmt::Debug for Cluster {
@@ -137,6 +153,9 @@ impl Cluster {
         entropy: &Entropy,
     ) -> Result<Self, ClusterError> {
         let founding = registry.cluster_identity()?;
+        if let Some(founding) = &founding {
+            take_successor(path, &founding.public_key)?;
+        }
         let key = match (read_key(path)?, &founding) {
             (Some(key), _) => key,
             (None, None) => create_key(path, entropy)?,
@@ -148,8 +167,8 @@ impl Cluster {
             }
         };
         let public_key = key.verifying_key().as_bytes().to_vec();
-        let id = match founding {
-            Some(founding) if founding.public_key == public_key => founding.cluster_id,
+        let identity = match founding {
+            Some(founding) if founding.public_key == public_key => founding,
             Some(founding) => {
                 return Err(ClusterError::Foreign {
                     path: path.to_owned(),
@@ -158,12 +177,67 @@ impl Cluster {
             }
             None => {
                 let cluster_id = ClusterId::at(clock.now(), entropy.bytes());
-                registry.change(|change| change.put_cluster_identity(&ClusterIdentity { cluster_id, public_key }))?;
+                let identity = ClusterIdentity {
+                    cluster_id,
+                    public_key,
+                    successions: Vec::new(),
+                    message_secret: Sha256::new()
+                        .chain_update(b"platform/1/message-id\0")
+                        .chain_update(key.to_bytes())
+                        .finalize()
+                        .to_vec(),
+                };
+                registry.change(|change| change.put_cluster_identity(&identity))?;
                 tracing::info!(%cluster_id, "founded a new cluster");
-                cluster_id
+                identity
             }
         };
-        Ok(Self { id, key })
+        Ok(Self {
+            id: identity.cluster_id,
+            key,
+            successions: identity.successions,
+            message_secret: identity.message_secret,
+        })
+    }
+
+    /// Gives the cluster another key, which its old one signs. No Mixer may run: this one signs with the old key until it ends.
+    ///
+    /// # Errors
+    /// [`ClusterError`]; then the cluster has its old key.
+    pub(crate) fn rotate(
+        self,
+        registry: &ClusterRegistry,
+        path: &Path,
+        clock: &Clock,
+        entropy: &Entropy,
+    ) -> Result<Self, ClusterError> {
+        if self.successions.len() >= MOST_LINKS {
+            return Err(ClusterError::Worn(self.successions.len()));
+        }
+        let (now, next) = (clock.now(), create_key(&successor(path), entropy)?);
+        let link = KeySuccession::sign(self.id, &self.key, &next.verifying_key(), now)?;
+        let [from, to] = [&self.key, &next].map(|key| KeyFingerprint::of(key.verifying_key().as_bytes()));
+        let mut successions = self.successions;
+        successions.push(link);
+        let identity = ClusterIdentity {
+            cluster_id: self.id,
+            public_key: next.verifying_key().as_bytes().to_vec(),
+            successions,
+            message_secret: self.message_secret,
+        };
+        let entry = AuditEntry::new(LifecycleEvent::ClusterKeyRotated, &AuditActor::Mixer, now);
+        let entry = entry.turn(Some(from), to);
+        registry.change(|change| {
+            change.put_cluster_identity(&identity)?;
+            change.record(entry).map(drop)
+        })?;
+        take_successor(path, &identity.public_key)?;
+        Ok(Self {
+            id: self.id,
+            key: next,
+            successions: identity.successions,
+            message_secret: identity.message_secret,
+        })
     }
 
     /// The cluster's identity.
@@ -189,7 +263,7 @@ impl Cluster {
     /// # Errors
     /// Never in practice: our messages encode.
     pub fn answer<T: Serialize + DeserializeOwned>(&self, question: &[u8], reply: T) -> Result<Vec<u8>, BadSignature> {
-        SignedReply::sign(question, reply, self.id, &self.key)
+        SignedReply::sign(question, reply, (self.id, &self.key), &self.successions)
     }
 
     /// Signs a value for a context, in its wire form.
@@ -200,13 +274,31 @@ impl Cluster {
         SignedPayload::new(value, context, &self.key)?.to_bytes()
     }
 
-    /// The bus's message id of what a value names: the same each time, and nobody without the key can say it before.
+    /// The bus's message id of what a value names: the same each time, and nobody without the registry can say it before.
     ///
     /// # Errors
     /// Never in practice: our messages encode.
     pub(crate) fn message_id<T: Serialize>(&self, of: &T) -> Result<String, BadSignature> {
-        let signed = self.sign(of, SigningContext::MessageId)?;
-        Ok(model::hex::encode(&Sha256::digest(signed)))
+        let id = Sha256::new()
+            .chain_update(&self.message_secret)
+            .chain_update(model::signed::encode(of)?);
+        Ok(model::hex::encode(&id.finalize()))
+    }
+}
+
+/// Where the key that follows is until it takes its place.
+fn successor(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".next");
+    name.into()
+}
+
+/// Puts the key that follows in its place, if the registry names it already.
+fn take_successor(path: &Path, public_key: &[u8]) -> Result<(), ClusterError> {
+    let next = successor(path);
+    match read_key(&next)? {
+        Some(key) if key.verifying_key().as_bytes() == public_key => Ok(durable_fs::rename_durably(&next, path)?),
+        Some(_) | None => Ok(()),
     }
 }
 

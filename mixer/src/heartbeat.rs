@@ -17,6 +17,7 @@ use model::control::{DurableFloor, Heartbeat, HeartbeatReply, RackLimits, RackRe
 use model::passport::public_key;
 use model::{Clock, EntityId, SignedPayload, SigningContext, Timestamp};
 
+use crate::bus_server::MixerBus;
 use crate::enrollment::refusal;
 use crate::liveness::LivenessTracker;
 use crate::registry::{ClusterRegistry, RackRow, RegistryError};
@@ -43,6 +44,8 @@ pub(crate) struct HeartbeatHandler {
     pub(crate) rollout: ScenarioRollout,
     pub(crate) floor: FloorLookup,
     pub(crate) flow_control: Arc<FlowControl>,
+    /// Which has a certificate of some authority.
+    pub(crate) bus: MixerBus,
     /// What every Rack is allowed.
     pub(crate) limits: RackLimits,
     pub(crate) clock: Clock,
@@ -106,6 +109,7 @@ impl HeartbeatHandler {
             floors: self.floors(&beat),
             limits: Some(self.limits),
             credits: self.flow_control.credits(row.entity_id, &row.name),
+            authority: self.bus.authority(),
         })
     }
 

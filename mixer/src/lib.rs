@@ -40,6 +40,7 @@ pub mod duckdb;
 mod enrollment;
 pub mod events;
 mod heartbeat;
+pub mod key_rotation;
 pub mod lifecycle_event;
 pub mod liveness;
 mod liveness_monitor;

@@ -31,6 +31,8 @@ pub enum LifecycleEvent {
     InviteCreated,
     InviteRevoked,
     InviteRefused,
+    ClusterKeyRotated,
+    BusAuthorityRotated,
     ChangeRequested,
     RequestWithdrawn,
 }
@@ -65,6 +67,8 @@ impl LifecycleEvent {
             Self::InviteCreated => "invite_created",
             Self::InviteRevoked => "invite_revoked",
             Self::InviteRefused => "invite_refused",
+            Self::ClusterKeyRotated => "cluster_key_rotated",
+            Self::BusAuthorityRotated => "bus_authority_rotated",
             Self::ChangeRequested => "change_requested",
             Self::RequestWithdrawn => "request_withdrawn",
         }

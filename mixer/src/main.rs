@@ -24,7 +24,7 @@ use clap::{Parser, Subcommand};
 use mixer::app::Mixer;
 use mixer::config::{MixerConfig, SCHEMA, check_start};
 use mixer::duckdb::export;
-use mixer::{backup, bootstrap, check, copy, retention};
+use mixer::{backup, bootstrap, check, copy, key_rotation, retention};
 use tikv_jemallocator::Jemalloc;
 
 /// Rows are made by one thread and freed by another; the allocator of the C library kept hundreds of MiB of their pages. How soon
@@ -95,6 +95,11 @@ enum MixerCommand {
     Restore {
         /// The folder of the backup
         folder: PathBuf,
+    },
+    /// Give the cluster another signing key, or the bus another certificate authority; Racks follow by themselves. Not while a Mixer runs
+    RotateKey {
+        /// Which
+        key: key_rotation::RotatedKey,
     },
     /// Export the store for external readers
     Export {
@@ -241,6 +246,11 @@ fn run(args: &MixerArgs) -> Result<ExitReason, MixerExitError> {
         Some(MixerCommand::Restore { folder }) => {
             let config = MixerConfig::of(&config::load(&SCHEMA, &sources)?)?;
             let said = backup::restore(&config, folder, &system_clock());
+            print(&said.map_err(|(exit, sentence)| MixerExitError::new(exit, sentence))?)
+        }
+        Some(MixerCommand::RotateKey { key }) => {
+            let config = MixerConfig::of(&config::load(&SCHEMA, &sources)?)?;
+            let said = key_rotation::rotate(&config, *key, &system_clock(), &os_entropy());
             print(&said.map_err(|(exit, sentence)| MixerExitError::new(exit, sentence))?)
         }
         Some(MixerCommand::Export { verb }) => {

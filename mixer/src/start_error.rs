@@ -141,7 +141,9 @@ impl StartError {
                 | ClusterError::NoRegistry { .. }
                 | ClusterError::Founded { .. }
                 | ClusterError::Foreign { .. }
-                | ClusterError::Malformed { .. } => ExitReason::Config,
+                | ClusterError::Malformed { .. }
+                | ClusterError::Worn(_)
+                | ClusterError::Succession(_) => ExitReason::Config,
                 ClusterError::Registry(error) => of_registry(error),
                 ClusterError::Unreadable { .. } | ClusterError::Unwritable(_) => ExitReason::Io,
             },

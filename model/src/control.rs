@@ -25,7 +25,7 @@ use uuid::Uuid;
 
 use crate::dead_letter::PortSide;
 use crate::signed::{self, bytes_form};
-use crate::{Attributes, ClusterId, EntityId, InviteProof, LetterId, SignedPayload, Timestamp, Token};
+use crate::{Attributes, ClusterId, EntityId, InviteProof, KeyFingerprint, LetterId, SignedPayload, Timestamp, Token};
 
 /// The version of this conversation.
 pub const PROTOCOL: u16 = 2;
@@ -251,6 +251,9 @@ pub enum HeartbeatReply {
         /// What its ports may have on their way; none changes nothing.
         #[serde(default)]
         credits: Option<PortCredits>,
+        /// The certificate of the authority of the bus's server, where it has one: what an invited Rack trusts from now on.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        authority: Option<KeyFingerprint>,
     },
     /// Unknown or revoked: enrol again, or stop.
     Refused(RackRefusal),

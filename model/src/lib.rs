@@ -34,6 +34,7 @@ mod invite;
 mod json_field;
 mod json_scan;
 mod key_fingerprint;
+pub mod key_succession;
 pub mod message;
 mod metric_set;
 mod panic_text;

@@ -42,7 +42,7 @@ pub struct Passport {
 }
 
 /// The Rack's state file.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StateBundle {
     /// [`VERSION`].
@@ -55,6 +55,12 @@ pub struct StateBundle {
     /// The invite that it joined with: where its bus is, and whom it trusts there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub joined: Option<RackInvite>,
+    /// The secret's public half of the last `rack.invite` that was taken from the configuration (32 bytes): it is taken once.
+    #[serde(default, with = "bytes_form", skip_serializing_if = "Vec::is_empty")]
+    pub configured_invite: Vec<u8>,
+    /// Keys that the cluster had before (32 bytes each): what they signed and this Rack kept is still good.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub former_cluster_keys: Vec<[u8; 32]>,
 }
 
 /// Why a passport is not accepted.
@@ -181,6 +187,8 @@ mod tests {
             secret_key: rack.to_bytes().to_vec(),
             passport: Some(passport.sign(&cluster).unwrap()),
             joined: None,
+            configured_invite: Vec::new(),
+            former_cluster_keys: Vec::new(),
         };
         let bytes = bundle.to_bytes().unwrap();
         let open = |bytes: &[u8]| {

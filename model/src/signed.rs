@@ -20,9 +20,9 @@ pub enum SigningContext {
     Enroll,
     Heartbeat,
     Command,
-    MessageId,
     AuditCheckpoint,
     Invite,
+    KeySuccession,
 }
 
 impl SigningContext {
@@ -33,9 +33,9 @@ impl SigningContext {
             Self::Enroll => "enroll",
             Self::Heartbeat => "heartbeat",
             Self::Command => "command",
-            Self::MessageId => "message-id",
             Self::AuditCheckpoint => "audit-checkpoint",
             Self::Invite => "invite",
+            Self::KeySuccession => "key-succession",
         }
     }
 

@@ -4,19 +4,21 @@
 //! |---|---|
 //! | `question` | SHA-256 of the question's bytes as they were sent: which entity asked, its nonce, the number and time of its heartbeat |
 //! | `cluster_id`, `cluster_key` | who signed it |
+//! | `successions` | the cluster's keys of before, each signing the next ([`crate::key_succession`]); absent while it has its first |
 //! | `reply` | [`HelloReply`](crate::control::HelloReply), [`EnrollReply`](crate::control::EnrollReply) or [`HeartbeatReply`](crate::control::HeartbeatReply) |
 //!
 //! # Invariants
 //!
 //! - No two questions of Racks are equal, so an answer that was heard before, or was for another Rack, answers nothing.
 //! - A refusal is an answer like any other: nobody else can tell a Rack that it was removed.
-//! - Who knows no cluster so far believes whoever answers; from then on, only that one.
+//! - Who knows no cluster so far believes whoever answers; from then on, only that one: its key, or one that follows it.
 
 use ed25519_dalek::{SigningKey, VerifyingKey};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use crate::key_succession::succeeds;
 use crate::passport::{Passport, public_key};
 use crate::signed::bytes_form;
 use crate::{BadSignature, ClusterId, KeyFingerprint, SignedPayload, SigningContext};
@@ -56,6 +58,8 @@ pub struct SignedReply<T> {
     cluster_id: ClusterId,
     #[serde(with = "bytes_form")]
     cluster_key: Vec<u8>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    successions: Vec<SignedPayload>,
     reply: T,
 }
 
@@ -74,22 +78,28 @@ pub enum SignedReplyError {
 }
 
 impl<T: Serialize + DeserializeOwned> SignedReply<T> {
-    /// Signs an answer to the question with these bytes: its wire form.
+    /// Signs an answer to the question with these bytes: its wire form. `successions` lead to the key from those before it.
     ///
     /// # Errors
     /// Never in practice: our messages encode.
-    pub fn sign(question: &[u8], reply: T, cluster_id: ClusterId, key: &SigningKey) -> Result<Vec<u8>, BadSignature> {
+    pub fn sign(
+        question: &[u8],
+        reply: T,
+        (cluster_id, key): (ClusterId, &SigningKey),
+        successions: &[SignedPayload],
+    ) -> Result<Vec<u8>, BadSignature> {
         let answer = Self {
             question: digest(question),
             cluster_id,
             cluster_key: key.verifying_key().as_bytes().to_vec(),
+            successions: successions.to_vec(),
             reply,
         };
         SignedPayload::new(&answer, SigningContext::Answer, key)?.to_bytes()
     }
 
     /// What the reply says and which cluster signed it, if it is one to the question with these bytes and by the cluster with this
-    /// key, where one is known.
+    /// key or one that follows it, where one is known.
     ///
     /// # Errors
     /// [`SignedReplyError`] otherwise.
@@ -107,7 +117,7 @@ impl<T: Serialize + DeserializeOwned> SignedReply<T> {
         let answer: Self = signed.open(SigningContext::Answer, &key)?;
         let id = answer.cluster_id;
         let signer = ClusterKey { id, key };
-        match cluster.is_none_or(|cluster| cluster == signer.fingerprint()) {
+        match cluster.is_none_or(|known| succeeds(&answer.successions, id, known, &signer.key)) {
             true => Ok((answer.reply, signer)),
             false => Err(SignedReplyError::Cluster(id)),
         }
@@ -124,6 +134,7 @@ mod tests {
     use super::*;
     use crate::Timestamp;
     use crate::control::{EnrollReply, HeartbeatReply, RackRefusal, RackState, RefusalCode};
+    use crate::key_succession::KeySuccession;
 
     const QUESTION: &[u8] = b"who am I? 7";
 
@@ -145,6 +156,7 @@ mod tests {
             floors: Vec::new(),
             limits: None,
             credits: None,
+            authority: None,
         }
     }
 
@@ -160,7 +172,7 @@ mod tests {
             key: key.verifying_key(),
         };
         for reply in [removed(), active()] {
-            let bytes = SignedReply::sign(QUESTION, reply.clone(), ours.id, &key).unwrap();
+            let bytes = SignedReply::sign(QUESTION, reply.clone(), (ours.id, &key), &[]).unwrap();
             let (opened, by) = SignedReply::<HeartbeatReply>::open(&bytes, QUESTION, Some(ours.fingerprint())).unwrap();
             assert_eq!((format!("{opened:?}"), by), (format!("{reply:?}"), ours.clone()));
             assert!(
@@ -173,7 +185,7 @@ mod tests {
                 SignedReplyError::Other
             );
             // By somebody else, who may call himself what he likes.
-            let forged = SignedReply::sign(QUESTION, reply, ours.id, &thief).unwrap();
+            let forged = SignedReply::sign(QUESTION, reply, (ours.id, &thief), &[]).unwrap();
             assert_eq!(
                 open(&forged, QUESTION, Some(&ours)).unwrap_err(),
                 SignedReplyError::Cluster(ours.id)
@@ -189,6 +201,7 @@ mod tests {
             question: digest(QUESTION),
             cluster_id: ours.id,
             cluster_key: key.verifying_key().as_bytes().to_vec(),
+            successions: Vec::new(),
             reply: removed(),
         };
         let named = SignedPayload::new(&named, SigningContext::Answer, &thief)
@@ -199,6 +212,27 @@ mod tests {
             open(&named, QUESTION, None).unwrap_err(),
             SignedReplyError::Bad(BadSignature::Signature)
         );
+    }
+
+    #[test]
+    fn a_new_key_is_believed_by_who_knows_the_one_that_it_follows() {
+        let [old, new, thief] = [1, 2, 3].map(|byte| SigningKey::from_bytes(&[byte; 32]));
+        let [ours, theirs] = [1_000_000, 2_000_000].map(id);
+        let link =
+            |key: &SigningKey| KeySuccession::sign(ours, key, &new.verifying_key(), Timestamp::from_micros(5)).unwrap();
+        let known = ClusterKey {
+            id: ours,
+            key: old.verifying_key(),
+        };
+        let reply =
+            |cluster, links: &[SignedPayload]| SignedReply::sign(QUESTION, active(), (cluster, &new), links).unwrap();
+        assert!(open(&reply(ours, &[link(&old)]), QUESTION, Some(&known)).is_ok());
+        for (cluster, links) in [(ours, vec![]), (ours, vec![link(&thief)]), (theirs, vec![link(&old)])] {
+            assert_eq!(
+                open(&reply(cluster, &links), QUESTION, Some(&known)).unwrap_err(),
+                SignedReplyError::Cluster(cluster)
+            );
+        }
     }
 
     #[test]
@@ -222,7 +256,7 @@ mod tests {
         let pending = EnrollReply::Pending {
             entity_id: crate::EntityId::for_name("r"),
         };
-        let enrolled = SignedReply::sign(QUESTION, pending, id(1), &key).unwrap();
+        let enrolled = SignedReply::sign(QUESTION, pending, (id(1), &key), &[]).unwrap();
         assert!(open(&enrolled, QUESTION, None).is_err());
     }
 }

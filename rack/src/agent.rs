@@ -190,7 +190,7 @@ impl RackAgent {
         let policy = RackPolicy::of(&config.policy, &config.places())?;
         let mut state = StateFile::of(&config.base, &parts.entropy)?;
         if let Some(invite) = &config.rack.invite {
-            state.join(invite.expose().parse()?)?;
+            state.join_once(invite.expose().parse()?)?;
         }
         let (claim, key) = (claim(config, state.joined()), state.key_fingerprint());
         let options = options_of(config, Some(&state))?;
@@ -368,6 +368,7 @@ impl MixerTasks<'_> {
             spool: self.spool.clone(),
             outbox: Arc::clone(self.outbox),
             changed: Arc::clone(&channels.changed),
+            passed_over: None,
             level: LogLevelControl::new(self.parts.level.clone()),
             taps: TapLeases::new(self.taps, self.bus.client.clone()),
             cancel: self.cancel.clone(),

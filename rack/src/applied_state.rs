@@ -146,9 +146,19 @@ fn read(path: &Path, identity: &RackIdentity) -> Result<Option<RestoredState>, S
     let push = stored
         .push
         .as_ref()
-        .map(|signed| verify(signed, identity))
+        .map(|signed| verify_kept(signed, identity))
         .transpose()?;
     Ok(Some((stored, push)))
+}
+
+/// A push that our cluster signed for us, with the key that it has or one that it had.
+fn verify_kept(signed: &SignedPayload, identity: &RackIdentity) -> Result<ScenarioPush, String> {
+    let former = identity.former_cluster_keys.iter().map(|key| RackIdentity {
+        cluster_key: *key,
+        ..identity.clone()
+    });
+    let kept = former.filter_map(|identity| verify(signed, &identity).ok()).next();
+    kept.map_or_else(|| verify(signed, identity), Ok)
 }
 
 /// A push that our cluster signed for us.
@@ -183,6 +193,7 @@ mod tests {
             entity_id: EntityId::for_name("r"),
             name: "r".parse().unwrap(),
             cluster_key: cluster.verifying_key(),
+            former_cluster_keys: Vec::new(),
         };
         let push = ScenarioPush {
             entity_id: identity.entity_id,

@@ -19,7 +19,9 @@ use model::subject::{self, RackCommand};
 use model::tap::TapLease;
 use model::{BadSignature, EntityId, SignedPayload, SigningContext, Timestamp, telemetry_codec};
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::controller::ControllerCommand;
@@ -27,6 +29,9 @@ use crate::outbox::MessageOutbox;
 use crate::spool::SpoolHandle;
 use crate::tap::TapLeases;
 use crate::{RackIdentity, applied_state};
+
+/// How often it is said at most that commands are not obeyed.
+const PASSED_OVER_EVERY: Duration = Duration::from_secs(1);
 
 /// Where commands for this Rack come, and whose they must be. Known before adoption, so that an approval is heard at once.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,8 +49,10 @@ pub(crate) struct CommandListener {
     pub(crate) orders: mpsc::Sender<ControllerCommand>,
     pub(crate) spool: SpoolHandle,
     pub(crate) outbox: Arc<MessageOutbox>,
-    /// Woken when a Rack that waits for approval hears of a change.
+    /// Woken when a Rack that waits for approval hears of a change, or the cluster may have another key.
     pub(crate) changed: Arc<Notify>,
+    /// When it was told last that a command is not obeyed.
+    pub(crate) passed_over: Option<Instant>,
     pub(crate) level: LogLevelControl,
     pub(crate) taps: TapLeases,
     pub(crate) cancel: CancellationToken,
@@ -128,12 +135,20 @@ impl CommandListener {
                     match self.take(address, &command) {
                         Ok(Some(answer)) => answers.push(answer),
                         Ok(None) => {}
-                        Err(reason) => {
-                            tracing::warn!(subject = %command.subject, reason, "ignoring a command");
-                        }
+                        Err(reason) => self.pass_over(&command.subject, &reason),
                     }
                 }
             }
+        }
+    }
+
+    /// Tells of a command that is not obeyed, and asks the Mixer sooner: a heartbeat's answer says whether the cluster has another key.
+    fn pass_over(&mut self, subject: &Subject, reason: &str) {
+        let now = Instant::now();
+        if self.passed_over.is_none_or(|last| now >= last + PASSED_OVER_EVERY) {
+            self.passed_over = Some(now);
+            tracing::warn!(%subject, reason, "ignoring a command");
+            self.changed.notify_one();
         }
     }
 

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use chassis::bus::BusConnection;
 use chassis::bus::sealed_reply::ReplyKey;
-use ed25519_dalek::{SigningKey, VerifyingKey};
+use ed25519_dalek::SigningKey;
 use model::control::{
     EnrollChallenge, EnrollReply, EnrollTranscript, HelloReply, HelloRequest, NameClaim, PROTOCOL, RackRefusal,
 };
@@ -76,9 +76,9 @@ pub(crate) struct EnrollmentApplicant<'a> {
     pub(crate) boot_epoch: u64,
 }
 
-/// The Mixer's reply, and the cluster's key that signed it.
+/// The Mixer's reply, and the cluster that signed it.
 pub(crate) struct VerifiedEnrollReply {
-    pub(crate) cluster_key: VerifyingKey,
+    pub(crate) cluster: ClusterKey,
     pub(crate) reply: EnrollReply,
 }
 
@@ -140,10 +140,7 @@ pub(crate) async fn enroll(
         .await;
     match answered.map_err(|unanswered| unanswered.error)? {
         (EnrollReply::Refused(refusal), _) => Err(HandshakeError::Refused(refusal)),
-        (reply, cluster) => Ok(VerifiedEnrollReply {
-            cluster_key: cluster.key,
-            reply,
-        }),
+        (reply, cluster) => Ok(VerifiedEnrollReply { cluster, reply }),
     }
 }
 

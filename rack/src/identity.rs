@@ -12,4 +12,6 @@ pub struct RackIdentity {
     pub name: Token,
     /// The key that signs what the cluster says to it.
     pub cluster_key: VerifyingKey,
+    /// The keys that it followed: what they signed and this Rack kept is still good.
+    pub former_cluster_keys: Vec<VerifyingKey>,
 }

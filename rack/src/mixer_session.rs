@@ -25,7 +25,7 @@ use async_nats::jetstream::context::{GetStreamError, GetStreamErrorKind};
 use chassis::bus::{BusConnection, BusOptions, BusState};
 use model::control::{EnrollReply, Heartbeat, HeartbeatReply, NameClaim, RackRefusal, RackState, RefusalCode};
 use model::signed_reply::ClusterKey;
-use model::{Clock, EntityId, Entropy, SignedPayload, SigningContext, Token, subject};
+use model::{Clock, EntityId, Entropy, KeyFingerprint, SignedPayload, SigningContext, Token, subject};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
@@ -298,7 +298,7 @@ impl MixerSession {
             EnrollReply::Adopted { passport, state } => {
                 let identity = self
                     .state
-                    .accept(&passport)
+                    .accept(&passport, &answer.cluster)
                     .map_err(|error| HandshakeError::Passport(error.to_string()))?;
                 tracing::info!(name = %identity.name, id = %identity.entity_id, %state, "enrolled");
                 self.adopt(&identity, state).await;
@@ -315,7 +315,7 @@ impl MixerSession {
                 }
                 let address = CommandAddress {
                     entity_id,
-                    cluster_key: answer.cluster_key,
+                    cluster_key: answer.cluster.key,
                 };
                 self.subscribe_commands(address).await;
                 self.outputs
@@ -380,13 +380,17 @@ impl MixerSession {
                 }
             };
             match beat {
-                Ok(HeartbeatReply::Ok {
-                    state,
-                    floors,
-                    limits,
-                    credits,
-                    ..
-                }) => {
+                Ok((
+                    HeartbeatReply::Ok {
+                        state,
+                        floors,
+                        limits,
+                        credits,
+                        authority,
+                        ..
+                    },
+                    cluster,
+                )) => {
                     if std::mem::take(&mut missed) {
                         tracing::info!("the Mixer answers heartbeats again");
                     }
@@ -402,9 +406,14 @@ impl MixerSession {
                     if self.controller.report.borrow().state != Some(state) {
                         self.send_state(state).await;
                     }
+                    self.trust_authority(authority);
+                    if cluster.key != identity.cluster_key {
+                        // Its commands are signed with the key that follows ours: the passport of it comes with a handshake.
+                        return RefusalCode::Unknown;
+                    }
                     self.wait(self.settings.heartbeat_interval).await;
                 }
-                Ok(HeartbeatReply::Refused(refusal)) => {
+                Ok((HeartbeatReply::Refused(refusal), _)) => {
                     tracing::warn!(
                         reason = refusal.reason,
                         "the Mixer refuses this Rack's heartbeats; enrolling again"
@@ -422,7 +431,25 @@ impl MixerSession {
         }
     }
 
-    async fn send_heartbeat(&mut self, identity: &RackIdentity) -> Result<HeartbeatReply, HandshakeError> {
+    /// Trusts the bus's authority that the Mixer names, if the Rack trusted another one because of its invite.
+    fn trust_authority(&mut self, authority: Option<KeyFingerprint>) {
+        let Some(authority) = authority else { return };
+        match self.state.repin(authority) {
+            Ok(false) => {}
+            Ok(true) => {
+                if let Some(trust) = &self.bus.options().trust {
+                    trust.repin(authority);
+                }
+                tracing::info!(%authority, "the bus has another certificate authority: this Rack trusts it alone from now on");
+            }
+            Err(error) => tracing::error!(%error, "cannot keep the bus's new certificate authority; trying again"),
+        }
+    }
+
+    async fn send_heartbeat(
+        &mut self,
+        identity: &RackIdentity,
+    ) -> Result<(HeartbeatReply, ClusterKey), HandshakeError> {
         let report = self.controller.report.borrow().clone();
         self.heartbeats.sent += 1;
         let (status, outbox) = (self.stores.spool.status(), self.stores.outbox.spool().status());
@@ -448,8 +475,7 @@ impl MixerSession {
         let ours = self.state.passport().and_then(ClusterKey::of);
         let ours = ours.map(|cluster| cluster.fingerprint());
         let answered = self.asker.call(&self.bus, question, ours, None, within).await;
-        let (reply, _) = answered.map_err(|unanswered| unanswered.error)?;
-        Ok(reply)
+        Ok(answered.map_err(|unanswered| unanswered.error)?)
     }
 
     /// Waits; shorter if a command brings news, or the bus comes back.

@@ -3,7 +3,8 @@
 //! # Invariants
 //!
 //! - A file that does not verify ends the start. It is never overwritten: the operator decides.
-//! - A passport is accepted only from the cluster that issued the one we have, for our key, and never an older one.
+//! - A passport is accepted only from the cluster that issued the one we have, by the key that signed the answer with it, for our key, and never an older
+//!   one.
 //! - The file is replaced whole, with mode 0600, and the new one is on disk before the passport is used.
 //! - With a key (`base.state_key`) it is encrypted (`seal`): a plain one is replaced at the first start after it was verified,
 //!   and an encrypted one is never replaced by a plain one.
@@ -16,6 +17,7 @@ use std::path::{Path, PathBuf};
 
 use ed25519_dalek::SigningKey;
 use model::passport::{BadPassport, Passport, StateBundle, VERSION};
+use model::signed_reply::ClusterKey;
 use model::{Entropy, KeyFingerprint, RackInvite, SignedPayload};
 use nkeys::{KeyPair, KeyPairType};
 use sha2::{Digest as _, Sha256};
@@ -32,6 +34,8 @@ pub(crate) enum PassportRejection {
     Bad(#[from] BadPassport),
     #[error("it was issued by another cluster than the one this Rack belongs to")]
     OtherCluster,
+    #[error("it was issued by another key than the one that answered")]
+    OtherKey,
     #[error("it has counter {offered}, and this Rack holds one with {held}")]
     Older { offered: u64, held: u64 },
     #[error(transparent)]
@@ -111,6 +115,8 @@ impl StateFile {
                 secret_key: secret.to_vec(),
                 passport: None,
                 joined: None,
+                configured_invite: Vec::new(),
+                former_cluster_keys: Vec::new(),
             },
             key: SigningKey::from_bytes(&secret),
             passport: None,
@@ -148,17 +154,31 @@ impl StateFile {
 
     /// Who the passport says we are.
     pub(crate) fn identity(&self) -> Option<RackIdentity> {
-        self.passport.as_ref().and_then(|passport| identity(passport).ok())
+        let passport = self.passport.as_ref()?;
+        let former = self.bundle.former_cluster_keys.iter();
+        Some(RackIdentity {
+            entity_id: passport.entity_id,
+            name: passport.name.clone(),
+            cluster_key: model::passport::public_key(&passport.cluster_key).ok()?,
+            former_cluster_keys: former.filter_map(|key| model::passport::public_key(key).ok()).collect(),
+        })
     }
 
-    /// Checks and stores a passport from the Mixer.
-    pub(crate) fn accept(&mut self, signed: &SignedPayload) -> Result<RackIdentity, PassportRejection> {
+    /// Checks and stores a passport that came with an answer of this cluster: one with the key that we know, or with one that follows it.
+    pub(crate) fn accept(
+        &mut self,
+        signed: &SignedPayload,
+        cluster: &ClusterKey,
+    ) -> Result<RackIdentity, PassportRejection> {
         let offered = Passport::open(signed)?;
+        if offered.cluster_key != cluster.key.as_bytes() {
+            return Err(PassportRejection::OtherKey);
+        }
         if offered.rack_key != self.key.verifying_key().as_bytes() {
             return Err(BadPassport::NotOurs.into());
         }
         if let Some(held) = &self.passport {
-            if held.cluster_key != offered.cluster_key {
+            if held.cluster_id != offered.cluster_id {
                 return Err(PassportRejection::OtherCluster);
             }
             if offered.counter < held.counter {
@@ -168,17 +188,32 @@ impl StateFile {
                 });
             }
         }
-        let identity = identity(&offered)?;
         if self.passport.as_ref() != Some(&offered) {
-            let bundle = StateBundle {
+            let mut bundle = StateBundle {
                 passport: Some(signed.clone()),
                 ..self.bundle.clone()
             };
-            self.store(&bundle)?;
-            self.bundle = bundle;
+            let held = self.passport.as_ref().and_then(ClusterKey::of);
+            if let Some(held) = held.filter(|held| held.key != cluster.key) {
+                tracing::info!(before = %held.fingerprint(), now = %cluster.fingerprint(), "the cluster has another key, which its old one signed");
+                bundle.former_cluster_keys.push(held.key.to_bytes());
+            }
+            self.keep(bundle)?;
             self.passport = Some(offered);
         }
-        Ok(identity)
+        Ok(self.identity().ok_or(BadPassport::Key)?)
+    }
+
+    /// Trusts another authority of the bus from now on, where the Rack joined by an invite that names one. Whether that is new.
+    pub(crate) fn repin(&mut self, authority: KeyFingerprint) -> Result<bool, Error> {
+        let mut bundle = self.bundle.clone();
+        let pinned = bundle.joined.as_mut().and_then(|joined| joined.authority.as_mut());
+        let Some(pinned) = pinned.filter(|pinned| **pinned != authority) else {
+            return Ok(false);
+        };
+        *pinned = authority;
+        self.keep(bundle)?;
+        Ok(true)
     }
 
     /// The fingerprint of its public key, by which an operator knows the Rack.
@@ -193,6 +228,24 @@ impl StateFile {
 
     /// Keeps an invite: from now on the Rack trusts the bus and the cluster that it names, and no others.
     pub(crate) fn join(&mut self, invite: RackInvite) -> Result<(), Error> {
+        let bundle = self.joined_by(invite)?;
+        self.keep(bundle)
+    }
+
+    /// The same for the invite of the configuration, once: what is told to the Rack later counts more.
+    pub(crate) fn join_once(&mut self, invite: RackInvite) -> Result<(), Error> {
+        let key = invite.public_key().map(|key| key.to_bytes()).unwrap_or_default();
+        if self.bundle.configured_invite == key {
+            return Ok(());
+        }
+        let bundle = StateBundle {
+            configured_invite: key.to_vec(),
+            ..self.joined_by(invite)?
+        };
+        self.keep(bundle)
+    }
+
+    fn joined_by(&self, invite: RackInvite) -> Result<StateBundle, Error> {
         let ours = self
             .passport
             .as_ref()
@@ -204,11 +257,15 @@ impl StateFile {
                 invited: invite.cluster,
             });
         }
-        if self.bundle.joined.as_ref() != Some(&invite) {
-            let bundle = StateBundle {
-                joined: Some(invite),
-                ..self.bundle.clone()
-            };
+        Ok(StateBundle {
+            joined: Some(invite),
+            ..self.bundle.clone()
+        })
+    }
+
+    /// Has a content of the file on disk before it is used.
+    fn keep(&mut self, bundle: StateBundle) -> Result<(), Error> {
+        if self.bundle != bundle {
             self.store(&bundle)?;
             self.bundle = bundle;
         }
@@ -244,14 +301,6 @@ fn sealed(path: &Path, reason: SealError) -> Error {
         path: path.to_owned(),
         reason,
     }
-}
-
-fn identity(passport: &Passport) -> Result<RackIdentity, BadPassport> {
-    Ok(RackIdentity {
-        entity_id: passport.entity_id,
-        name: passport.name.clone(),
-        cluster_key: model::passport::public_key(&passport.cluster_key)?,
-    })
 }
 
 /// Takes away what others may do with a file that holds a secret key.
@@ -308,7 +357,9 @@ mod tests {
         let path = dir.path().join("rack.flux");
         let cluster = SigningKey::from_bytes(&[1; 32]);
         let mut state = StateFile::open(&path, None, &entropy()).unwrap();
-        let identity = state.accept(&passport(&cluster, state.key(), 1)).unwrap();
+        let identity = state
+            .accept(&passport(&cluster, state.key(), 1), &signer(&cluster))
+            .unwrap();
         assert_eq!(
             StateFile::open(&path, None, &entropy()).unwrap().identity(),
             Some(identity)
@@ -331,20 +382,20 @@ mod tests {
         let (ours, theirs) = (SigningKey::from_bytes(&[1; 32]), SigningKey::from_bytes(&[2; 32]));
         let mut state = StateFile::open(&dir.path().join("s"), None, &entropy()).unwrap();
         let rack = state.key().clone();
-        state.accept(&passport(&ours, &rack, 5)).unwrap();
+        state.accept(&passport(&ours, &rack, 5), &signer(&ours)).unwrap();
         assert!(matches!(
-            state.accept(&passport(&theirs, &rack, 6)),
-            Err(PassportRejection::OtherCluster)
+            state.accept(&passport(&theirs, &rack, 6), &signer(&ours)),
+            Err(PassportRejection::OtherKey)
         ));
         assert!(matches!(
-            state.accept(&passport(&ours, &theirs, 6)),
+            state.accept(&passport(&ours, &theirs, 6), &signer(&ours)),
             Err(PassportRejection::Bad(BadPassport::NotOurs))
         ));
         assert!(matches!(
-            state.accept(&passport(&ours, &rack, 4)),
+            state.accept(&passport(&ours, &rack, 4), &signer(&ours)),
             Err(PassportRejection::Older { offered: 4, held: 5 })
         ));
-        state.accept(&passport(&ours, &rack, 6)).unwrap();
+        state.accept(&passport(&ours, &rack, 6), &signer(&ours)).unwrap();
         assert_eq!(
             StateFile::open(&dir.path().join("s"), None, &entropy())
                 .unwrap()
@@ -353,6 +404,63 @@ mod tests {
                 .counter,
             6
         );
+    }
+
+    fn signer(key: &SigningKey) -> ClusterKey {
+        ClusterKey {
+            id: ClusterId::at(Timestamp::from_micros(0), [0; 10]),
+            key: key.verifying_key(),
+        }
+    }
+
+    #[test]
+    fn a_key_that_follows_is_taken_with_its_passport_and_the_one_of_before_is_remembered() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s");
+        let (old, new) = (SigningKey::from_bytes(&[1; 32]), SigningKey::from_bytes(&[2; 32]));
+        let mut state = StateFile::open(&path, None, &entropy()).unwrap();
+        let rack = state.key().clone();
+        state.accept(&passport(&old, &rack, 1), &signer(&old)).unwrap();
+        let identity = state.accept(&passport(&new, &rack, 2), &signer(&new)).unwrap();
+        assert_eq!(identity.cluster_key, new.verifying_key());
+        assert_eq!(identity.former_cluster_keys, [old.verifying_key()]);
+        assert_eq!(
+            StateFile::open(&path, None, &entropy()).unwrap().identity(),
+            Some(identity)
+        );
+    }
+
+    #[test]
+    fn an_invite_of_the_configuration_is_taken_once_and_a_later_one_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s");
+        let invite = |secret: u8, authority: &[u8]| {
+            let authority = Some(KeyFingerprint::of(authority));
+            let cluster = KeyFingerprint::of(b"cluster");
+            RackInvite::new(
+                "r".parse().unwrap(),
+                "tls://bus".to_owned(),
+                authority,
+                cluster,
+                [secret; 32],
+            )
+        };
+        let (configured, later) = (invite(1, b"first"), invite(2, b"second"));
+        StateFile::open(&path, None, &entropy())
+            .unwrap()
+            .join_once(configured.clone())
+            .unwrap();
+        StateFile::open(&path, None, &entropy())
+            .unwrap()
+            .join(later.clone())
+            .unwrap();
+        let mut state = StateFile::open(&path, None, &entropy()).unwrap();
+        state.join_once(configured).unwrap();
+        assert_eq!(state.joined(), Some(&later));
+        assert!(state.repin(KeyFingerprint::of(b"third")).unwrap());
+        assert!(!state.repin(KeyFingerprint::of(b"third")).unwrap());
+        let state = StateFile::open(&path, None, &entropy()).unwrap();
+        assert_eq!(state.joined().unwrap().authority, Some(KeyFingerprint::of(b"third")));
     }
 
     fn state_key(byte: u8) -> Option<StateKey> {
@@ -366,7 +474,9 @@ mod tests {
         let cluster = SigningKey::from_bytes(&[1; 32]);
         let mut state = StateFile::open(&path, None, &entropy()).unwrap();
         let secret = state.key().to_bytes();
-        let identity = state.accept(&passport(&cluster, state.key(), 1)).unwrap();
+        let identity = state
+            .accept(&passport(&cluster, state.key(), 1), &signer(&cluster))
+            .unwrap();
         let holds = |bytes: &[u8], part: &[u8]| bytes.windows(part.len()).any(|window| window == part);
         let plain = std::fs::read(&path).unwrap();
         assert!(holds(&plain, &secret) && holds(&plain, &identity.cluster_key.to_bytes()));
@@ -384,7 +494,9 @@ mod tests {
             assert_eq!(std::fs::read(&path).unwrap(), bytes, "the file is left as it is");
         }
         let mut again = StateFile::open(&path, state_key(7), &entropy()).unwrap();
-        again.accept(&passport(&cluster, &again.key().clone(), 2)).unwrap();
+        again
+            .accept(&passport(&cluster, &again.key().clone(), 2), &signer(&cluster))
+            .unwrap();
         assert!(
             encryption::is_sealed(&std::fs::read(&path).unwrap()),
             "it stays encrypted"

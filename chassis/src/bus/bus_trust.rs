@@ -15,7 +15,7 @@
 //! Not here: who a client is to the server ([`super::BusOptions`]), TLS as a server ([`crate::tls_server`]).
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use async_nats::ConnectOptions;
 use model::KeyFingerprint;
@@ -28,9 +28,12 @@ use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, RootCertStor
 use crate::Error;
 use crate::tls_server::{TlsFileError, certificates};
 
-/// Whom a connection to the bus trusts.
+/// Whom a connection to the bus trusts. Clones share it.
 #[derive(Debug, Clone)]
-pub struct BusTrust(ClientConfig);
+pub struct BusTrust {
+    config: ClientConfig,
+    pinned: Option<Arc<PinnedAuthority>>,
+}
 
 impl BusTrust {
     /// The authority whose certificate has this fingerprint, and no other.
@@ -39,11 +42,22 @@ impl BusTrust {
     /// Never in practice: the library knows the protocol versions that it is asked for.
     pub fn pinned(authority: KeyFingerprint) -> Result<Self, Error> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let verifier = PinnedAuthority {
-            authority,
+        let verifier = Arc::new(PinnedAuthority {
+            authority: Mutex::new(authority),
             provider: Arc::clone(&provider),
-        };
-        Self::with(provider, Arc::new(verifier))
+        });
+        let pinned = Some(Arc::clone(&verifier));
+        Ok(Self {
+            pinned,
+            ..Self::with(provider, verifier)?
+        })
+    }
+
+    /// Trusts another authority from the next connection on, where one was pinned.
+    pub fn repin(&self, authority: KeyFingerprint) {
+        if let Some(pinned) = &self.pinned {
+            *pinned.authority.lock().unwrap_or_else(PoisonError::into_inner) = authority;
+        }
     }
 
     /// Whether a client that pins the last certificate of a chain trusts the server that sends the chain, by its signatures and at some time: names
@@ -56,7 +70,7 @@ impl BusTrust {
             return Err("it has no certificate".to_owned());
         };
         let verifier = PinnedAuthority {
-            authority: KeyFingerprint::of(last),
+            authority: Mutex::new(KeyFingerprint::of(last)),
             provider: Arc::new(rustls::crypto::ring::default_provider()),
         };
         let anywhere = ServerName::from(std::net::Ipv4Addr::UNSPECIFIED);
@@ -111,13 +125,16 @@ impl BusTrust {
         let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
         let config = config.map_err(|error| malformed(Path::new("snake.tls_ca"), &error))?;
         let config = config.dangerous().with_custom_certificate_verifier(verifier);
-        Ok(Self(config.with_no_client_auth()))
+        Ok(Self {
+            config: config.with_no_client_auth(),
+            pinned: None,
+        })
     }
 
     /// A connection that is made with TLS to who is trusted, or not at all.
     #[must_use]
     pub fn secure(&self, options: ConnectOptions) -> ConnectOptions {
-        options.require_tls(true).tls_client_config(self.0.clone())
+        options.require_tls(true).tls_client_config(self.config.clone())
     }
 }
 
@@ -162,7 +179,7 @@ macro_rules! verify_signatures {
 /// Verifies a server by the one authority that has the fingerprint.
 #[derive(Debug)]
 struct PinnedAuthority {
-    authority: KeyFingerprint,
+    authority: Mutex<KeyFingerprint>,
     provider: Arc<CryptoProvider>,
 }
 
@@ -176,7 +193,8 @@ impl ServerCertVerifier for PinnedAuthority {
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
         let mut chain = intermediates.iter().chain([end_entity]);
-        let authority = chain.find(|certificate| KeyFingerprint::of(certificate) == self.authority);
+        let pinned = *self.authority.lock().unwrap_or_else(PoisonError::into_inner);
+        let authority = chain.find(|certificate| KeyFingerprint::of(certificate) == pinned);
         let unknown = || rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer);
         let mut roots = RootCertStore::empty();
         roots.add(authority.ok_or_else(unknown)?.clone().into_owned())?;

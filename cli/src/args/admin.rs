@@ -157,7 +157,8 @@ pub(crate) struct AuditArgs {
     /// Only of this kind: rack_pending, rack_approved, rack_adopted, rack_suspended, rack_resumed, rack_removed,
     /// rack_renamed, rack_offline, rack_online, rack_log_level, rack_labels, scenario_imported, scenario_activated,
     /// scenario_rolled_back, scenario_deleted, letters_replayed, letters_dropped, token_created, token_revoked, invite_created,
-    /// invite_revoked, invite_refused, change_requested, request_withdrawn, call_refused, backup_made or backup_restored
+    /// invite_revoked, invite_refused, change_requested, request_withdrawn, call_refused, backup_made, backup_restored,
+    /// cluster_key_rotated or bus_authority_rotated
     #[arg(long)]
     pub(crate) kind: Option<String>,
     #[command(flatten)]

@@ -375,6 +375,7 @@ impl MixerComponents {
                 rollout: rollout.clone(),
                 floor: Arc::new(move |entity, boot_epoch| floors.durable_floor(entity, boot_epoch)),
                 flow_control: Arc::clone(&flow_control),
+                bus: bus.clone(),
                 limits: settings::rack_limits(config),
                 clock: clock.clone(),
                 rejections: Arc::clone(&rejections),

@@ -17,7 +17,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::accounts::BusUser;
-use super::{BusError, BusStatus, ProcessStatus, ProcessWatch};
+use super::{BusCertificates, BusError, BusStatus, ProcessStatus, ProcessWatch};
 use crate::cluster::Cluster;
 
 /// How long an answer may take after a reload of the server, before a state is sent again.
@@ -34,8 +34,8 @@ pub(super) struct ServerProfile {
     url: String,
     durable: Option<bool>,
     process: Option<ProcessWatch>,
-    /// By what Racks know the authority of its certificate.
-    authority: Option<KeyFingerprint>,
+    /// Where it speaks TLS.
+    certificates: Option<BusCertificates>,
 }
 
 impl ServerProfile {
@@ -44,12 +44,12 @@ impl ServerProfile {
             url: without_credentials(url),
             durable: Some(durable),
             process: Some(process),
-            authority: None,
+            certificates: None,
         }
     }
 
-    pub(super) fn with_authority(self, authority: Option<KeyFingerprint>) -> Self {
-        Self { authority, ..self }
+    pub(super) fn with_certificates(self, certificates: Option<BusCertificates>) -> Self {
+        Self { certificates, ..self }
     }
 
     pub(super) fn external(url: &str) -> Self {
@@ -57,7 +57,7 @@ impl ServerProfile {
             url: without_credentials(url),
             durable: None,
             process: None,
-            authority: None,
+            certificates: None,
         }
     }
 }
@@ -177,7 +177,7 @@ impl MixerBus {
         BusStatus {
             managed,
             url: self.profile.url.clone(),
-            authority: self.profile.authority,
+            authority: self.authority(),
             connected,
             healthy: connected && (process.healthy || !managed),
             pid: process.pid,
@@ -190,6 +190,11 @@ impl MixerBus {
                 None => "unknown: set by the external server",
             },
         }
+    }
+
+    /// By what Racks know the authority of its certificate now.
+    pub(crate) fn authority(&self) -> Option<KeyFingerprint> {
+        self.profile.certificates.as_ref().map(BusCertificates::authority)
     }
 
     /// Sends a command signed by the cluster to a Rack and waits for its answer. Where nobody hears it while the server reloads its

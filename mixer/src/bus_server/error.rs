@@ -138,6 +138,16 @@ pub enum BusError {
         /// What is there.
         other: PathBuf,
     },
+    /// There is no authority that another one could follow.
+    #[error(
+        "there is no {}: the bus has no certificate authority of its own (it makes one at its first start with TLS, snake.tls; a certificate of \
+         yours, snake.tls_cert, you replace yourself)",
+        path.display()
+    )]
+    NoOwnAuthority {
+        /// Where its key would be.
+        path: PathBuf,
+    },
     /// A certificate or its key cannot be used.
     #[error("{}: {reason}", path.display())]
     Certificate {
@@ -190,6 +200,7 @@ impl BusError {
             | Self::WrongHash { .. }
             | Self::PortInUse { .. }
             | Self::NoAuthority { .. }
+            | Self::NoOwnAuthority { .. }
             | Self::Certificate { .. }
             | Self::TlsFile(_)
             | Self::TlsNames(_)

@@ -52,6 +52,7 @@ use crate::tasks::{FailureReporter, SupervisedTask};
 
 pub(crate) use accounts::{AclEntry, AclSnapshot, BusAuthorization};
 pub(crate) use binary::places;
+pub(crate) use certificates::own_authority::rotate_authority;
 pub(crate) use certificates::{BusCertificates, SERVER_CERTIFICATE, SERVER_KEY};
 pub use client::{CommandError, MixerBus};
 pub use error::BusError;
@@ -197,10 +198,9 @@ impl BusServer {
         let (supervisor, address, facts) = match &settings.server {
             ServerDeployment::Managed(managed) => {
                 let supervisor = ServerSupervisor::start(managed.as_ref().clone(), &settings, fatal).await?;
-                let authority = managed.certificates.as_ref().map(BusCertificates::authority);
                 let facts =
                     client::ServerProfile::managed(supervisor.advertised(), managed.durable, supervisor.watch());
-                let facts = facts.with_authority(authority);
+                let facts = facts.with_certificates(managed.certificates.clone());
                 let address = supervisor.address().to_owned();
                 (Some(supervisor), address, facts)
             }

@@ -50,7 +50,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use model::{ClusterId, Timestamp};
+use model::{ClusterId, SignedPayload, Timestamp};
 use redb::backends::FileBackend;
 use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition, WriteTransaction};
 use serde::de::DeserializeOwned;
@@ -154,6 +154,10 @@ pub struct ClusterIdentity {
     pub cluster_id: ClusterId,
     /// Its Ed25519 public key (32 bytes); the secret one is in the key file.
     pub public_key: Vec<u8>,
+    /// The keys of before, the oldest first, each signing the next.
+    pub successions: Vec<SignedPayload>,
+    /// What the bus's message ids are made with (32 bytes), the same whatever the key is; made from the first one.
+    pub message_secret: Vec<u8>,
 }
 
 /// The open registry.

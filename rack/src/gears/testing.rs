@@ -306,6 +306,7 @@ impl Bench {
             entity_id: EntityId::for_name("rack-a"),
             name: "rack-a".parse().unwrap(),
             cluster_key: key.verifying_key(),
+            former_cluster_keys: Vec::new(),
         }));
         let cancel = CancellationToken::new();
         let batcher = RowBatcher {

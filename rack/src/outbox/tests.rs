@@ -168,6 +168,7 @@ fn outbox_of(dir: &Path, max_bytes: u64) -> (Arc<MessageOutbox>, SpoolThread) {
         entity_id: EntityId::for_name("rack-a"),
         name: "rack-a".parse().unwrap(),
         cluster_key: SigningKey::from_bytes(&[7; 32]).verifying_key(),
+        former_cluster_keys: Vec::new(),
     };
     let clock = Clock::new(|| chrono::Utc::now().into());
     let entropy = Entropy::new(|buffer| getrandom::fill(buffer).unwrap());

@@ -283,7 +283,7 @@ pub(crate) fn answered<T: Serialize + DeserializeOwned>(
     to: &async_nats::Message,
     reply: T,
 ) -> Vec<u8> {
-    SignedReply::sign(&to.payload, reply, cluster_id(), key).unwrap()
+    SignedReply::sign(&to.payload, reply, (cluster_id(), key), &[]).unwrap()
 }
 
 fn read<T: Serialize + DeserializeOwned>(bytes: &[u8]) -> T {
@@ -373,6 +373,7 @@ fn beat(desk: &mut Desk, heartbeat: Heartbeat) -> HeartbeatReply {
         floors: waiting.into_iter().map(floor).collect(),
         limits: desk.limits,
         credits: None,
+        authority: None,
     }
 }
 

@@ -17,6 +17,13 @@ const PLAIN: RackApproval = RackApproval {
     key_fingerprint: None,
 };
 
+/// What the flags of the test below allow every Rack.
+const ALLOWED: model::control::RackLimits = model::control::RackLimits {
+    max_hops: 7,
+    max_payload_size: 65_536,
+    sampling_rate: 0.5,
+};
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pending_rack_is_approved_and_gets_its_part_of_the_scenario_until_it_runs_it() {
     let folder = tempfile::tempdir().unwrap();
@@ -97,17 +104,13 @@ async fn a_pending_rack_is_approved_and_gets_its_part_of_the_scenario_until_it_r
         floors,
         limits,
         credits,
+        ..
     } = reply
     else {
         panic!("{reply:?}");
     };
     assert_eq!((state, scenario.as_ref()), (RackState::Active, Some(&hash)));
-    let wanted = model::control::RackLimits {
-        max_hops: 7,
-        max_payload_size: 65_536,
-        sampling_rate: 0.5,
-    };
-    assert_eq!(limits, Some(wanted), "what every Rack is allowed");
+    assert_eq!(limits, Some(ALLOWED), "what every Rack is allowed");
     let credits = credits.map(|credits| credits.ports);
     assert!(credits.is_none_or(|ports| ports.is_empty()), "no wire begins there");
     assert_eq!(

@@ -4,11 +4,15 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use async_nats::ConnectOptions;
 use tokio::sync::watch;
 
 use super::super::{AclEntry, AclSnapshot, BusAuthorization, BusServer, ManagedServer};
+use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair, PKCS_ECDSA_P256_SHA256};
+
+use super::own_authority::{RENEWED, authority_params, rotate_authority};
 use super::*;
 use crate::tasks::failure_channel;
 use crate::testing::{Hand, bus_settings, managed};
@@ -95,7 +99,7 @@ async fn only_who_trusts_the_stores_authority_connects_and_a_reload_brings_a_new
 }
 
 #[test]
-fn the_authority_stays_the_same_and_half_of_it_is_an_error() {
+fn the_authority_stays_the_same_and_one_without_its_key_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
     let clock = Hand::new().clock();
     let first = open(folder.path(), clock.clone()).unwrap();
@@ -111,16 +115,51 @@ fn the_authority_stays_the_same_and_half_of_it_is_an_error() {
             .mode();
         assert_eq!(mode & 0o777, 0o600, "{file}");
     }
-    for gone in ["bus-ca.key", "bus-ca.pem"] {
-        let (path, aside) = (folder.path().join("keys").join(gone), folder.path().join("aside"));
-        std::fs::rename(&path, &aside).unwrap();
-        let error = open(folder.path(), clock.clone()).unwrap_err();
-        assert!(error.to_string().contains(&format!("{gone} is missing")), "{error}");
-        assert!(!path.exists(), "nothing is written");
-        std::fs::rename(&aside, &path).unwrap();
-    }
-    let error = BusCertificates::open(folder.path().join("keys"), vec!["ümläut".to_owned()], clock);
+    let (key, pem) = (
+        folder.path().join("keys/bus-ca.key"),
+        folder.path().join("keys/bus-ca.pem"),
+    );
+    std::fs::remove_file(&pem).unwrap();
+    let again = open(folder.path(), clock.clone()).unwrap();
+    assert_eq!(again.authority(), first.authority(), "a start that was cut off goes on");
+    assert!(pem.exists());
+    let error = BusCertificates::open(folder.path().join("keys"), vec!["ümläut".to_owned()], clock.clone());
     assert!(error.unwrap_err().to_string().contains("snake.tls_names"));
+    std::fs::remove_file(&key).unwrap();
+    let error = open(folder.path(), clock).unwrap_err();
+    assert!(error.to_string().contains("bus-ca.key is missing"), "{error}");
+    assert!(!key.exists(), "nothing is written");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_trusts_any_authority_of_before_trusts_the_one_that_follows_and_no_other() {
+    let folder = tempfile::tempdir().unwrap();
+    let keys = folder.path().join("keys");
+    assert!(rotate_authority(&keys).unwrap_err().to_string().contains("bus-ca.key"));
+    let mut known = vec![open(folder.path(), chassis::system_clock()).unwrap().authority()];
+    for _ in 0..2 {
+        let [from, to] = rotate_authority(&keys).unwrap();
+        assert_eq!(known.last(), Some(&from));
+        known.push(to);
+    }
+    let certificates = open(folder.path(), chassis::system_clock()).unwrap();
+    assert_eq!(known.last(), Some(&certificates.authority()));
+    let server = start(ManagedServer {
+        certificates: Some(certificates),
+        ..managed(folder.path())
+    })
+    .await;
+    let url = server.bus().url().to_owned();
+    for authority in known {
+        connects(&url, Some(BusTrust::pinned(authority).unwrap()))
+            .await
+            .unwrap();
+    }
+    let file = BusTrust::of_file(&keys.join("bus-ca.pem")).unwrap();
+    connects(&url, Some(file)).await.unwrap();
+    let other = BusTrust::pinned(KeyFingerprint::of(b"another")).unwrap();
+    assert!(connects(&url, Some(other)).await.is_err());
+    server.close().await;
 }
 
 /// A certificate of an authority, and that authority's after it, with its key.

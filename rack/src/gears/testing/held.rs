@@ -30,6 +30,7 @@ pub(crate) fn outbox(dir: &Path, max_bytes: u64) -> (Arc<MessageOutbox>, SpoolTh
         entity_id: EntityId::for_name("rack-a"),
         name: "rack-a".parse().unwrap(),
         cluster_key: SigningKey::from_bytes(&[7; 32]).verifying_key(),
+        former_cluster_keys: Vec::new(),
     };
     let clock = Clock::new(|| chrono::Utc::now().into());
     let (_, identity) = watch::channel(Some(identity));

@@ -1,0 +1,209 @@
+//! The bus's own certificate authority: it signs the server's certificate anew before it expires, and another authority may follow it.
+//!
+//! | file in `<store.dir>/keys` | what |
+//! |---|---|
+//! | `bus-ca.key`, 0600 | the authority's secret key (ECDSA P-256) and its certificate; then, for each authority before it, the certificate by which that one vouches for the next, and its own |
+//! | `bus-ca.pem` | the certificates of it: what clients trust. Racks know an authority by the SHA-256 of its certificate |
+//! | `bus-server.key`, 0600, `bus-server.pem` | the server's, made anew at each start and every [`RENEWED`]; the authorities' certificates follow in the file |
+//!
+//! # Invariants
+//!
+//! - `bus-ca.key` is written whole or not at all, and alone says what the authority is; `bus-ca.pem` is written after it. Where only the latter is there,
+//!   that is an error, and nothing is written.
+//! - Who trusts an authority of before trusts the server's certificate, by the certificates of authorities that the server sends.
+//! - A server's certificate is good for [`LIFETIME`], by the Mixer's clock. It has no beginning that matters: a Rack whose clock lags connects.
+//!
+//! Not here: telling Racks of another authority ([`crate::heartbeat`]). An authority whose key was stolen is trusted by Racks until they have heard
+//! of the next one.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, UNIX_EPOCH};
+
+use chassis::tls_server::{certificates, read_private};
+use model::{Clock, KeyFingerprint, Timestamp};
+use parking_lot::Mutex;
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose, PKCS_ECDSA_P256_SHA256,
+};
+
+use super::super::BusError;
+use super::{SERVER_CERTIFICATE, SERVER_KEY, unusable};
+
+/// How long a server's certificate is good.
+const LIFETIME: Duration = Duration::from_secs(30 * 24 * 3_600);
+/// How old it gets at most while the Mixer runs.
+pub(super) const RENEWED: Duration = Duration::from_secs(10 * 24 * 3_600);
+/// The name of every authority, in its certificate and in those that it signs.
+const AUTHORITY: &str = "Platform bus authority";
+/// What a certificate begins with.
+const BEGIN: &str = "-----BEGIN CERTIFICATE-----";
+
+/// The authority of a store.
+pub(crate) struct OwnAuthority {
+    folder: PathBuf,
+    file: AuthorityFile,
+    /// What the server is called by its clients.
+    names: Vec<String>,
+    clock: Clock,
+    /// When this run signed the server's certificate last.
+    signed: Mutex<Option<Timestamp>>,
+}
+
+/// What `bus-ca.key` holds.
+struct AuthorityFile {
+    issuer: Issuer<'static, KeyPair>,
+    fingerprint: KeyFingerprint,
+    /// Its certificate, and those that lead to it from authorities of before.
+    chain_pem: String,
+}
+
+impl OwnAuthority {
+    /// The authority of a folder, made where there is none; for a server of these names and addresses.
+    pub(super) fn open(folder: PathBuf, names: Vec<String>, clock: Clock) -> Result<Self, BusError> {
+        durable_fs::create_private_dirs(&folder)?;
+        let file = AuthorityFile::open(&folder)?;
+        // A name that cannot be in a certificate is said now, not at the renewal.
+        CertificateParams::new(names.clone()).map_err(|error| BusError::TlsNames(error.to_string()))?;
+        Ok(Self {
+            folder,
+            file,
+            names,
+            clock,
+            signed: Mutex::default(),
+        })
+    }
+
+    pub(super) const fn authority(&self) -> KeyFingerprint {
+        self.file.fingerprint
+    }
+
+    pub(super) fn folder(&self) -> &PathBuf {
+        &self.folder
+    }
+
+    pub(super) fn is_due(&self) -> bool {
+        let now = self.clock.now();
+        let signed = *self.signed.lock();
+        signed.is_none_or(|signed| now.since(signed).max(signed.since(now)) >= RENEWED)
+    }
+
+    /// Makes the server's key and certificate anew.
+    pub(super) fn renew(&self) -> Result<(), BusError> {
+        let path = self.folder.join(SERVER_CERTIFICATE);
+        let bad = |error: rcgen::Error| unusable(&path, &error);
+        let now = self.clock.now();
+        let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(bad)?;
+        let mut params = CertificateParams::new(self.names.clone()).map_err(bad)?;
+        let since_1970 = Duration::from_micros(u64::try_from(now.micros()).unwrap_or_default());
+        params.not_after = (UNIX_EPOCH + since_1970 + LIFETIME).into();
+        params.distinguished_name = named("Platform bus");
+        params.use_authority_key_identifier_extension = true;
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        let certificate = params.signed_by(&key, &self.file.issuer).map_err(bad)?;
+        let pem = key.serialize_pem();
+        durable_fs::write_atomically(&self.folder.join(SERVER_KEY), pem.as_bytes(), 0o600)?;
+        let chain = format!("{}{}", certificate.pem(), self.file.chain_pem);
+        durable_fs::write_atomically(&path, chain.as_bytes(), 0o600)?;
+        *self.signed.lock() = Some(now);
+        Ok(())
+    }
+}
+
+/// Lets another authority follow that of a folder, which vouches for it; the fingerprints of both. The server must not run.
+///
+/// # Errors
+/// [`BusError`] if there is none, or the files cannot be used or written.
+pub(crate) fn rotate_authority(folder: &Path) -> Result<[KeyFingerprint; 2], BusError> {
+    let (key_file, pem_file) = files(folder);
+    if !key_file.exists() {
+        return Err(BusError::NoOwnAuthority { path: key_file });
+    }
+    let before = AuthorityFile::open(folder)?;
+    let bad = |error: rcgen::Error| unusable(&key_file, &error);
+    let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(bad)?;
+    let vouched = authority_params().signed_by(&key, &before.issuer).map_err(bad)?;
+    let next = AuthorityFile::make(&key_file, key, &format!("{}{}", vouched.pem(), before.chain_pem))?;
+    next.publish(&pem_file)?;
+    Ok([before.fingerprint, next.fingerprint])
+}
+
+impl AuthorityFile {
+    fn open(folder: &Path) -> Result<Self, BusError> {
+        let (key_file, pem_file) = files(folder);
+        let file = match (key_file.exists(), pem_file.exists()) {
+            (true, _) => Self::read(&key_file)?,
+            (false, true) => {
+                return Err(BusError::NoAuthority {
+                    path: key_file,
+                    other: pem_file,
+                });
+            }
+            (false, false) => {
+                let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256);
+                let made = Self::make(&key_file, key.map_err(|error| unusable(&key_file, &error))?, "")?;
+                tracing::info!(
+                    fingerprint = %made.fingerprint,
+                    "made a certificate authority for the bus; a Rack that joined with another one needs a new invite"
+                );
+                made
+            }
+        };
+        file.publish(&pem_file)?;
+        Ok(file)
+    }
+
+    fn read(path: &Path) -> Result<Self, BusError> {
+        let pem = read_private(path)?;
+        let pem = std::str::from_utf8(&pem).map_err(|error| unusable(path, &error))?;
+        let no_certificate = || unusable(path, &"it has no certificate after the key");
+        let (key, chain) = pem.split_at(pem.find(BEGIN).ok_or_else(no_certificate)?);
+        let key = KeyPair::from_pem(key).map_err(|error| unusable(path, &error))?;
+        let own = certificates(path)?;
+        Ok(Self {
+            fingerprint: KeyFingerprint::of(own.first().ok_or_else(no_certificate)?),
+            issuer: Issuer::new(authority_params(), key),
+            chain_pem: chain.to_owned(),
+        })
+    }
+
+    /// Makes an authority of a key, durable at this path.
+    fn make(path: &Path, key: KeyPair, vouched: &str) -> Result<Self, BusError> {
+        let certificate = authority_params().self_signed(&key);
+        let certificate = certificate.map_err(|error| unusable(path, &error))?;
+        let chain_pem = format!("{}{vouched}", certificate.pem());
+        let text = format!("{}{chain_pem}", key.serialize_pem());
+        durable_fs::write_atomically(path, text.as_bytes(), 0o600)?;
+        Ok(Self {
+            fingerprint: KeyFingerprint::of(certificate.der()),
+            issuer: Issuer::new(authority_params(), key),
+            chain_pem,
+        })
+    }
+
+    /// Writes what clients trust, unless it is there.
+    fn publish(&self, path: &Path) -> Result<(), BusError> {
+        if std::fs::read(path).is_ok_and(|there| there == self.chain_pem.as_bytes()) {
+            return Ok(());
+        }
+        Ok(durable_fs::write_atomically(path, self.chain_pem.as_bytes(), 0o600)?)
+    }
+}
+
+fn files(folder: &Path) -> (PathBuf, PathBuf) {
+    (folder.join("bus-ca.key"), folder.join("bus-ca.pem"))
+}
+
+fn named(name: &str) -> DistinguishedName {
+    let mut distinguished = DistinguishedName::new();
+    distinguished.push(DnType::CommonName, name);
+    distinguished
+}
+
+pub(super) fn authority_params() -> CertificateParams {
+    let mut params = CertificateParams::default();
+    params.distinguished_name = named(AUTHORITY);
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    params
+}
