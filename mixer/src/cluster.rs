@@ -10,9 +10,9 @@
 //! - The key file is durable before the registry names its public key; a crash between the two is finished on the next boot.
 //! - Every passport of the cluster hangs on this key. When the registry remembers one that is not in the file, the start
 //!   is refused: a new key would silently lock out every Rack.
-//! - A key that follows another one ([`Cluster::rotate`]) is durable in `<cluster_key_file>.next` before the registry names it, and takes its place
+//! - A key that follows another one (`Cluster::rotate`) is durable in `<cluster_key_file>.next` before the registry names it, and takes its place
 //!   after; a crash between the two is finished on the next boot. The old key has signed the new one: Racks follow.
-//! - Message ids ([`Cluster::message_id`]) do not depend on which key it is: what is sent again after a rotation is still known as the same.
+//! - Message ids (`Cluster::message_id`) do not depend on which key it is: what is sent again after a rotation is still known as the same.
 
 use std::io;
 use std::path::{Path, PathBuf};
