@@ -18,6 +18,7 @@ mod connection_log;
 pub mod fast_batch;
 mod preflight;
 pub mod sealed_reply;
+mod user_jwt;
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
@@ -25,13 +26,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_nats::jetstream;
-use async_nats::{Client, ConnectErrorKind, ConnectOptions, ServerAddr, StatusCode};
+use async_nats::{Client, ConnectErrorKind, ConnectOptions, Event, ServerAddr, StatusCode};
 use futures::StreamExt;
 use model::HumanDuration;
 use tokio::sync::watch;
 
 pub use self::bus_trust::BusTrust;
 use self::connection_log::ConnectionObserver;
+pub use self::user_jwt::UserJwt;
 use crate::Error;
 use crate::config::{SecretString, bus_urls, without_credentials};
 
@@ -53,6 +55,8 @@ pub struct BusOptions {
     pub token: Option<SecretString>,
     /// The seed of the key with which the server may know us; one that asks for none takes no notice.
     pub nkey: Option<SecretString>,
+    /// The JWT that goes with that key, where a server in operator mode asks for one.
+    pub jwt: UserJwt,
     /// The user that we are without a key, with the password that `token` is.
     pub user: Option<String>,
     /// Whom TLS trusts; none for a connection without it, unless the address or the server asks for it.
@@ -87,6 +91,7 @@ impl BusOptions {
             name: name.into(),
             token: None,
             nkey: None,
+            jwt: UserJwt::default(),
             user: None,
             trust: None,
             connect_timeout: Duration::from_secs(10),
@@ -150,7 +155,7 @@ impl BusConnection {
         let options = Arc::new(options);
         let (tell, state) = watch::channel(BusState::Disconnected);
         let addresses = addresses(&options)?;
-        let mut connect = connect_options(&options, tell.clone());
+        let mut connect = connect_options(Arc::clone(&options), tell.clone());
         if addresses.iter().all(ServerAddr::tls_required) {
             connect = connect.require_tls(true);
         }
@@ -218,6 +223,19 @@ impl BusConnection {
         if state.wait_for(|state| *state == BusState::Refused).await.is_err() {
             std::future::pending().await
         }
+    }
+
+    /// Connects anew, to show the JWT that we hold now; returns when the bus has decided, or after this time.
+    pub async fn show_jwt(&self, within: Duration) {
+        let mut state = self.state.clone();
+        state.mark_unchanged();
+        let shown = async {
+            if self.client.force_reconnect().await.is_ok() && state.changed().await.is_ok() {
+                self.wait_connected_or_refused().await;
+            }
+        };
+        // Later attempts go on by themselves.
+        let _ = tokio::time::timeout(within, shown).await;
     }
 
     /// Asks the bus whether our domain's persistent streams are there.
@@ -346,10 +364,25 @@ fn addresses(options: &BusOptions) -> Result<Vec<ServerAddr>, Error> {
     }
 }
 
-fn connect_options(options: &BusOptions, tell: watch::Sender<BusState>) -> ConnectOptions {
-    let wait = options.reconnect_wait;
+/// Who we are, for the server.
+fn authentication(options: Arc<BusOptions>) -> ConnectOptions {
+    if let Some(seed) = options.nkey.clone() {
+        return ConnectOptions::with_auth_callback(move |nonce| {
+            std::future::ready(user_jwt::authenticate(&options, seed.expose(), &nonce))
+        });
+    }
+    let token = options.token.as_ref().map(|token| token.expose().to_owned());
+    match (&options.user, token) {
+        (Some(user), Some(token)) => ConnectOptions::with_user_and_password(user.clone(), token),
+        (None, Some(token)) => ConnectOptions::with_token(token),
+        (_, None) => ConnectOptions::new(),
+    }
+}
+
+fn connect_options(options: Arc<BusOptions>, tell: watch::Sender<BusState>) -> ConnectOptions {
+    let (wait, jwt) = (options.reconnect_wait, options.jwt.clone());
     let observer = Arc::new(ConnectionObserver::new(without_credentials(&options.url), tell));
-    let mut connect = ConnectOptions::new()
+    let mut connect = authentication(Arc::clone(&options))
         .name(&options.name)
         .connection_timeout(options.connect_timeout)
         .request_timeout(Some(Duration::from_secs(10)))
@@ -359,19 +392,12 @@ fn connect_options(options: &BusOptions, tell: watch::Sender<BusState>) -> Conne
         .ignore_discovered_servers()
         .reconnect_delay_callback(move |attempt| delay(wait, attempt))
         .event_callback(move |event| {
+            if matches!(event, Event::Connected) {
+                jwt.accepted();
+            }
             observer.on_event(&event);
             std::future::ready(())
         });
-    match (&options.user, &options.token) {
-        (Some(user), Some(token)) => {
-            connect = connect.user_and_password(user.clone(), token.expose().to_owned());
-        }
-        (None, Some(token)) => connect = connect.token(token.expose().to_owned()),
-        (_, None) => {}
-    }
-    if let Some(seed) = &options.nkey {
-        connect = connect.nkey(seed.expose().to_owned());
-    }
     if let Some(trust) = &options.trust {
         connect = trust.secure(connect);
     }

@@ -27,6 +27,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::bus_server::MixerBus;
 use crate::cluster::Cluster;
 use crate::enrollment::EnrollmentService;
 use crate::events::EventPublisher;
@@ -53,6 +54,8 @@ pub(crate) struct RpcServices {
     pub(crate) rollout: ScenarioRollout,
     pub(crate) events: EventPublisher,
     pub(crate) acl: BusAcl,
+    /// Which may want a credential of a Rack.
+    pub(crate) bus: MixerBus,
     pub(crate) elsewhere: MisroutedReplies,
     pub(crate) rejections: Arc<RejectionCounters>,
 }
@@ -222,7 +225,10 @@ impl RpcServices {
                 self.rollout.deliver(rack.entity_id);
             }
         }
-        self.answer_sealed(&question, enrolled.reply)
+        let credential = enrolled
+            .rack
+            .and_then(|rack| self.bus.credential(&rack.entity_id, rack.bus_key.as_deref()?, None));
+        self.answer_sealed(&question, enrolled.reply.with_bus_credential(credential))
     }
 
     fn heartbeat(&self, body: &[u8]) -> Option<Bytes> {

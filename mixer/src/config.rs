@@ -19,7 +19,7 @@ pub use telemetry::{
     RotationConfig, StorageConfig,
 };
 pub use value_checks::check_start;
-use value_checks::{bad_hash, bad_hosts, bad_second_person, exposed, half_of_tls};
+use value_checks::{bad_hash, bad_hosts, bad_second_person, exposed, half_of_tls, needless_operator};
 
 chassis::config_file! {
     /// `platform-mixer.toml`, resolved.
@@ -60,6 +60,7 @@ impl MixerConfig {
         problems.extend(bad_hosts(settings, &config.api));
         problems.extend(bad_second_person(settings, &config));
         problems.extend(half_of_tls(settings, &config));
+        problems.extend(needless_operator(settings, &config.snake));
         ConfigErrors::unless_empty(problems)?;
         let store = &mut config.store;
         for file in [

@@ -255,6 +255,7 @@ impl EnrollmentService {
             } else {
                 EnrollReply::Pending {
                     entity_id: row.entity_id,
+                    bus_credential: None,
                 }
             };
             if row.is_adopted()
@@ -326,6 +327,7 @@ impl EnrollmentService {
         Ok(EnrollReply::Adopted {
             passport: passport.sign(self.cluster.key())?,
             state: row.state,
+            bus_credential: None,
         })
     }
 }

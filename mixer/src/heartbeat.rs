@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use model::control::{DurableFloor, Heartbeat, HeartbeatReply, RackLimits, RackRefusal, RackState, RefusalCode};
 use model::passport::public_key;
-use model::{Clock, EntityId, SignedPayload, SigningContext, Timestamp};
+use model::{BusCredential, Clock, EntityId, SignedPayload, SigningContext, Timestamp};
 
 use crate::bus_server::MixerBus;
 use crate::enrollment::refusal;
@@ -110,6 +110,7 @@ impl HeartbeatHandler {
             limits: Some(self.limits),
             credits: self.flow_control.credits(row.entity_id, &row.name),
             authority: self.bus.authority(),
+            bus_credential: self.credential(&row, beat.credential_expires),
         })
     }
 
@@ -129,6 +130,11 @@ impl HeartbeatHandler {
         }
         beat.facts.set(CLOCK_OFFSET, seconds);
         beat
+    }
+
+    /// With what the bus knows the Rack from now on, if that is due.
+    fn credential(&self, row: &RackRow, expires: Option<Timestamp>) -> Option<BusCredential> {
+        self.bus.credential(&row.entity_id, row.bus_key.as_deref()?, expires)
     }
 
     fn wanted(&self, row: &RackRow) -> Result<Option<String>, RegistryError> {

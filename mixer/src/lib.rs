@@ -28,6 +28,7 @@ pub mod authentication;
 pub mod backup;
 pub mod bootstrap;
 pub mod bucket;
+pub mod bus_operator;
 pub mod bus_server;
 pub mod check;
 pub mod cluster;

@@ -24,7 +24,7 @@ use clap::{Parser, Subcommand};
 use mixer::app::Mixer;
 use mixer::config::{MixerConfig, SCHEMA, check_start};
 use mixer::duckdb::export;
-use mixer::{backup, bootstrap, check, copy, key_rotation, retention};
+use mixer::{backup, bootstrap, bus_operator, check, copy, key_rotation, retention};
 use tikv_jemallocator::Jemalloc;
 
 /// Rows are made by one thread and freed by another; the allocator of the C library kept hundreds of MiB of their pages. How soon
@@ -101,6 +101,8 @@ enum MixerCommand {
         /// Which
         key: key_rotation::RotatedKey,
     },
+    /// Found the operator of an external bus server, and print what its configuration needs: an account for each Rack
+    BusOperator,
     /// Export the store for external readers
     Export {
         #[command(subcommand)]
@@ -251,6 +253,11 @@ fn run(args: &MixerArgs) -> Result<ExitReason, MixerExitError> {
         Some(MixerCommand::RotateKey { key }) => {
             let config = MixerConfig::of(&config::load(&SCHEMA, &sources)?)?;
             let said = key_rotation::rotate(&config, *key, &system_clock(), &os_entropy());
+            print(&said.map_err(|(exit, sentence)| MixerExitError::new(exit, sentence))?)
+        }
+        Some(MixerCommand::BusOperator) => {
+            let config = MixerConfig::of(&config::load(&SCHEMA, &sources)?)?;
+            let said = bus_operator::found(&config, &system_clock(), &os_entropy());
             print(&said.map_err(|(exit, sentence)| MixerExitError::new(exit, sentence))?)
         }
         Some(MixerCommand::Export { verb }) => {

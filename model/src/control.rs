@@ -25,7 +25,10 @@ use uuid::Uuid;
 
 use crate::dead_letter::PortSide;
 use crate::signed::{self, bytes_form};
-use crate::{Attributes, ClusterId, EntityId, InviteProof, KeyFingerprint, LetterId, SignedPayload, Timestamp, Token};
+use crate::{
+    Attributes, BusCredential, ClusterId, EntityId, InviteProof, KeyFingerprint, LetterId, SignedPayload, Timestamp,
+    Token,
+};
 
 /// The version of this conversation.
 pub const PROTOCOL: u16 = 2;
@@ -133,14 +136,40 @@ pub enum EnrollReply {
         passport: SignedPayload,
         /// What the Rack is now.
         state: RackState,
+        /// With what the bus knows it; none where its key is enough.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        bus_credential: Option<BusCredential>,
     },
     /// Known, waiting for approval.
     Pending {
         /// The identity it will have.
         entity_id: EntityId,
+        /// As of an adopted Rack.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        bus_credential: Option<BusCredential>,
     },
     /// No.
     Refused(RackRefusal),
+}
+
+impl EnrollReply {
+    /// With what the bus knows the Rack from now on.
+    #[must_use]
+    pub const fn bus_credential(&self) -> Option<&BusCredential> {
+        match self {
+            Self::Adopted { bus_credential, .. } | Self::Pending { bus_credential, .. } => bus_credential.as_ref(),
+            Self::Refused(_) => None,
+        }
+    }
+
+    /// The same answer with this credential, unless it is a refusal.
+    #[must_use]
+    pub fn with_bus_credential(mut self, credential: Option<BusCredential>) -> Self {
+        if let Self::Adopted { bus_credential, .. } | Self::Pending { bus_credential, .. } = &mut self {
+            *bus_credential = credential;
+        }
+        self
+    }
 }
 
 /// A refusal with a stable code and a sentence.
@@ -232,6 +261,9 @@ pub struct Heartbeat {
     /// Whether no gear runs, whatever scenario is in force.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub stopped: bool,
+    /// When its credential for the bus expires, if it has one: the answer has another in time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub credential_expires: Option<Timestamp>,
 }
 
 /// The Mixer's [answer](crate::signed_reply) to a heartbeat.
@@ -254,6 +286,9 @@ pub enum HeartbeatReply {
         /// The certificate of the authority of the bus's server, where it has one: what an invited Rack trusts from now on.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         authority: Option<KeyFingerprint>,
+        /// With what the bus knows the Rack from now on; none where what it has is good for longer, or its key is enough.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        bus_credential: Option<BusCredential>,
     },
     /// Unknown or revoked: enrol again, or stop.
     Refused(RackRefusal),

@@ -17,6 +17,7 @@ mod json_schema;
 
 pub mod audit_chain;
 pub mod batch;
+mod bus_credential;
 mod case_fold;
 mod clock;
 pub mod control;
@@ -55,6 +56,7 @@ mod token;
 mod units;
 mod yaml;
 
+pub use bus_credential::BusCredential;
 pub use case_fold::fold_into;
 pub use clock::{Clock, Entropy};
 pub use dead_letter::LetterId;

@@ -12,7 +12,7 @@ use ed25519_dalek::{SigningKey, VerifyingKey};
 use serde::{Deserialize, Serialize};
 
 use crate::signed::{BadSignature, SignedPayload, SigningContext, bytes_form};
-use crate::{ClusterId, EntityId, RackInvite, Timestamp, Token};
+use crate::{BusCredential, ClusterId, EntityId, RackInvite, Timestamp, Token};
 
 /// The version of the passport's form.
 pub const VERSION: u16 = 1;
@@ -61,6 +61,9 @@ pub struct StateBundle {
     /// Keys that the cluster had before (32 bytes each): what they signed and this Rack kept is still good.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub former_cluster_keys: Vec<[u8; 32]>,
+    /// With what the bus knows this Rack, where its key alone is not enough.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bus_credential: Option<BusCredential>,
 }
 
 /// Why a passport is not accepted.
@@ -189,6 +192,7 @@ mod tests {
             joined: None,
             configured_invite: Vec::new(),
             former_cluster_keys: Vec::new(),
+            bus_credential: None,
         };
         let bytes = bundle.to_bytes().unwrap();
         let open = |bytes: &[u8]| {

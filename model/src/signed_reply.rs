@@ -157,6 +157,7 @@ mod tests {
             limits: None,
             credits: None,
             authority: None,
+            bus_credential: None,
         }
     }
 
@@ -255,6 +256,7 @@ mod tests {
         }
         let pending = EnrollReply::Pending {
             entity_id: crate::EntityId::for_name("r"),
+            bus_credential: None,
         };
         let enrolled = SignedReply::sign(QUESTION, pending, (id(1), &key), &[]).unwrap();
         assert!(open(&enrolled, QUESTION, None).is_err());

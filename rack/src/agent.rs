@@ -11,7 +11,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use chassis::bus::{BusConnection, BusOptions, BusTrust};
+use chassis::bus::{BusConnection, BusOptions, BusTrust, UserJwt};
 use chassis::config::{SecretString, without_credentials};
 use chassis::file_modes::require_unshared;
 use chassis::log_rate_limiter::LogRateLimiter;
@@ -404,6 +404,7 @@ impl MixerTasks<'_> {
             };
             tasks.push(tokio::spawn(own.run()));
         }
+        let is_answered = state.passport().is_some();
         let session = MixerSession {
             bus: self.bus.clone(),
             asker: RpcClient::new(Arc::clone(self.counters)),
@@ -423,6 +424,7 @@ impl MixerTasks<'_> {
                 sent: 0,
                 clock: self.parts.clock.clone(),
             },
+            is_answered,
             entropy: self.parts.entropy.clone(),
             stores: SessionStores {
                 spool: self.spool.clone(),
@@ -575,7 +577,10 @@ fn options_of(config: &RackConfig, state: Option<&StateFile>) -> Result<BusOptio
     let identity = state.and_then(StateFile::identity);
     let name = identity.map_or_else(host::name, |identity| identity.name.as_str().to_owned());
     let key = state.and_then(StateFile::bus_key);
-    let joined = state.and_then(StateFile::joined);
+    let (joined, credential) = (
+        state.and_then(StateFile::joined),
+        state.and_then(StateFile::bus_credential),
+    );
     let trust = match (&config.snake.tls_ca, joined.and_then(|invite| invite.authority)) {
         (Some(file), _) => Some(BusTrust::of_file(file)?),
         (None, Some(authority)) => Some(BusTrust::pinned(authority)?),
@@ -587,6 +592,7 @@ fn options_of(config: &RackConfig, state: Option<&StateFile>) -> Result<BusOptio
     Ok(BusOptions {
         trust,
         nkey: key.as_ref().and_then(|key| key.seed().ok()).map(SecretString::new),
+        jwt: UserJwt::from(credential.map(|credential| credential.jwt.clone())),
         inbox_prefix: key.map(|key| subject::inbox(&key.public_key())),
         token: config.snake.token.clone(),
         connect_timeout: config.snake.connect_timeout,

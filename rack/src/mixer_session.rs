@@ -15,17 +15,18 @@
 //!   outage.
 //! - Each cause of failure is told of once, until it changes.
 //! - A bus that does not know this Rack (so far, or any more) is asked for admission as a stranger, over a connection of its
-//!   own that ends with the answer; then the Rack comes as itself.
+//!   own that ends with the answer; then the Rack comes as itself. A bus in operator mode lets it in as a stranger as long as it has no
+//!   credential, so a Rack that nobody ever answered asks that way first, and a later one that was not answered asks so the next time.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_nats::jetstream::ErrorCode;
 use async_nats::jetstream::context::{GetStreamError, GetStreamErrorKind};
-use chassis::bus::{BusConnection, BusOptions, BusState};
+use chassis::bus::{BusConnection, BusOptions, BusState, UserJwt};
 use model::control::{EnrollReply, Heartbeat, HeartbeatReply, NameClaim, RackRefusal, RackState, RefusalCode};
 use model::signed_reply::ClusterKey;
-use model::{Clock, EntityId, Entropy, KeyFingerprint, SignedPayload, SigningContext, Token, subject};
+use model::{BusCredential, Clock, EntityId, Entropy, KeyFingerprint, SignedPayload, SigningContext, Token, subject};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
@@ -67,6 +68,8 @@ pub(crate) struct MixerSession {
     pub(crate) host: SessionHost,
     pub(crate) settings: SessionSettings,
     pub(crate) heartbeats: HeartbeatCounter,
+    /// Whether a Mixer answered what this Rack asked as itself, as far as it knows.
+    pub(crate) is_answered: bool,
     pub(crate) entropy: Entropy,
     pub(crate) stores: SessionStores,
     pub(crate) limits: SharedLimits,
@@ -141,6 +144,7 @@ pub fn enrollment_options(ours: &BusOptions) -> BusOptions {
     BusOptions {
         name: format!("{}, asking for admission", ours.name),
         nkey: None,
+        jwt: UserJwt::default(),
         user: Some(subject::ENROLL_USER.to_owned()),
         inbox_prefix: Some(subject::inbox(subject::ENROLL_USER)),
         ..ours.clone()
@@ -216,7 +220,7 @@ impl MixerSession {
     }
 
     /// One handshake, over a connection that may carry it.
-    async fn run_handshake(&self, known: bool) -> Result<VerifiedEnrollReply, HandshakeError> {
+    async fn run_handshake(&mut self, known: bool) -> Result<VerifiedEnrollReply, HandshakeError> {
         let ip = match self.host.ip {
             Some(ip) => ip,
             None => host::address(&self.host.bus_host).await,
@@ -231,7 +235,7 @@ impl MixerSession {
             bus_key: self.state.bus_key().map(|key| key.public_key()),
             boot_epoch: self.stores.spool.boot_epoch(),
         };
-        if known {
+        if known && !self.may_be_a_stranger() {
             // A bus that knows its users lets them ask for streams once they are adopted.
             let asks = self.bus.knows_users();
             if asks {
@@ -246,7 +250,10 @@ impl MixerSession {
                 &self.entropy,
                 self.settings.enrollment_timeout,
             )
-            .await?;
+            .await;
+            self.is_answered = !matches!(answer, Err(HandshakeError::Bus(_)));
+            let answer = answer?;
+            self.take_credential(answer.reply.bus_credential());
             if asks && matches!(answer.reply, EnrollReply::Adopted { .. }) {
                 self.bus.preflight().await?;
             }
@@ -264,14 +271,35 @@ impl MixerSession {
         .await;
         door.close(DOOR_CLOSES).await;
         let answer = answer?;
+        self.is_answered = true;
+        let is_credited = self.take_credential(answer.reply.bus_credential());
         // It is on the bus's list now.
-        if tokio::time::timeout(self.settings.enrollment_timeout, self.bus.wait_connected())
+        if known {
+            if is_credited {
+                self.bus.show_jwt(self.settings.enrollment_timeout).await;
+            }
+        } else if tokio::time::timeout(self.settings.enrollment_timeout, self.bus.wait_connected())
             .await
             .is_err()
         {
             tracing::warn!("the Mixer answered, but the bus does not know this Rack yet; retrying");
         }
         Ok(answer)
+    }
+
+    /// Whether a bus in operator mode may have let this Rack in as a stranger, who would hear no answer.
+    fn may_be_a_stranger(&self) -> bool {
+        self.bus.knows_users() && !self.is_answered && self.state.bus_credential().is_none()
+    }
+
+    /// Shows the bus what the Mixer gave for it from the next connection on. Whether there was something.
+    fn take_credential(&mut self, credential: Option<&BusCredential>) -> bool {
+        let Some(credential) = credential else { return false };
+        self.bus.options().jwt.replace(credential.jwt.clone());
+        if let Err(error) = self.state.keep_credential(credential.clone()) {
+            tracing::error!(%error, "cannot keep the credential for the bus; after a restart this Rack asks for another one");
+        }
+        true
     }
 
     /// Says it if the primary stream is not on the bus: the key must be that of the Mixer.
@@ -295,7 +323,7 @@ impl MixerSession {
     async fn enrol(&mut self, known: bool) -> Result<Option<RackIdentity>, HandshakeError> {
         let answer = self.run_handshake(known).await?;
         match answer.reply {
-            EnrollReply::Adopted { passport, state } => {
+            EnrollReply::Adopted { passport, state, .. } => {
                 let identity = self
                     .state
                     .accept(&passport, &answer.cluster)
@@ -304,7 +332,7 @@ impl MixerSession {
                 self.adopt(&identity, state).await;
                 Ok(Some(identity))
             }
-            EnrollReply::Pending { entity_id } => {
+            EnrollReply::Pending { entity_id, .. } => {
                 if *self.outputs.pending.borrow() != Some(entity_id) {
                     let key = self.state.key_fingerprint();
                     tracing::info!(
@@ -387,6 +415,7 @@ impl MixerSession {
                         limits,
                         credits,
                         authority,
+                        bus_credential,
                         ..
                     },
                     cluster,
@@ -407,6 +436,7 @@ impl MixerSession {
                         self.send_state(state).await;
                     }
                     self.trust_authority(authority);
+                    self.take_credential(bus_credential.as_ref());
                     if cluster.key != identity.cluster_key {
                         // Its commands are signed with the key that follows ours: the passport of it comes with a handshake.
                         return RefusalCode::Unknown;
@@ -465,6 +495,7 @@ impl MixerSession {
             facts: self.host.machine.facts(),
             seq: Some(self.heartbeats.sent),
             stopped: report.stopped,
+            credential_expires: self.state.bus_credential().map(|credential| credential.expires),
         };
         let heartbeat = SignedPayload::new(&heartbeat, SigningContext::Heartbeat, self.state.key())?.to_bytes()?;
         let within = self

@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use ed25519_dalek::SigningKey;
 use model::passport::{BadPassport, Passport, StateBundle, VERSION};
 use model::signed_reply::ClusterKey;
-use model::{Entropy, KeyFingerprint, RackInvite, SignedPayload};
+use model::{BusCredential, Entropy, KeyFingerprint, RackInvite, SignedPayload};
 use nkeys::{KeyPair, KeyPairType};
 use sha2::{Digest as _, Sha256};
 
@@ -117,6 +117,7 @@ impl StateFile {
                 joined: None,
                 configured_invite: Vec::new(),
                 former_cluster_keys: Vec::new(),
+                bus_credential: None,
             },
             key: SigningKey::from_bytes(&secret),
             passport: None,
@@ -202,6 +203,19 @@ impl StateFile {
             self.passport = Some(offered);
         }
         Ok(self.identity().ok_or(BadPassport::Key)?)
+    }
+
+    /// With what the bus knows this Rack beside its key.
+    pub(crate) const fn bus_credential(&self) -> Option<&BusCredential> {
+        self.bundle.bus_credential.as_ref()
+    }
+
+    /// Keeps what the bus knows this Rack with from now on.
+    pub(crate) fn keep_credential(&mut self, credential: BusCredential) -> Result<(), Error> {
+        self.keep(StateBundle {
+            bus_credential: Some(credential),
+            ..self.bundle.clone()
+        })
     }
 
     /// Trusts another authority of the bus from now on, where the Rack joined by an invite that names one. Whether that is new.

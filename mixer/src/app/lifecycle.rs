@@ -384,6 +384,7 @@ impl MixerComponents {
             rollout: rollout.clone(),
             events: events.clone(),
             acl: acl.clone(),
+            bus: bus.clone(),
             elsewhere: MisroutedReplies::default(),
             rejections: Arc::clone(&rejections),
         };

@@ -12,8 +12,8 @@ use tokio::sync::watch;
 use crate::bootstrap::KEYS_FOLDER;
 use crate::bucket::{self, BucketError};
 use crate::bus_server::{
-    AclSnapshot, BusAuthorization, BusCertificates, BusError, BusSettings, ManagedServer, OPERATOR_KEY,
-    ServerDeployment, StreamSettings,
+    AclSnapshot, BusAuthorization, BusCertificates, BusError, BusOperator, BusSettings, ManagedServer,
+    OPERATOR_CREDENTIALS, OPERATOR_KEY, OperatorSigner, ServerDeployment, StreamSettings,
 };
 use crate::config::{BusServerConfig, MixerConfig, ServerMode};
 use crate::control::MOST_TAPS;
@@ -76,18 +76,27 @@ pub(super) fn bus(
     entropy: &Entropy,
 ) -> Result<(BusSettings, BusAcl), StartError> {
     let snake = &config.snake;
-    if snake.server == ServerMode::External {
+    let external = |operator| {
         let (url, token) = (snake.url.clone(), snake.token.clone());
-        return Ok((
-            bus_at(config, ServerDeployment::External { url, token }),
-            BusAcl::default(),
-        ));
+        bus_at(config, ServerDeployment::External { url, token, operator })
+    };
+    if snake.server == ServerMode::External && snake.operator_key.is_none() {
+        return Ok((external(None), BusAcl::default()));
     }
     let (list, access) = watch::channel(AclSnapshot::default());
     let (applied, follows) = watch::channel(0);
     let acl = BusAcl::keep(Arc::clone(registry), list, follows)?;
     let users = BusAuthorization::new(entropy, access, applied)
         .map_err(|error| StartError::AgentRpc(format!("no key for the bus can be made: {error}")))?;
+    let keys = config.store.dir.join(KEYS_FOLDER);
+    if let Some(key) = &snake.operator_key {
+        let operator = BusOperator {
+            signer: OperatorSigner::read(key, clock.clone(), snake.rack_jwt_validity)?,
+            users,
+            credentials: keys.join(OPERATOR_CREDENTIALS),
+        };
+        return Ok((external(Some(Box::new(operator))), acl));
+    }
     let server = ManagedServer {
         name: config.base.name.to_string(),
         host: snake.host.to_string(),
@@ -100,7 +109,7 @@ pub(super) fn bus(
         sha256: snake.server_sha256.clone(),
         certificates: certificates(config, clock)?,
         users,
-        operator_key: config.store.dir.join(KEYS_FOLDER).join(OPERATOR_KEY),
+        operator_key: keys.join(OPERATOR_KEY),
     };
     Ok((bus_at(config, ServerDeployment::Managed(Box::new(server))), acl))
 }

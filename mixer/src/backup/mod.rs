@@ -31,7 +31,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use crate::bootstrap::{KEYS_FOLDER, registry_file};
-use crate::bus_server::{OPERATOR_KEY, SERVER_CERTIFICATE, SERVER_KEY};
+use crate::bus_server::{OPERATOR_CREDENTIALS, OPERATOR_KEY, SERVER_CERTIFICATE, SERVER_KEY};
 use crate::cluster::Cluster;
 use crate::lifecycle_event::LifecycleEvent;
 use crate::registry::{AuditActor, AuditEntry, ClusterRegistry, RegistryError};
@@ -185,7 +185,7 @@ impl BackupWriter {
 /// Whether a file among the keys belongs into a backup: not what each start makes anew, which would stand in the way of a restore into the store
 /// that it came from, nor what is still being written.
 fn is_kept_key(name: &str) -> bool {
-    let is_made_anew = [OPERATOR_KEY, SERVER_CERTIFICATE, SERVER_KEY].contains(&name);
+    let is_made_anew = [OPERATOR_KEY, OPERATOR_CREDENTIALS, SERVER_CERTIFICATE, SERVER_KEY].contains(&name);
     !is_made_anew && !name.is_empty() && !name.starts_with('.') && !name.contains('/')
 }
 

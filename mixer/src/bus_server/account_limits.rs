@@ -10,10 +10,11 @@
 use serde_json::{Value, json};
 
 /// The limits of one account.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct AccountLimits {
-    connections: u32,
-    subscriptions: u32,
-    payload: Option<u64>,
+    pub(super) connections: u32,
+    pub(super) subscriptions: u32,
+    pub(super) payload: Option<u64>,
 }
 
 /// A Rack has one connection. The server may keep those that a broken network left behind for six minutes, until its pings fail, and

@@ -8,15 +8,18 @@ use async_nats::client::RequestErrorKind;
 use async_nats::jetstream;
 use async_nats::{Client, ConnectOptions, HeaderMap, Request};
 use bytes::Bytes;
-use chassis::bus::{BusOptions, BusState, BusTrust};
+use chassis::bus::{BusOptions, BusState, BusTrust, UserJwt};
 use chassis::config::{SecretString, without_credentials};
 use model::subject::RackCommand;
-use model::{BadSignature, EntityId, KeyFingerprint, SigningContext, subject, telemetry_codec};
+use model::{
+    BadSignature, BusCredential, EntityId, KeyFingerprint, SigningContext, Timestamp, subject, telemetry_codec,
+};
 use serde::Serialize;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::accounts::BusUser;
+use super::operator_signer::OperatorSigner;
 use super::{BusCertificates, BusError, BusStatus, ProcessStatus, ProcessWatch};
 use crate::cluster::Cluster;
 
@@ -33,9 +36,13 @@ const RECONNECT: Duration = Duration::from_millis(100);
 pub(super) struct ServerProfile {
     url: String,
     durable: Option<bool>,
+    /// Whether the Mixer owns its process.
+    is_managed: bool,
     process: Option<ProcessWatch>,
     /// Where it speaks TLS.
     certificates: Option<BusCertificates>,
+    /// Where it is in operator mode.
+    signer: Option<OperatorSigner>,
 }
 
 impl ServerProfile {
@@ -43,8 +50,10 @@ impl ServerProfile {
         Self {
             url: without_credentials(url),
             durable: Some(durable),
+            is_managed: true,
             process: Some(process),
             certificates: None,
+            signer: None,
         }
     }
 
@@ -56,8 +65,19 @@ impl ServerProfile {
         Self {
             url: without_credentials(url),
             durable: None,
+            is_managed: false,
             process: None,
             certificates: None,
+            signer: None,
+        }
+    }
+
+    /// An external server whose accounts this signs, and whether it takes some right now.
+    pub(super) fn with_operator(self, signer: OperatorSigner, process: ProcessWatch) -> Self {
+        Self {
+            signer: Some(signer),
+            process: Some(process),
+            ..self
         }
     }
 }
@@ -71,6 +91,13 @@ pub(super) enum MixerCredentials {
     Token(SecretString),
     /// The seed of its own key.
     Key(String),
+    /// The same, and the token that goes with it.
+    Jwt {
+        /// The seed.
+        seed: String,
+        /// The token.
+        jwt: String,
+    },
 }
 
 /// The oldest server with fast batches and consumer resets.
@@ -126,6 +153,10 @@ impl MixerBus {
             MixerCredentials::None => {}
             MixerCredentials::Token(token) => options.token = Some(token),
             MixerCredentials::Key(seed) => options.nkey = Some(SecretString::new(seed)),
+            MixerCredentials::Jwt { seed, jwt } => {
+                options.nkey = Some(SecretString::new(seed));
+                options.jwt = UserJwt::from(Some(jwt));
+            }
         }
         options.trust = trust;
         options.connect_timeout = within;
@@ -173,7 +204,7 @@ impl MixerBus {
     #[must_use]
     pub fn status(&self) -> BusStatus {
         let connected = *self.connection.state().borrow() == BusState::Connected;
-        let (managed, process) = (self.profile.process.is_some(), self.process());
+        let (managed, process) = (self.profile.is_managed, self.process());
         BusStatus {
             managed,
             url: self.profile.url.clone(),
@@ -195,6 +226,16 @@ impl MixerBus {
     /// By what Racks know the authority of its certificate now.
     pub(crate) fn authority(&self) -> Option<KeyFingerprint> {
         self.profile.certificates.as_ref().map(BusCertificates::authority)
+    }
+
+    /// With what a server in operator mode knows a Rack that has this key for the bus; none while what it has until `expires` is good for more than
+    /// half of the time, or where the server knows Racks by their keys or not at all.
+    pub(crate) fn credential(&self, rack: &EntityId, key: &str, expires: Option<Timestamp>) -> Option<BusCredential> {
+        let issued = self.profile.signer.as_ref()?.renewed(rack, key, expires);
+        issued.unwrap_or_else(|error| {
+            tracing::error!(%error, "cannot issue a credential for the bus");
+            None
+        })
     }
 
     /// Sends a command signed by the cluster to a Rack and waits for its answer. Where nobody hears it while the server reloads its
@@ -277,9 +318,21 @@ impl MixerBus {
     #[cfg(test)]
     #[allow(clippy::unwrap_used, reason = "tests")]
     pub(crate) async fn another_connection(&self) -> Client {
-        let seed = self.connection.options().nkey.as_ref().unwrap();
-        let options = ConnectOptions::with_nkey(seed.expose().to_owned());
-        options.connect(&*self.profile.url).await.unwrap()
+        let options = BusOptions {
+            url: self.profile.url.clone(),
+            inbox_prefix: None,
+            ..self.connection.options().clone()
+        };
+        chassis::bus::BusConnection::connect(options).await.unwrap().client
+    }
+
+    /// These options, and whom the Mixer's own connection trusts.
+    #[cfg(test)]
+    pub(crate) fn trusting(&self, options: ConnectOptions) -> ConnectOptions {
+        match &self.connection.options().trust {
+            Some(trust) => trust.secure(options),
+            None => options,
+        }
     }
 
     /// Sends what is buffered and closes.

@@ -159,6 +159,19 @@ pub enum BusError {
     /// A file of TLS cannot be used.
     #[error(transparent)]
     TlsFile(#[from] chassis::tls_server::TlsFileError),
+    /// The key of the bus's operator cannot be used.
+    #[error("{}: {reason}", path.display())]
+    OperatorKey {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        reason: String,
+    },
+    /// The server does not take the accounts of its operator.
+    #[error(
+        "the bus server does not take the accounts of its Racks: {0}; its configuration needs what `platform-mixer bus-operator` prints"
+    )]
+    Claims(String),
     /// A name that no certificate can have.
     #[error("snake.tls_names: {0}: write host names and addresses, such as \"mixer.example\"")]
     TlsNames(String),
@@ -204,9 +217,10 @@ impl BusError {
             | Self::Certificate { .. }
             | Self::TlsFile(_)
             | Self::TlsNames(_)
+            | Self::OperatorKey { .. }
             | Self::StreamsOfNobody { .. }
             | Self::Subject { .. } => ExitReason::Config,
-            Self::Locked { .. } | Self::Died { .. } | Self::NotReady { .. } | Self::Stream { .. } => {
+            Self::Locked { .. } | Self::Died { .. } | Self::NotReady { .. } | Self::Stream { .. } | Self::Claims(_) => {
                 ExitReason::Unavailable
             }
             Self::Chassis(error) => error.exit(),

@@ -14,22 +14,29 @@
 //! - The child does not outlive the Mixer: `PR_SET_PDEATHSIG`, on a thread that lives as long as the Mixer ([`chassis::child_spawner`]).
 //! - Every stream has an explicit byte limit and file storage (`streams`).
 //! - Who connects with TLS verifies the server by the store's own authority (`certificates`).
-//! - Each Rack is a user with its own key and subjects, in an account of its own (`accounts`).
+//! - Each Rack is a user with its own key and subjects, in an account of its own (`account_plan`): by a list that a managed server reads
+//!   (`accounts`), by JWTs that an external one in operator mode takes (`claims_publisher`).
 //!
 //! # Not here
 //!
 //! Consumers (`ingest`, `scenario`), what leaves the streams before its age and what is said over the bus (`scenario`, `agent_rpc`).
 
+mod access_list;
+mod account_claims;
 mod account_limits;
+mod account_plan;
 mod accounts;
 mod binary;
 mod certificates;
+mod claims_publisher;
 mod client;
 mod damaged_consumers;
 mod error;
 mod health;
+mod jwt;
 mod nats_conf;
 mod operator_key;
+mod operator_signer;
 mod reload;
 mod store_lock;
 mod stream_files;
@@ -50,13 +57,18 @@ use tokio::sync::watch;
 
 use crate::tasks::{FailureReporter, SupervisedTask};
 
-pub(crate) use accounts::{AclEntry, AclSnapshot, BusAuthorization};
+pub(crate) use access_list::{AclEntry, AclSnapshot};
+use account_plan::StreamNames;
+pub(crate) use accounts::BusAuthorization;
 pub(crate) use binary::places;
 pub(crate) use certificates::own_authority::rotate_authority;
 pub(crate) use certificates::{BusCertificates, SERVER_CERTIFICATE, SERVER_KEY};
+pub use claims_publisher::BusOperator;
+use claims_publisher::ClaimsPublisher;
 pub use client::{CommandError, MixerBus};
 pub use error::BusError;
-pub(crate) use operator_key::OPERATOR_KEY;
+pub(crate) use operator_key::{OPERATOR_CREDENTIALS, OPERATOR_KEY};
+pub(crate) use operator_signer::{OperatorSigner, found_operator};
 pub(crate) use store_lock::STORE_LOCK;
 use stream_files::StreamFiles;
 pub(crate) use streams::{ReconnectWatcher, check_stream_subjects};
@@ -86,6 +98,8 @@ pub enum ServerDeployment {
         url: String,
         /// The token that it asks for.
         token: Option<SecretString>,
+        /// Who signs its accounts, where it is in operator mode.
+        operator: Option<Box<BusOperator>>,
     },
 }
 
@@ -206,13 +220,29 @@ impl BusServer {
             }
             ServerDeployment::External { url, .. } => (None, url.clone(), client::ServerProfile::external(url)),
         };
+        let publisher = Self::publish_accounts(&settings).await?;
+        let facts = match (&settings.server, &publisher) {
+            (
+                ServerDeployment::External {
+                    operator: Some(operator),
+                    ..
+                },
+                Some(publisher),
+            ) => facts.with_operator(operator.signer.clone(), publisher.status()),
+            _ => facts,
+        };
         match Self::connect(&address, settings, facts, plan, fatal).await {
-            Ok((bus, tasks)) => Ok(Self {
-                bus,
-                supervisor,
-                unsynced,
-                tasks,
-            }),
+            Ok((bus, mut tasks)) => {
+                let publication = publisher
+                    .map(|publisher| SupervisedTask::spawn("bus accounts", fatal, |stop| publisher.keep(stop)));
+                tasks.extend(publication);
+                Ok(Self {
+                    bus,
+                    supervisor,
+                    unsynced,
+                    tasks,
+                })
+            }
             Err(error) => {
                 if let Some(supervisor) = supervisor {
                     supervisor.close().await;
@@ -220,6 +250,24 @@ impl BusServer {
                 Err(error)
             }
         }
+    }
+
+    /// Has an external server in operator mode take every account.
+    async fn publish_accounts(settings: &BusSettings) -> Result<Option<ClaimsPublisher>, BusError> {
+        let ServerDeployment::External {
+            url,
+            operator: Some(operator),
+            ..
+        } = &settings.server
+        else {
+            return Ok(None);
+        };
+        let streams = StreamNames {
+            domain: settings.domain.clone(),
+            business: settings.streams.name.clone(),
+        };
+        let publisher = ClaimsPublisher::start(url, operator, streams, settings.connect_timeout);
+        publisher.await.map(Some)
     }
 
     async fn connect(
@@ -233,6 +281,16 @@ impl BusServer {
         let access = match settings.server {
             ServerDeployment::Managed(managed) => (
                 client::MixerCredentials::Key(managed.users.mixer.seed),
+                client::ReplyRouting::OnTheRacksSubject,
+            ),
+            ServerDeployment::External {
+                operator: Some(operator),
+                ..
+            } => (
+                client::MixerCredentials::Jwt {
+                    jwt: operator.mixer_jwt()?,
+                    seed: operator.users.mixer.seed,
+                },
                 client::ReplyRouting::OnTheRacksSubject,
             ),
             ServerDeployment::External { token, .. } => (

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use model::ByteSize;
 use serde::Deserialize;
 
-use super::accounts::{self, StreamNames};
+use super::account_plan::StreamNames;
+use super::accounts;
 use super::{BusCertificates, BusError, HEADROOM, ManagedServer};
 
 /// Memory for streams in memory and for the server's own bookkeeping of file streams.

@@ -14,6 +14,8 @@ use super::accounts::BusUser;
 
 /// Its name, among the keys of the store.
 pub(crate) const OPERATOR_KEY: &str = "bus-operator.nk";
+/// The same for a server in operator mode, where a JWT goes with the seed.
+pub(crate) const OPERATOR_CREDENTIALS: &str = "bus-operator.creds";
 
 /// Writes the seed as `nats --nkey` reads it.
 pub(super) fn write(path: &Path, operator: &BusUser) -> Result<(), BusError> {

@@ -21,6 +21,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
+use super::access_list::AclSnapshot;
 use super::accounts::BusAuthorization;
 use super::nats_conf::ServerConfig;
 use super::system_connection::SystemConnection;
@@ -88,28 +89,28 @@ impl UserList {
     pub(super) async fn keep(&mut self, config: &ServerConfig, system: &SystemConnection) -> Infallible {
         let mut is_stale = false;
         loop {
-            if is_stale {
-                sleep(AGAIN).await;
-            } else {
-                self.changed_or_due(config).await;
-            }
-            self.gather().await;
+            let certificates = config.managed.certificates.as_ref();
+            let due = async {
+                while !certificates.is_some_and(BusCertificates::is_due) {
+                    sleep(CERTIFICATE_LOOK).await;
+                }
+            };
+            self.next(is_stale, due).await;
             is_stale = !self.reload(config, system).await;
         }
     }
 
-    /// Waits for another list, or until the certificate is to be made anew.
-    async fn changed_or_due(&mut self, config: &ServerConfig) {
-        let certificates = config.managed.certificates.as_ref();
-        let due = async {
-            while !certificates.is_some_and(BusCertificates::is_due) {
-                sleep(CERTIFICATE_LOOK).await;
+    /// Waits until the server is to take a list: another one, the same where it did not take that, or because something else is due.
+    pub(super) async fn next(&mut self, is_stale: bool, due: impl Future<Output = ()>) {
+        if is_stale {
+            sleep(AGAIN).await;
+        } else {
+            tokio::select! {
+                () = self.changed() => {}
+                () = due => {}
             }
-        };
-        tokio::select! {
-            () = self.changed() => {}
-            () = due => {}
         }
+        self.gather().await;
     }
 
     async fn changed(&mut self) {
@@ -144,27 +145,38 @@ impl UserList {
         }
         // The imports of an account that is new work from the second reading on (nats-server 2.15.1).
         let readings = if list.keys.is_subset(&self.known) { 1 } else { 2 };
+        let read = async {
+            for _ in 0..readings {
+                system.reload(RELOAD).await?;
+            }
+            Ok(())
+        };
+        self.apply(list, read).await
+    }
+
+    /// Has the server take a list by this work. True if it follows it.
+    pub(super) async fn apply(&mut self, list: ListVersion, work: impl Future<Output = Result<(), String>>) -> bool {
         // Who has left may come back, and is new then.
         self.known.retain(|key| list.keys.contains(key));
         let began = Instant::now();
         self.news.send_modify(ProcessStatus::begin_reload);
-        let mut read = Ok(());
-        for _ in 0..readings {
-            if read.is_ok() {
-                read = system.reload(RELOAD).await;
-            }
-        }
+        let taken = work.await;
         self.news.send_modify(ProcessStatus::end_reload);
         self.last = Some((Instant::now(), began.elapsed()));
-        match read {
+        match taken {
             Ok(()) => {
                 self.follows(list);
                 true
             }
             Err(error) => {
-                tracing::error!(%error, "the bus server did not reload its users; retrying");
+                tracing::error!(%error, "the bus server did not take its users; retrying");
                 false
             }
         }
+    }
+
+    /// What is on the list now.
+    pub(super) fn snapshot(&self) -> AclSnapshot {
+        self.users.access.borrow().clone()
     }
 }

@@ -26,7 +26,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::accounts::StreamNames;
+use super::account_plan::StreamNames;
 use super::binary::ServerProgram;
 use super::client::{authority, probe};
 use super::health::{ServerHealth, StoreDiskSpace};

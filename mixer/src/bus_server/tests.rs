@@ -1,7 +1,7 @@
 //! The bus with a real server.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::expect_used, reason = "tests")]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -260,6 +260,7 @@ async fn an_external_server_is_used_and_another_domain_is_called_a_mismatch() {
         server: ServerDeployment::External {
             url: url.clone(),
             token: Some(SecretString::new("of another")),
+            operator: None,
         },
         domain: domain.to_owned(),
         ..bus_settings(managed(folder.path()))
@@ -418,6 +419,7 @@ async fn a_command_reaches_a_rack_while_the_server_reads_its_users_again() {
         version: 1,
         entries,
         owners: BTreeMap::new(),
+        removed: BTreeSet::new(),
     });
     let (applied, mut follows) = watch::channel(0);
     let users = BusAuthorization::new(&chassis::os_entropy(), access, applied).unwrap();

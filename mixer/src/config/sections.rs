@@ -217,6 +217,12 @@ config_section! {
         allow_insecure: bool = false;
         /// Token that an external server asks for.
         token: Option<SecretString>, unset("the bus asks for no token"), secret();
+        /// Key with which the Mixer signs the accounts of an external server in operator mode, one for each Rack: the file of the signing key that
+        /// platform-mixer bus-operator makes.
+        operator_key: Option<PathBuf>, unset("an external server has the users that you give it");
+        /// Time that a Rack's credential for a bus in operator mode is valid; renewed by heartbeats in the second half of it. A Rack that hears nothing
+        /// of the Mixer for longer is no user of the bus until the Mixer is back.
+        rack_jwt_validity: Duration = "24h", at_least_ms(1_000);
     }
 }
 

@@ -137,6 +137,17 @@ pub(super) fn half_of_tls(settings: &Settings, config: &MixerConfig) -> Option<C
     })
 }
 
+/// A key of an operator for a server that has none.
+pub(super) fn needless_operator(settings: &Settings, snake: &BusServerConfig) -> Option<ConfigProblem> {
+    let is_needless = snake.operator_key.is_some() && snake.server == ServerMode::Managed;
+    is_needless.then(|| ConfigProblem::Conflict {
+        place: settings.place("snake.operator_key"),
+        key: "snake.operator_key",
+        sentence: "it is for snake.server = \"external\": a managed server has its accounts from the Mixer without it"
+            .to_owned(),
+    })
+}
+
 /// Hosts of the API that cannot be any.
 pub(super) fn bad_hosts(settings: &Settings, api: &ApiConfig) -> Option<ConfigProblem> {
     let is_host = |host: &&String| {

@@ -150,12 +150,12 @@ fn with_auto_adopt_a_rack_gets_a_passport_for_its_key_at_once_and_keeps_its_iden
 fn without_auto_adopt_a_rack_waits_and_gets_its_passport_once_approved() {
     let bench = bench(false);
     let first = bench.enroll(&rack(1), name("press"), 0);
-    let EnrollReply::Pending { entity_id } = first.reply else {
+    let EnrollReply::Pending { entity_id, .. } = first.reply else {
         panic!("{:?}", first.reply);
     };
     assert_eq!(kinds(&first), [LifecycleEvent::RackPending]);
     let again = bench.enroll(&rack(1), name("press"), 0);
-    assert!(matches!(again.reply, EnrollReply::Pending { entity_id: same } if same == entity_id));
+    assert!(matches!(again.reply, EnrollReply::Pending { entity_id: same, .. } if same == entity_id));
     assert_eq!(kinds(&again), [], "it is pending since before");
 
     bench.set_state(entity_id, RackState::Active);

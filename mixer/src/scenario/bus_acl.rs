@@ -53,11 +53,12 @@ impl BusAcl {
         applied: watch::Receiver<u64>,
     ) -> Result<Self, RegistryError> {
         let scenarios = Arc::new(ScenarioCache::default());
-        let entries = acl_entries(&registry, &scenarios)?;
+        let (entries, removed) = acl_entries(&registry, &scenarios)?;
         list.send_replace(AclSnapshot {
             version: 1,
             owners: owners(&entries),
             entries,
+            removed,
         });
         Ok(Self(Some(Arc::new(AclPublisher {
             registry,
@@ -155,13 +156,14 @@ impl AclPublisher {
         let (registry, scenarios) = (Arc::clone(&self.registry), Arc::clone(&self.scenarios));
         let made = tokio::task::spawn_blocking(move || acl_entries(&registry, &scenarios)).await;
         let made = made.map_err(|error| RegistryError::Interrupted(error.to_string()))?;
-        let made = made?;
+        let (made, removed) = made?;
         self.list.send_if_modified(|list| {
-            let changed = list.entries != made;
+            let changed = list.entries != made || list.removed != removed;
             if changed {
                 list.version += 1;
                 list.owners = owners(&made);
                 list.entries = made;
+                list.removed = removed;
             }
             changed
         });
@@ -177,8 +179,11 @@ fn owners(entries: &[AclEntry]) -> BTreeMap<Token, EntityId> {
         .collect()
 }
 
-/// The Racks that have told a key and are not removed.
-fn acl_entries(registry: &ClusterRegistry, scenarios: &ScenarioCache) -> Result<Vec<AclEntry>, RegistryError> {
+/// The Racks that have told a key and are not removed, and those that are.
+fn acl_entries(
+    registry: &ClusterRegistry,
+    scenarios: &ScenarioCache,
+) -> Result<(Vec<AclEntry>, BTreeSet<EntityId>), RegistryError> {
     let mut in_force: BTreeMap<Token, Vec<String>> = BTreeMap::new();
     for (name, wire) in registry.wires()? {
         let consumer = wire.consumer(&name).to_owned();
@@ -194,13 +199,17 @@ fn acl_entries(registry: &ClusterRegistry, scenarios: &ScenarioCache) -> Result<
     scenarios.retain(&active.into_iter().collect());
     let layout = scenario.as_deref().map(ScenarioIndex::of);
     let mut keys = BTreeSet::new();
-    let mut entries = Vec::new();
+    let (mut entries, mut removed) = (Vec::new(), BTreeSet::new());
     for row in registry.racks()? {
         let RackRow { bus_key: Some(key), .. } = &row else {
             continue;
         };
+        if row.state == RackState::Removed {
+            removed.insert(row.entity_id);
+            continue;
+        }
         // The server refuses a list in which a key is twice.
-        if row.state == RackState::Removed || !keys.insert(key.clone()) {
+        if !keys.insert(key.clone()) {
             continue;
         }
         let adopted = row.is_adopted();
@@ -217,7 +226,7 @@ fn acl_entries(registry: &ClusterRegistry, scenarios: &ScenarioCache) -> Result<
             consumers: consumers.into_iter().collect(),
         });
     }
-    Ok(entries)
+    Ok((entries, removed))
 }
 
 /// What a Rack may pull from. Until it runs by its new labels, it works by the old ones.

@@ -333,7 +333,10 @@ fn enroll(key: &SigningKey, desk: &mut Desk, signed: &SignedPayload) -> EnrollRe
         return EnrollReply::Refused(refusal(code));
     }
     if !desk.adopt {
-        return EnrollReply::Pending { entity_id: entity() };
+        return EnrollReply::Pending {
+            entity_id: entity(),
+            bus_credential: None,
+        };
     }
     desk.passports += 1;
     let name = match &transcript.claim {
@@ -353,6 +356,7 @@ fn enroll(key: &SigningKey, desk: &mut Desk, signed: &SignedPayload) -> EnrollRe
     EnrollReply::Adopted {
         passport: passport.sign(key).unwrap(),
         state: desk.state.unwrap_or(RackState::Active),
+        bus_credential: None,
     }
 }
 
@@ -374,6 +378,7 @@ fn beat(desk: &mut Desk, heartbeat: Heartbeat) -> HeartbeatReply {
         limits: desk.limits,
         credits: None,
         authority: None,
+        bus_credential: None,
     }
 }
 
