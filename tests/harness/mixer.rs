@@ -149,6 +149,11 @@ impl TestMixer {
     /// If there is none.
     pub fn operator(&self) -> Result<ConnectOptions, Failure> {
         let toml = std::fs::read_to_string(self.path().join("platform-mixer.toml"))?;
+        if toml.contains("snake.operator_key") {
+            return Ok(ConnectOptions::with_credentials(&std::fs::read_to_string(
+                self.store().join("keys/bus-operator.creds"),
+            )?)?);
+        }
         if toml.contains("snake.server = \"external\"") {
             // The users of a server elsewhere are not the Mixer's.
             return Ok(ConnectOptions::new());

@@ -5,6 +5,7 @@ mod credentials;
 mod labels;
 mod life;
 mod names;
+mod operator_mode;
 mod rotation;
 mod sandbox;
 pub(crate) mod states;

@@ -3,6 +3,7 @@
 
 mod attacks;
 mod away;
+mod bus_modes;
 mod clocks;
 mod credentials;
 mod dual_control;
@@ -86,6 +87,8 @@ struct FakeRack {
     client: Client,
     counter: u64,
     bus_key: Option<String>,
+    /// With what the bus knows it beside that key.
+    bus_jwt: Option<String>,
     run: Option<u64>,
 }
 
@@ -96,6 +99,7 @@ impl FakeRack {
             client: mixer.control().bus.another_connection().await,
             counter: 0,
             bus_key: None,
+            bus_jwt: None,
             run: None,
         }
     }
@@ -132,7 +136,10 @@ impl FakeRack {
             reply_key: None,
         };
         let signed = SignedPayload::new(&transcript, SigningContext::Enroll, &self.key).unwrap();
-        let reply = self.ask(subject::ENROLL, signed.to_bytes().unwrap()).await;
+        let reply: EnrollReply = self.ask(subject::ENROLL, signed.to_bytes().unwrap()).await;
+        if let Some(credential) = reply.bus_credential() {
+            self.bus_jwt = Some(credential.jwt.clone());
+        }
         if let EnrollReply::Adopted { passport, .. } = &reply {
             self.counter = Passport::open(passport).unwrap().counter;
         }
@@ -172,6 +179,7 @@ impl FakeRack {
             facts: Attributes::new().with("cpu", 0.5),
             seq: None,
             stopped: false,
+            credential_expires: None,
         }
     }
 

@@ -189,7 +189,7 @@ pub(crate) fn external(folder: &Path, store: &str) -> Result<(Process, String), 
 }
 
 /// The same with more lines in its configuration.
-fn external_with(folder: &Path, store: &str, more: &str) -> Result<(Process, String), Failure> {
+pub(crate) fn external_with(folder: &Path, store: &str, more: &str) -> Result<(Process, String), Failure> {
     let conf = format!(
         "port: -1\nhost: \"127.0.0.1\"\nports_file_dir: {0}\n\
          jetstream {{ store_dir: {0}, domain: flux, max_file_store: {store} }}\n{more}",

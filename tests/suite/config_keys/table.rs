@@ -124,6 +124,8 @@ pub(super) const MIXER: &[(&str, Proof)] = &[
     ("snake.tls_names", Test("mixer/src/app/settings.rs::the_bus_certificate_has_the_names_of_its_url_its_host_and_tls_names")),
     ("snake.allow_insecure", Test("config_keys/bus.rs::an_address_for_everyone_needs_allow_insecure")),
     ("snake.token", Test("config_keys/bus.rs::an_external_bus_is_shown_the_token_that_it_asks_for")),
+    ("snake.operator_key", Test("racks/operator_mode.rs::racks_on_a_bus_in_operator_mode_work_as_themselves_over_renewals_and_restarts_until_one_is_removed")),
+    ("snake.rack_jwt_validity", Test("racks/operator_mode.rs::racks_on_a_bus_in_operator_mode_work_as_themselves_over_renewals_and_restarts_until_one_is_removed")),
     ("query.memory_limit_mb", Test("config_keys/api_query.rs::queries_keep_to_their_memory_and_their_number")),
     ("query.timeout", Test("config_keys/api_query.rs::a_query_ends_at_its_timeout")),
     ("query.max_concurrent", Test("config_keys/api_query.rs::queries_keep_to_their_memory_and_their_number")),

@@ -5,6 +5,7 @@
 
 use async_nats::jetstream::{consumer, stream};
 
+use super::bus_modes::{BusMode, in_every_mode};
 use super::credentials::{ADOPTS, Guest, Member, member};
 use super::*;
 
@@ -177,16 +178,21 @@ async fn requests(a: &Member, consumer: &str) -> Vec<(String, Vec<u8>)> {
     ]
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn an_admitted_rack_cannot_change_streams_or_consumers_or_impersonate_another() {
+in_every_mode!(
+    an_admitted_rack_cannot_change_streams_or_consumers_or_impersonate_another,
+    racks_cannot_acknowledge_for_others_or_impersonate_the_server,
+);
+
+async fn an_admitted_rack_cannot_change_streams_or_consumers_or_impersonate_another(mode: BusMode) {
     let folder = tempfile::tempdir().unwrap();
     let scenario = write_scenario(folder.path(), WIRES);
     let flags = [ADOPTS, ("mixer.startup_scenario", scenario.as_str())];
-    let mixer = start(folder.path(), &flags).await;
+    let ground = mode.ground(folder.path()).await;
+    let mixer = ground.start(&flags).await;
     let (a, b) = (member(&mixer, 1, "rack-a").await, member(&mixer, 2, "rack-b").await);
-    let ground = Ground::of(&mixer).await;
-    ground.store().await;
-    let [of_a, of_b] = &ground.consumers;
+    let stored = Ground::of(&mixer).await;
+    stored.store().await;
+    let [of_a, of_b] = &stored.consumers;
     let b_key = b.key.public_key();
     let (b_inbox, b_commands) = (subject::inbox(&b_key), subject::rack_all(&b.passport.entity_id));
     let mut heard = vec![b.guest.client.subscribe(format!("{b_inbox}.of_b.>")).await.unwrap()];
@@ -201,7 +207,7 @@ async fn an_admitted_rack_cannot_change_streams_or_consumers_or_impersonate_anot
     heard.push(of_the_mixer.await.unwrap());
     // It has one that it did not acknowledge.
     pull(&b.guest, &b_key, of_b, 1).await;
-    let before = ground.state().await;
+    let before = stored.state().await;
     assert_eq!(before.of_b.2, 1);
     assert_eq!(before.under_bs_name, STORED);
 
@@ -235,7 +241,7 @@ async fn an_admitted_rack_cannot_change_streams_or_consumers_or_impersonate_anot
             .await
             .unwrap();
         own.await.unwrap();
-        assert_eq!(ground.state().await, before, "{target}");
+        assert_eq!(stored.state().await, before, "{target}");
     }
     b.guest.client.flush().await.unwrap();
     mixer.control().bus.client().flush().await.unwrap();
@@ -262,18 +268,18 @@ fn is_of_the_mixer(to: &Member, message: &async_nats::Message) -> bool {
     })
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn racks_cannot_acknowledge_for_others_or_impersonate_the_server() {
+async fn racks_cannot_acknowledge_for_others_or_impersonate_the_server(mode: BusMode) {
     let folder = tempfile::tempdir().unwrap();
     let scenario = write_scenario(folder.path(), WIRES);
     let flags = [ADOPTS, ("mixer.startup_scenario", scenario.as_str())];
-    let mixer = start(folder.path(), &flags).await;
+    let ground = mode.ground(folder.path()).await;
+    let mixer = ground.start(&flags).await;
     let (mut a, b) = (member(&mixer, 1, "rack-a").await, member(&mixer, 2, "rack-b").await);
-    let ground = Ground::of(&mixer).await;
-    ground.store().await;
-    let of_b = &ground.consumers[1];
+    let stored = Ground::of(&mixer).await;
+    stored.store().await;
+    let of_b = &stored.consumers[1];
     let place = pull(&b.guest, &b.key.public_key(), of_b, 1).await.remove(0);
-    let before = ground.state().await;
+    let before = stored.state().await;
     a.guest.may_not_publish(&place).await;
     for reserved in [place.as_str(), "_R_.abcdef.abcdef"] {
         let sent = a
@@ -285,11 +291,11 @@ async fn racks_cannot_acknowledge_for_others_or_impersonate_the_server() {
     }
     a.guest.may_not_publish("_R_.abcdef.abcdef").await;
     a.guest.may_not_hear("_R_.>").await;
-    assert_eq!(ground.state().await, before);
+    assert_eq!(stored.state().await, before);
     // It may itself.
     b.guest.client.publish(place, "+ACK".into()).await.unwrap();
     eventually("the acknowledgement", || async {
-        (ground.state().await.of_b.2 == 0).then_some(())
+        (stored.state().await.of_b.2 == 0).then_some(())
     })
     .await;
     mixer.close().await;

@@ -1,11 +1,13 @@
 //! Each Rack is a user of the bus: what Racks, removed ones and strangers can do there.
 
 use async_nats::jetstream;
-use async_nats::{ConnectOptions, Event as BusEvent};
+use async_nats::{AuthError, ConnectOptions, Event as BusEvent, StatusCode};
 use nkeys::KeyPair;
 use tokio::sync::mpsc;
 
+use super::bus_modes::{BusMode, in_every_mode};
 use super::*;
+use crate::bus_server::MixerBus;
 
 pub(super) const ADOPTS: (&str, &str) = ("enrollment.auto_adopt", "true");
 
@@ -17,30 +19,37 @@ pub(super) struct Guest {
 }
 
 impl Guest {
-    async fn open(url: &str, options: ConnectOptions) -> Result<Self, async_nats::ConnectError> {
+    async fn open(bus: &MixerBus, options: ConnectOptions) -> Result<Self, async_nats::ConnectError> {
         let (tell, said) = mpsc::unbounded_channel();
-        let options = options.event_callback(move |event| {
+        let options = bus.trusting(options).event_callback(move |event| {
             let _ = tell.send(event);
             std::future::ready(())
         });
-        let client = options.connect(url).await?;
+        let client = options.connect(bus.url()).await?;
         let js = jetstream::with_domain(client.clone(), "flux");
         Ok(Self { client, js, said })
     }
 
     /// Somebody whom nobody knows.
-    async fn stranger(url: &str) -> Self {
+    async fn stranger(bus: &MixerBus) -> Self {
         let options = ConnectOptions::new().custom_inbox_prefix(subject::inbox(subject::ENROLL_USER));
-        Self::open(url, options).await.unwrap()
+        Self::open(bus, options).await.unwrap()
     }
 
-    /// A Rack with its key.
-    async fn rack(url: &str, key: &KeyPair) -> Result<Self, async_nats::ConnectError> {
-        let options = ConnectOptions::new()
-            .nkey(key.seed().unwrap())
+    /// A Rack with its key, and what goes with it.
+    async fn rack(bus: &MixerBus, key: &KeyPair, jwt: Option<&String>) -> Result<Self, async_nats::ConnectError> {
+        let options = match jwt {
+            None => ConnectOptions::new().nkey(key.seed().unwrap()),
+            Some(jwt) => {
+                let key = key.clone();
+                let sign = move |nonce: Vec<u8>| std::future::ready(key.sign(&nonce).map_err(AuthError::new));
+                ConnectOptions::with_jwt(jwt.clone(), sign)
+            }
+        };
+        let options = options
             .custom_inbox_prefix(subject::inbox(&key.public_key()))
             .reconnect_delay_callback(|_| Duration::from_millis(20));
-        Self::open(url, options).await
+        Self::open(bus, options).await
     }
 
     async fn event(&mut self) -> BusEvent {
@@ -61,9 +70,16 @@ impl Guest {
         }
     }
 
+    /// What it publishes there is refused, or reaches nobody: the account of a Rack with a JWT has what it may publish, and nothing else.
     pub(super) async fn may_not_publish(&mut self, subject: &str) {
-        self.client.publish(subject.to_owned(), "x".into()).await.unwrap();
-        self.is_refused(subject).await;
+        let inbox = self.client.new_inbox();
+        let mut answers = self.client.subscribe(inbox.clone()).await.unwrap();
+        let sent = self.client.publish_with_reply(subject.to_owned(), inbox, "x".into());
+        sent.await.unwrap();
+        tokio::select! {
+            () = self.is_refused(subject) => {}
+            answer = answers.next() => assert_eq!(answer.unwrap().status, Some(StatusCode::NO_RESPONDERS), "{subject}"),
+        }
     }
 
     pub(super) async fn may_not_hear(&mut self, subject: &str) {
@@ -81,18 +97,19 @@ pub(super) struct Member {
 }
 
 pub(super) async fn member(mixer: &Mixer, seed: u8, name: &str) -> Member {
-    let url = mixer.control().bus_status().url;
+    let bus = &mixer.control().bus;
     let key = KeyPair::new_user();
     let mut rack = FakeRack {
         key: SigningKey::from_bytes(&[seed; 32]),
-        client: Guest::stranger(&url).await.client,
+        client: Guest::stranger(bus).await.client,
         counter: 0,
         bus_key: Some(key.public_key()),
+        bus_jwt: None,
         run: None,
     };
     let passport = rack.adopted(name).await;
     // The answer came when the bus knew the key.
-    let guest = Guest::rack(&url, &key).await.unwrap();
+    let guest = Guest::rack(bus, &key, rack.bus_jwt.as_ref()).await.unwrap();
     rack.client = guest.client.clone();
     Member {
         rack,
@@ -102,12 +119,22 @@ pub(super) async fn member(mixer: &Mixer, seed: u8, name: &str) -> Member {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_rack_publishes_and_subscribes_only_as_itself_and_a_stranger_may_only_enroll() {
+in_every_mode!(
+    a_rack_publishes_and_subscribes_only_as_itself_and_a_stranger_may_only_enroll,
+    a_removed_rack_is_cut_off_at_once_and_no_other_connection_is_touched,
+    a_restart_of_the_mixer_cuts_nobody_off_and_a_waiting_rack_is_known_before_it_is_adopted,
+    bus_keys_are_unique,
+    no_answer_of_the_mixer_or_the_server_goes_where_only_others_may_publish,
+    a_rack_that_subscribes_while_the_bus_reads_its_users_again_does_not_end_it,
+    who_takes_more_of_the_server_than_an_account_may_is_turned_away_and_the_others_are_not,
+);
+
+async fn a_rack_publishes_and_subscribes_only_as_itself_and_a_stranger_may_only_enroll(mode: BusMode) {
     let folder = tempfile::tempdir().unwrap();
-    let mixer = start(folder.path(), &[ADOPTS]).await;
-    let url = mixer.control().bus_status().url;
-    let mut stranger = Guest::stranger(&url).await;
+    let ground = mode.ground(folder.path()).await;
+    let mixer = ground.start(&[ADOPTS]).await;
+    let bus = mixer.control().bus.clone();
+    let mut stranger = Guest::stranger(&bus).await;
     for subject in [
         "flux.telemetry.logs.rack-a",
         "flux.msg.rack-a.g.out",
@@ -200,17 +227,20 @@ async fn a_rack_publishes_and_subscribes_only_as_itself_and_a_stranger_may_only_
     mixer.close().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_removed_rack_is_cut_off_at_once_and_no_other_connection_is_touched() {
+async fn a_removed_rack_is_cut_off_at_once_and_no_other_connection_is_touched(mode: BusMode) {
     let folder = tempfile::tempdir().unwrap();
-    let mixer = start(folder.path(), &[ADOPTS]).await;
-    let url = mixer.control().bus_status().url;
+    let ground = mode.ground(folder.path()).await;
+    let mixer = ground.start(&[ADOPTS]).await;
+    let bus = mixer.control().bus.clone();
     let (mut a, mut b) = (member(&mixer, 1, "rack-a").await, member(&mixer, 2, "rack-b").await);
     mixer.control().remove("rack-a", &AuditActor::Mixer).await.unwrap();
     let asked = std::time::Instant::now();
     while !matches!(a.guest.event().await, BusEvent::Disconnected) {}
     assert!(asked.elapsed() < Duration::from_secs(15), "{:?}", asked.elapsed());
-    let again = Guest::rack(&url, &a.key).await.map(|_| ()).unwrap_err();
+    let again = Guest::rack(&bus, &a.key, a.rack.bus_jwt.as_ref())
+        .await
+        .map(|_| ())
+        .unwrap_err();
     assert_eq!(again.kind(), async_nats::ConnectErrorKind::AuthorizationViolation);
 
     let acknowledged = b
@@ -225,7 +255,7 @@ async fn a_removed_rack_is_cut_off_at_once_and_no_other_connection_is_touched() 
         assert!(matches!(event, BusEvent::Connected), "{event}");
     }
     // What it asks as a stranger, it is told.
-    a.rack.client = Guest::stranger(&url).await.client;
+    a.rack.client = Guest::stranger(&bus).await.client;
     let EnrollReply::Refused(refusal) = a.rack.enroll("rack-a").await else {
         panic!("let in");
     };
@@ -233,9 +263,9 @@ async fn a_removed_rack_is_cut_off_at_once_and_no_other_connection_is_touched() 
     mixer.close().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_restart_of_the_mixer_cuts_nobody_off_and_a_waiting_rack_is_known_before_it_is_adopted() {
+async fn a_restart_of_the_mixer_cuts_nobody_off_and_a_waiting_rack_is_known_before_it_is_adopted(mode: BusMode) {
     let folder = tempfile::tempdir().unwrap();
+    let ground = mode.ground(folder.path()).await;
     let port = std::net::TcpListener::bind("127.0.0.1:0")
         .unwrap()
         .local_addr()
@@ -243,20 +273,21 @@ async fn a_restart_of_the_mixer_cuts_nobody_off_and_a_waiting_rack_is_known_befo
         .port()
         .to_string();
     let flags = [("snake.port", port.as_str())];
-    let mixer = start(folder.path(), &flags).await;
-    let url = mixer.control().bus_status().url;
+    let mixer = ground.start(&flags).await;
+    let bus = mixer.control().bus.clone();
     let key = KeyPair::new_user();
     let mut rack = FakeRack {
         key: SigningKey::from_bytes(&[1; 32]),
-        client: Guest::stranger(&url).await.client,
+        client: Guest::stranger(&bus).await.client,
         counter: 0,
         bus_key: Some(key.public_key()),
+        bus_jwt: None,
         run: None,
     };
-    let EnrollReply::Pending { entity_id } = rack.enroll("rack-a").await else {
+    let EnrollReply::Pending { entity_id, .. } = rack.enroll("rack-a").await else {
         panic!("not pending");
     };
-    let mut guest = Guest::rack(&url, &key).await.unwrap();
+    let mut guest = Guest::rack(&bus, &key, rack.bus_jwt.as_ref()).await.unwrap();
     guest.may_not_publish("flux.telemetry.logs.rack-a").await;
     let mut commands = guest.client.subscribe(subject::rack_all(&entity_id)).await.unwrap();
     guest.client.flush().await.unwrap();
@@ -291,7 +322,7 @@ async fn a_restart_of_the_mixer_cuts_nobody_off_and_a_waiting_rack_is_known_befo
     publish().await.expect("an adopted Rack publishes");
     mixer.close().await;
 
-    let mixer = start(folder.path(), &flags).await;
+    let mixer = ground.start(&flags).await;
     eventually("it is back by itself", publish).await;
     let reply = rack
         .heartbeat(&FakeRack::beat(entity_id, None), &passport.cluster_key)
@@ -300,34 +331,35 @@ async fn a_restart_of_the_mixer_cuts_nobody_off_and_a_waiting_rack_is_known_befo
     mixer.close().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn bus_keys_are_unique() {
+async fn bus_keys_are_unique(mode: BusMode) {
     let folder = tempfile::tempdir().unwrap();
-    let mixer = start(folder.path(), &[ADOPTS]).await;
-    let url = mixer.control().bus_status().url;
-    let door = || ConnectOptions::new().custom_inbox_prefix(subject::inbox(subject::ENROLL_USER));
+    let ground = mode.ground(folder.path()).await;
+    let mixer = ground.start(&[ADOPTS]).await;
+    let bus = mixer.control().bus.clone();
     let key = KeyPair::new_user();
+    let mut jwt = None;
     for (seed, name, admitted) in [(1, "rack-a", true), (2, "rack-b", false)] {
         let mut rack = FakeRack {
             key: SigningKey::from_bytes(&[seed; 32]),
-            client: door().connect(&url).await.unwrap(),
+            client: Guest::stranger(&bus).await.client,
             counter: 0,
             bus_key: Some(key.public_key()),
+            bus_jwt: None,
             run: None,
         };
         let reply = rack.enroll(name).await;
         assert_eq!(matches!(reply, EnrollReply::Adopted { .. }), admitted, "{reply:?}");
+        jwt = jwt.or(rack.bus_jwt);
     }
-    Guest::rack(&url, &key).await.unwrap();
+    Guest::rack(&bus, &key, jwt.as_ref()).await.unwrap();
     mixer.close().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn no_answer_of_the_mixer_or_the_server_goes_where_only_others_may_publish() {
+async fn no_answer_of_the_mixer_or_the_server_goes_where_only_others_may_publish(mode: BusMode) {
     let folder = tempfile::tempdir().unwrap();
-    let mixer = start(folder.path(), &[]).await;
-    let bus = &mixer.control().bus;
-    let url = mixer.control().bus_status().url;
+    let ground = mode.ground(folder.path()).await;
+    let mixer = ground.start(&[]).await;
+    let bus = mixer.control().bus.clone();
     for number in 0..7 {
         let body = number.to_string().into();
         let stored = bus.jetstream().publish("flux.msg.victim.g.out", body).await.unwrap();
@@ -366,27 +398,31 @@ async fn no_answer_of_the_mixer_or_the_server_goes_where_only_others_may_publish
     };
 
     let key = KeyPair::new_user();
-    let stranger = Guest::stranger(&url).await;
+    let stranger = Guest::stranger(&bus).await;
     aim(stranger.client.clone()).await;
     let mut rack = FakeRack {
         key: SigningKey::from_bytes(&[1; 32]),
         client: stranger.client,
         counter: 0,
         bus_key: Some(key.public_key()),
+        bus_jwt: None,
         run: None,
     };
     assert!(matches!(rack.enroll("rack-a").await, EnrollReply::Pending { .. }));
     assert_eq!(stored().await, (7, 7), "after a stranger");
 
-    let mut waits = Guest::rack(&url, &key).await.unwrap();
+    let mut waits = Guest::rack(&bus, &key, rack.bus_jwt.as_ref()).await.unwrap();
     aim(waits.client.clone()).await;
     for of_the_server in ["$JS.API.INFO", "$JS.flux.API.INFO", "$JS.API.STREAM.INFO.flux-msg"] {
         let asked = waits
             .client
             .publish_with_reply(of_the_server, "flux.msg.victim.g.x", "".into());
         asked.await.unwrap();
-        let word = of_the_server.rsplit("API").next().unwrap();
-        waits.is_refused(word).await;
+        // With a JWT it reaches nobody.
+        if mode != BusMode::Operator {
+            let word = of_the_server.rsplit("API").next().unwrap();
+            waits.is_refused(word).await;
+        }
     }
     rack.client = waits.client.clone();
     // It is answered in its own inbox, and by then what it asked for elsewhere was looked at.
@@ -398,10 +434,10 @@ async fn no_answer_of_the_mixer_or_the_server_goes_where_only_others_may_publish
     mixer.close().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_rack_that_subscribes_while_the_bus_reads_its_users_again_does_not_end_it() {
+async fn a_rack_that_subscribes_while_the_bus_reads_its_users_again_does_not_end_it(mode: BusMode) {
     let folder = tempfile::tempdir().unwrap();
-    let mixer = start(folder.path(), &[ADOPTS]).await;
+    let ground = mode.ground(folder.path()).await;
+    let mixer = ground.start(&[ADOPTS]).await;
     let busy = member(&mixer, 1, "rack-a").await;
     let commands = subject::rack_all(&busy.passport.entity_id);
     let client = busy.guest.client.clone();
@@ -423,15 +459,15 @@ async fn a_rack_that_subscribes_while_the_bus_reads_its_users_again_does_not_end
     mixer.close().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn who_takes_more_of_the_server_than_an_account_may_is_turned_away_and_the_others_are_not() {
+async fn who_takes_more_of_the_server_than_an_account_may_is_turned_away_and_the_others_are_not(mode: BusMode) {
     let folder = tempfile::tempdir().unwrap();
-    let mixer = start(folder.path(), &[ADOPTS]).await;
-    let url = mixer.control().bus_status().url;
+    let ground = mode.ground(folder.path()).await;
+    let mixer = ground.start(&[ADOPTS]).await;
+    let bus = mixer.control().bus.clone();
     let (mut a, b) = (member(&mixer, 1, "rack-a").await, member(&mixer, 2, "rack-b").await);
     let mut more = Vec::new();
     let refused = loop {
-        match Guest::rack(&url, &a.key).await {
+        match Guest::rack(&bus, &a.key, a.rack.bus_jwt.as_ref()).await {
             Ok(guest) => more.push(guest),
             Err(refused) => break refused,
         }
@@ -439,7 +475,7 @@ async fn who_takes_more_of_the_server_than_an_account_may_is_turned_away_and_the
     assert!(more.len() < 32, "with the one that it has");
     let text = format!("{refused:?}");
     assert!(text.contains("maximum account active connections exceeded"), "{text}");
-    Guest::rack(&url, &b.key).await.unwrap();
+    Guest::rack(&bus, &b.key, b.rack.bus_jwt.as_ref()).await.unwrap();
 
     let commands = subject::rack_all(&a.passport.entity_id);
     let mut subscriptions = Vec::new();
@@ -453,7 +489,7 @@ async fn who_takes_more_of_the_server_than_an_account_may_is_turned_away_and_the
     };
     assert!(said.contains("maximum subscriptions exceeded"), "{said}");
 
-    let mut stranger = Guest::stranger(&url).await;
+    let mut stranger = Guest::stranger(&bus).await;
     let large = vec![0; 65 << 10];
     // Our client does not send more than the server says that it takes; a stranger's need not ask.
     let sent = stranger.client.publish(subject::HELLO, large.into()).await;

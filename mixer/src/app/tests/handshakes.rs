@@ -17,6 +17,7 @@ async fn racks_that_return_unchanged_do_not_rewrite_the_users_of_the_bus() {
         client: stranger.connect(control.bus_status().url).await.unwrap(),
         counter: 0,
         bus_key: Some(KeyPair::new_user().public_key()),
+        bus_jwt: None,
         run: None,
     };
     rack.adopted("rack-a").await;

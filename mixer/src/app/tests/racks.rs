@@ -40,7 +40,7 @@ async fn a_pending_rack_is_approved_and_gets_its_part_of_the_scenario_until_it_r
     assert_eq!(control.active_scenario().unwrap().unwrap().hash, hash);
 
     let mut rack = FakeRack::connect(&mixer, 1).await;
-    let EnrollReply::Pending { entity_id } = rack.enroll("rack-a").await else {
+    let EnrollReply::Pending { entity_id, .. } = rack.enroll("rack-a").await else {
         panic!("not pending");
     };
     assert_eq!(view(control, "rack-a").state, RackState::Pending);
