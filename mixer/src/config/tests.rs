@@ -57,6 +57,7 @@ fn every_key_changes_its_field() {
         let beside = match key.path {
             "snake.tls_cert" | "snake.tls_key" => &half_of_bus[..],
             path if path.starts_with("api.tls_") => &half[..],
+            "snake.operator_key" => &[("PLATFORM_SNAKE_SERVER", "external")],
             _ => &[],
         };
         let without = config("", beside).unwrap();
