@@ -17,6 +17,7 @@ pub mod bus;
 pub mod credentials;
 pub mod disk;
 pub mod duckdb;
+pub mod external_bus;
 pub mod faulty;
 pub mod link;
 pub mod mixer;

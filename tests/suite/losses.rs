@@ -21,12 +21,11 @@ use harness::bus::KeyedBatch;
 use harness::disk::Disk;
 use harness::process::Process;
 use harness::s3::{BUCKET, KEY, SECRET};
-use harness::{Failure, Random, TestMixer, TestS3, eventually};
+use harness::{Failure, Random, TestMixer, TestS3, eventually, external_bus};
 use model::{EntityId, Timestamp};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
-use crate::config_keys::bus::external;
 use crate::kill9::setting;
 
 const SOON: Duration = Duration::from_secs(60);
@@ -307,7 +306,7 @@ fn no_row_that_the_bucket_has_is_lost_or_doubled_by_lost_machines() -> Result<()
 fn nothing_that_was_sent_once_over_a_bus_elsewhere_is_lost_or_doubled_by_lost_machines() -> Result<(), Failure> {
     let server = Runtime::new()?.block_on(TestS3::start())?;
     let folder = tempfile::tempdir()?;
-    let bus = external(folder.path(), "4GB")?;
+    let bus = external_bus::start(folder.path(), "4GB")?;
     run(
         "nothing_that_was_sent_once_over_a_bus_elsewhere_is_lost_or_doubled_by_lost_machines",
         Places::new(Some(server), Some(bus))?,
@@ -320,7 +319,7 @@ fn what_a_lost_machine_took_from_a_bus_elsewhere_and_did_not_upload_comes_again(
     let runtime = Runtime::new()?;
     let folder = tempfile::tempdir()?;
     let server = runtime.block_on(TestS3::start())?;
-    let places = Places::new(Some(server), Some(external(folder.path(), "4GB")?))?;
+    let places = Places::new(Some(server), Some(external_bus::start(folder.path(), "4GB")?))?;
     let mut ends = Ends::start(name, places, Random::for_test(name))?;
     let bus = ends.mixer.bus()?;
     let mut sent = 0;

@@ -3,18 +3,10 @@
 use std::path::Path;
 use std::time::Duration;
 
-use harness::process::Process;
-use harness::{Failure, TestBus, TestMixer, TestRack, binary, eventually, process, tool};
-use serde_json::{Value, json};
+use harness::{Failure, TestBus, TestMixer, TestRack, binary, eventually, external_bus, process, tool};
+use serde_json::json;
 
-use super::{SOON, names_in, quoted, text_of};
-
-/// What the ports file of a bus server says; none until it is there.
-fn ports(store: &Path) -> Option<Value> {
-    let names = names_in(store);
-    let file = names.iter().find(|name| name.ends_with(".ports"))?;
-    serde_json::from_str(&text_of(&store.join(file))).ok()
-}
+use super::{SOON, quoted, text_of};
 
 #[test]
 fn the_bus_and_its_streams_are_what_the_keys_say() -> Result<(), Failure> {
@@ -101,7 +93,7 @@ fn business_messages_older_than_they_may_be_leave_the_bus_by_the_mixers_clock() 
 fn an_external_bus_is_shown_the_token_that_it_asks_for() -> Result<(), Failure> {
     let (folder, token) = (tempfile::tempdir()?, "only-for-this-test");
     let asks = format!("authorization {{ token: {token} }}\n");
-    let (_server, url) = external_with(folder.path(), "256MB", &asks)?;
+    let (_server, url) = external_bus::start_with(folder.path(), "256MB", &asks)?;
     let (place, env) = (format!("{url:?}"), [("PLATFORM_SNAKE_TOKEN", token)]);
     let keys = [
         ("snake.server", "\"external\""),
@@ -183,30 +175,10 @@ fn a_bus_with_an_operators_certificate_serves_that_one() -> Result<(), Failure> 
     Ok(())
 }
 
-/// A bus server that is not the Mixer's own, with `store` bytes for all streams, and its URL.
-pub(crate) fn external(folder: &Path, store: &str) -> Result<(Process, String), Failure> {
-    external_with(folder, store, "")
-}
-
-/// The same with more lines in its configuration.
-pub(crate) fn external_with(folder: &Path, store: &str, more: &str) -> Result<(Process, String), Failure> {
-    let conf = format!(
-        "port: -1\nhost: \"127.0.0.1\"\nports_file_dir: {0}\n\
-         jetstream {{ store_dir: {0}, domain: flux, max_file_store: {store} }}\n{more}",
-        quoted(folder)
-    );
-    std::fs::write(folder.join("nats.conf"), conf)?;
-    let log = folder.join("log");
-    let server = Process::start(&tool("nats-server")?, &["-c", "nats.conf"], folder, &log)?;
-    let ports = eventually("its port", SOON, || ports(folder))?;
-    let url = ports["nats"][0].as_str().ok_or("no client port")?.to_owned();
-    Ok((server, url))
-}
-
 #[test]
 fn an_external_server_is_used_where_the_url_says() -> Result<(), Failure> {
     let folder = tempfile::tempdir()?;
-    let (_server, url) = external(folder.path(), "256MB")?;
+    let (_server, url) = external_bus::start(folder.path(), "256MB")?;
     let place = format!("{url:?}");
     let keys = [("snake.server", "\"external\""), ("snake.url", place.as_str())];
 

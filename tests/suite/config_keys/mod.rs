@@ -5,7 +5,7 @@
 //! failing disk are proven by tests of their room, which the table names too.
 
 mod api_query;
-pub(crate) mod bus;
+mod bus;
 mod control;
 mod json;
 mod layers;

@@ -2,10 +2,9 @@
 
 use std::path::Path;
 
-use harness::{TestBus, process};
+use harness::{TestBus, external_bus, process};
 
 use super::*;
-use crate::config_keys::bus::external_with;
 
 const FLOW: &str = "
 meta: { name: flow, version: '1' }
@@ -38,7 +37,7 @@ fn racks_on_a_bus_in_operator_mode_work_as_themselves_over_renewals_and_restarts
     let folder = tempfile::tempdir()?;
     let founded = process::run(&binary("platform-mixer")?, &["bus-operator"], folder.path(), &[])?;
     assert_eq!(founded.code, Some(0), "{}", founded.err);
-    let (_server, url) = external_with(folder.path(), "256MB", &founded.out)?;
+    let (_server, url) = external_bus::start_with(folder.path(), "256MB", &founded.out)?;
     let (file, api) = (folder.path().join("flow.yaml"), free_port()?);
     std::fs::write(&file, FLOW)?;
     let (place, scenario) = (format!("{url:?}"), quoted(&file));
