@@ -2,9 +2,11 @@
 //!
 //! Method: two release Mixers with default settings in temporary folders on loopback, one that asks nobody (`api.auth = "off"`, no TLS) and one
 //! where everybody needs a token and, for ingest, speaks TLS 1.3 with an ECDSA P-256 certificate. Ingest: `BENCH_ROWS` (2,000,000) log lines are
-//! posted as NDJSON in bodies of 10,000 lines over 4 kept connections, in turn to a new Mixer of either kind, `BENCH_ROUNDS` (3) each; the clients
-//! share the machine's cores, and encrypt too. Questions: both Mixers hold 200,000 rows; the newest 50 rows that have a word are asked for,
-//! `BENCH_QUESTIONS` (4,000) times each in turn over one kept connection. CPU and peak memory are the kernel's figures of the Mixer's process.
+//! posted as NDJSON in bodies of 10,000 lines over 4 kept connections, in turn to a new Mixer of either kind, `BENCH_ROUNDS` (5) each, the order
+//! turned round each time; the clients share the machine's cores, and encrypt too. Questions: both Mixers hold 200,000 rows; the newest 50 rows
+//! that have a word are asked for, in as many rounds `BENCH_QUESTIONS` (4,000) times each over one kept connection: each question goes to both,
+//! first to the one that was second before. Medians of the rounds' figures, and of the rounds' ratios. CPU and peak memory are the kernel's figures of the Mixer's
+//! process.
 
 use std::path::Path;
 use std::time::Instant;
@@ -67,11 +69,8 @@ fn ingest() -> Result<(), Failure> {
     let bodies = write_lines(&path, Table::Logs, usize::try_from(setting("BENCH_ROWS", 2_000_000))?)?;
     let rows = (bodies.len() * LINES) as f64;
     let mut speeds = [Vec::new(), Vec::new()];
-    for _ in 0..setting("BENCH_ROUNDS", 3) {
-        for (guard, speeds) in [AccessGuard::Nothing, AccessGuard::TokenAndTls]
-            .into_iter()
-            .zip(&mut speeds)
-        {
+    for round in 0..setting("BENCH_ROUNDS", 5) {
+        for (guard, speeds) in in_turn(round, [AccessGuard::Nothing, AccessGuard::TokenAndTls], &mut speeds) {
             let (mut mixer, api) = mixer(guard, folder.path())?;
             let pid = mixer.process()?.pid().as_raw();
             let (before, started) = (cost(pid), Instant::now());
@@ -86,12 +85,31 @@ fn ingest() -> Result<(), Failure> {
             speeds.push(rows / seconds);
         }
     }
+    let by_round = ratio(&speeds);
     let [plain, guarded] = speeds.each_mut().map(|speeds| median(speeds));
     println!(
-        "ingest over TLS with a token next to plain: {:.3} (medians of rows/s)",
+        "ingest over TLS with a token next to plain: {guarded:.0} rows/s and {plain:.0}, {:.3}; by round {by_round:.3}",
         guarded / plain
     );
     Ok(())
+}
+
+/// Both with what is kept of them, the first one first in even rounds and second in odd ones.
+fn in_turn<A, B>(round: u64, both: [A; 2], kept: &mut [B; 2]) -> impl Iterator<Item = (A, &mut B)> {
+    let mut pairs: Vec<_> = both.into_iter().zip(kept).collect();
+    pairs.rotate_left(usize::from(!round.is_multiple_of(2)));
+    pairs.into_iter()
+}
+
+/// The median over rounds of what the second one showed next to the first.
+fn ratio([first, second]: &[Vec<f64>; 2]) -> f64 {
+    median(
+        &mut first
+            .iter()
+            .zip(second)
+            .map(|(first, second)| second / first)
+            .collect::<Vec<_>>(),
+    )
 }
 
 fn questions() -> Result<(), Failure> {
@@ -105,9 +123,31 @@ fn questions() -> Result<(), Failure> {
     for (_, api) in &mixers {
         lines::post(api, Table::Logs, &path, 4, bodies.iter().copied())?;
     }
+    let (mut middles, mut tails) = ([Vec::new(), Vec::new()], [Vec::new(), Vec::new()]);
+    for _ in 0..setting("BENCH_ROUNDS", 5) {
+        let mut times = ask(&mixers)?;
+        for (at, times) in times.iter_mut().enumerate() {
+            times.sort_by(f64::total_cmp);
+            middles[at].push(quantile(times, 0.5));
+            tails[at].push(quantile(times, 0.99));
+        }
+    }
+    for (name, mut figures) in [("p50", middles), ("p99", tails)] {
+        let by_round = ratio(&figures);
+        let [plain, guarded] = figures.each_mut().map(|figures| median(figures));
+        println!(
+            "question, {name}: {plain:.3} ms without and {guarded:.3} ms with a token, {:.3}; by round {by_round:.3}",
+            guarded / plain
+        );
+    }
+    Ok(())
+}
+
+/// How long a round of questions took at each Mixer, in ms.
+fn ask(mixers: &[(TestMixer, Api); 2]) -> Result<[Vec<f64>; 2], Failure> {
     let mut times = [Vec::new(), Vec::new()];
-    for _ in 0..setting("BENCH_QUESTIONS", 4_000) {
-        for ((_, api), times) in mixers.iter().zip(&mut times) {
+    for question in 0..setting("BENCH_QUESTIONS", 4_000) {
+        for ((_, api), times) in in_turn(question, mixers.each_ref(), &mut times) {
             let started = Instant::now();
             let answer = api.get(QUESTION)?;
             times.push(started.elapsed().as_secs_f64() * 1e3);
@@ -116,18 +156,5 @@ fn questions() -> Result<(), Failure> {
             }
         }
     }
-    let [plain, guarded] = times.each_mut().map(|times| {
-        times.sort_by(f64::total_cmp);
-        [0.5, 0.99].map(|share| quantile(times, share))
-    });
-    println!(
-        "question: p50 {:.3} ms and p99 {:.3} ms without, {:.3} ms and {:.3} ms with a token: {:.3} and {:.3}",
-        plain[0],
-        plain[1],
-        guarded[0],
-        guarded[1],
-        guarded[0] / plain[0],
-        guarded[1] / plain[1]
-    );
-    Ok(())
+    Ok(times)
 }
