@@ -4,15 +4,13 @@
 //!
 //! The method of each bench: its own file, and `benches/README.md`.
 
+pub mod bus_site;
 pub mod data;
 pub mod days;
 pub mod feed;
 pub mod lines;
 
 use std::fs;
-use std::path::Path;
-
-use harness::{Failure, TestMixer};
 
 /// What a process has cost so far, by the kernel's accounting.
 #[derive(Debug, Clone, Copy, Default)]
@@ -60,6 +58,18 @@ fn memory_mib(pid: i32, key: &str) -> f64 {
     kib.unwrap_or(0.0) / 1024.0
 }
 
+/// What a running process has moved by read(2), write(2) and their like, sockets and files, in MiB; 0 if it is gone. Programs in Go use
+/// these for sockets too.
+#[must_use]
+pub fn moved_mib(pid: i32) -> f64 {
+    let io = fs::read_to_string(format!("/proc/{pid}/io")).unwrap_or_default();
+    let of = |key: &str| {
+        let line = io.lines().find_map(|line| line.strip_prefix(key));
+        line.and_then(|rest| rest.trim().parse::<f64>().ok()).unwrap_or(0.0)
+    };
+    (of("rchar:") + of("wchar:")) / f64::from(1 << 20)
+}
+
 /// The value at a share (0 to 1) of sorted values; 0 without values.
 #[must_use]
 pub fn quantile(sorted: &[f64], share: f64) -> f64 {
@@ -88,15 +98,6 @@ pub fn load() -> String {
 pub fn median(figures: &mut [f64]) -> f64 {
     figures.sort_by(f64::total_cmp);
     quantile(figures, 0.5)
-}
-
-/// A Mixer that runs a scenario.
-///
-/// # Errors
-/// If it does not become ready.
-pub fn mixer(scenario: &Path) -> Result<TestMixer, Failure> {
-    let scenario = format!("{:?}", scenario.display().to_string());
-    TestMixer::with(&[("mixer.startup_scenario", scenario.as_str())], &[])
 }
 
 /// A number from the environment, for the size of a bench.

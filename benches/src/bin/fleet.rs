@@ -2,20 +2,29 @@
 //!
 //! Method: the release Mixer with default settings. `BENCH_RACKS` (500) agents of this process, each with a state folder, a spool, an outbox
 //! and a connection to the bus of its own, start at once and speak the real protocol (heartbeat every 10 s). The scenario has two gears for every
-//! Rack. Timed from the first start until the Mixer says of every Rack that it is active and runs the wanted content; then CPU and peak memory of the Mixer, and its CPU over a
+//! Rack. Timed from the first start until the Mixer says of every Rack, asked ten times a second, that it is active and runs the wanted content; CPU of
+//! that time and peak memory of the Mixer, the bus server and the Racks. Then the Mixer's CPU over a
 //! further minute of heartbeats. Then a tenth of the Racks is dropped without a word: how long until exactly these are offline.
+//!
+//! `guarded`: only the enrolment, on each of three buses ([`BusGuard`]) in turn, `BENCH_ROUNDS` (3) rounds in another order each, and medians of them.
+//! Each is in a process of its own, with a new Mixer, a new server and new folders. Over TLS each Rack joins by an invite of its own. The
+//! invites are made before, one call of the API each, as a script of whoever sets up 500 machines does; how long that takes is printed, and not
+//! part of the enrolment. Each Rack finds its invite in its environment, and keeps it at its start.
 
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use benches::feed::runtime;
-use benches::{cost, load, setting};
+use benches::bus_site::{BusGuard, BusSite, INVITE};
+use benches::feed::{figure, runtime, this};
+use benches::{cost, load, median, setting};
 use chassis::config::{ConfigSources, LogThrottleConfig};
 use chassis::log_rate_limiter::LogRateLimiter;
 use harness::{Failure, TestMixer, eventually};
 use rack::telemetry::TelemetryLayer;
 use rack::{AgentParts, RackAgent};
+use tempfile::TempDir;
+use tokio::runtime::Runtime;
 
 const SCENARIO: &str = "
 meta: { name: fleet, version: '1' }
@@ -27,53 +36,151 @@ wires:
   - { from: numbers.out, to: sink.in }
 ";
 
+/// The figures of an enrolment, as they are printed: behind its name, in its unit.
+const FIGURES: [(&str, &str); 7] = [
+    ("running after", "s"),
+    ("Mixer CPU", "s"),
+    ("nats-server CPU", "s"),
+    ("Racks CPU", "s"),
+    ("Mixer peak", "MiB"),
+    ("nats-server peak", "MiB"),
+    ("Racks peak", "MiB"),
+];
+
 fn main() -> Result<(), Failure> {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = args.iter().map(String::as_str).collect();
     println!("load before: {}", load());
-    let racks = usize::try_from(setting("BENCH_RACKS", 500))?;
-    let folder = tempfile::tempdir()?;
-    let file = folder.path().join("scenario.yaml");
-    std::fs::write(&file, SCENARIO)?;
-    let mut mixer = benches::mixer(&file)?;
-    let pid = mixer.process()?.pid().as_raw();
-    let runtime = runtime()?;
-    let (before, began) = (cost(pid), Instant::now());
-    let mut agents = runtime.block_on(start(racks, folder.path(), &mixer.bus_url))?;
-    println!("{racks} agents started after {:.1} s", began.elapsed().as_secs_f64());
-    eventually("every Rack to run the scenario", Duration::from_secs(300), || {
-        (count(&mixer, "active", true)? == racks).then_some(())
-    })?;
-    let after = cost(pid);
-    println!(
-        "{racks} Racks enrolled, active and with their scenario after {:.1} s; the Mixer: {:.1} CPU s, peak {:.0} MiB",
-        began.elapsed().as_secs_f64(),
-        after.cpu_seconds - before.cpu_seconds,
-        after.peak_mib
-    );
-    let (before, minute) = (cost(pid), Duration::from_secs(60));
+    match words[..] {
+        [] => whole()?,
+        ["guarded"] => guarded()?,
+        ["enrolment", name] => {
+            let guard = BusGuard::ALL.into_iter().find(|guard| guard.to_string() == name);
+            Fleet::enrol(guard.ok_or("no such bus")?)?.close(usize::MAX);
+        }
+        _ => return Err("usage: bench-fleet [guarded]".into()),
+    }
+    println!("load after: {}", load());
+    Ok(())
+}
+
+/// Enrolments on each bus.
+fn guarded() -> Result<(), Failure> {
+    let rounds = setting("BENCH_ROUNDS", 3);
+    let mut seen = BusGuard::ALL.map(|guard| (guard, Vec::new()));
+    for round in 0..rounds {
+        for guard in BusGuard::in_turn(round) {
+            let printed = this(&["enrolment", &guard.to_string()])?;
+            let figures: Result<Vec<f64>, _> = FIGURES.iter().map(|(name, _)| figure(&printed, name)).collect();
+            let of = seen.iter_mut().find(|(known, _)| *known == guard);
+            of.ok_or("no such bus")?.1.push(figures?);
+        }
+    }
+    println!("medians of {rounds} rounds:");
+    for (guard, rounds) in seen {
+        let figures = FIGURES.iter().enumerate().map(|(at, (name, unit))| {
+            let mut figures: Vec<f64> = rounds.iter().map(|figures| figures[at]).collect();
+            format!("{name} {:.1} {unit}", median(&mut figures))
+        });
+        println!("  {guard}: {}", figures.collect::<Vec<_>>().join(", "));
+    }
+    Ok(())
+}
+
+/// An enrolment, a minute of heartbeats, and Racks that fall silent.
+fn whole() -> Result<(), Failure> {
+    let mut fleet = Fleet::enrol(BusGuard::Keys)?;
+    let [mixer, _] = fleet.site.pids()?;
+    let (before, minute) = (cost(mixer), Duration::from_secs(60));
     std::thread::sleep(minute);
     println!(
         "a minute of heartbeats: {:.2} CPU s; {:?} still active",
-        cost(pid).cpu_seconds - before.cpu_seconds,
-        count(&mixer, "active", true)
+        cost(mixer).cpu_seconds - before.cpu_seconds,
+        count(&fleet.site.mixer, "active", true)
     );
+    let racks = fleet.agents.len();
     let silent = racks / 10;
     let began = Instant::now();
-    let gone = agents.split_off(racks - silent);
-    runtime.block_on(async {
-        for agent in gone {
-            agent.close().await;
-        }
-    });
+    fleet.close(silent);
     println!("{silent} Racks closed within {:.1} s", began.elapsed().as_secs_f64());
     eventually("the silent ones to be offline", Duration::from_secs(120), || {
-        (count(&mixer, "offline", false)? == silent && count(&mixer, "active", true)? == racks - silent).then_some(())
+        let mixer = &fleet.site.mixer;
+        (count(mixer, "offline", false)? == silent && count(mixer, "active", true)? == racks - silent).then_some(())
     })?;
     println!(
         "exactly the {silent} silent ones are offline {:.1} s after the first went (three heartbeats are 30 s)",
         began.elapsed().as_secs_f64()
     );
-    println!("load after: {}", load());
     Ok(())
+}
+
+/// Racks of this process that are active and run their scenario.
+struct Fleet {
+    agents: Vec<RackAgent>,
+    runtime: Runtime,
+    site: BusSite,
+    _folder: TempDir,
+}
+
+impl Fleet {
+    /// Starts a Mixer and the Racks, and prints what it took until all run their scenario.
+    fn enrol(guard: BusGuard) -> Result<Self, Failure> {
+        let racks = usize::try_from(setting("BENCH_RACKS", 500))?;
+        let folder = tempfile::tempdir()?;
+        let file = folder.path().join("scenario.yaml");
+        std::fs::write(&file, SCENARIO)?;
+        let mut site = BusSite::start(guard, &file)?;
+        let [mixer, bus] = site.pids()?;
+        let began = Instant::now();
+        let invites: Result<Vec<_>, Failure> = (0..racks).map(|number| site.invite(&name(number))).collect();
+        let invites = invites?;
+        println!(
+            "{guard}: {} invites made in {:.1} s",
+            invites.iter().flatten().count(),
+            began.elapsed().as_secs_f64()
+        );
+        let runtime = runtime()?;
+        let pids = [mixer, bus, i32::try_from(std::process::id())?];
+        let (before, began) = (pids.map(cost), Instant::now());
+        let agents = runtime.block_on(start(invites, folder.path(), &site.mixer.bus_url))?;
+        println!("{racks} agents started after {:.1} s", began.elapsed().as_secs_f64());
+        eventually("every Rack to run the scenario", Duration::from_secs(300), || {
+            // Asking more often would be load beside what is measured.
+            std::thread::sleep(Duration::from_millis(100));
+            (count(&site.mixer, "active", true)? == racks).then_some(())
+        })?;
+        let (seconds, after) = (began.elapsed().as_secs_f64(), pids.map(cost));
+        let used: Vec<f64> = before
+            .iter()
+            .zip(&after)
+            .map(|(before, after)| after.cpu_seconds - before.cpu_seconds)
+            .collect();
+        let values = [seconds].into_iter().chain(used).chain(after.map(|cost| cost.peak_mib));
+        let figures = FIGURES
+            .iter()
+            .zip(values)
+            .map(|((name, unit), value)| format!("{name} {value:.2} {unit}"));
+        println!(
+            "{guard}: {racks} Racks enrolled and {}",
+            figures.collect::<Vec<_>>().join(", ")
+        );
+        Ok(Self {
+            agents,
+            runtime,
+            site,
+            _folder: folder,
+        })
+    }
+
+    /// Closes so many of the Racks.
+    fn close(&mut self, count: usize) {
+        let gone = self.agents.split_off(self.agents.len().saturating_sub(count));
+        self.runtime.block_on(async {
+            for agent in gone {
+                agent.close().await;
+            }
+        });
+    }
 }
 
 /// Racks in a state; `right` counts only those that run what they should.
@@ -88,29 +195,40 @@ fn count(mixer: &TestMixer, state: &str, right: bool) -> Option<usize> {
     Some(racks.iter().filter(fits).count())
 }
 
-async fn start(racks: usize, folder: &Path, bus: &str) -> Result<Vec<RackAgent>, Failure> {
-    let starting: Result<Vec<_>, Failure> = (0..racks).map(|number| parts(number, folder, bus)).collect();
+async fn start(invites: Vec<Option<String>>, folder: &Path, bus: &str) -> Result<Vec<RackAgent>, Failure> {
+    let starting = invites.into_iter().enumerate();
+    let starting: Result<Vec<_>, Failure> = starting
+        .map(|(number, invite)| parts(number, invite, folder, bus))
+        .collect();
     let starting = starting?.into_iter().map(|parts| tokio::spawn(RackAgent::start(parts)));
-    let mut agents = Vec::with_capacity(racks);
+    let mut agents = Vec::new();
     for agent in starting.collect::<Vec<_>>() {
         agents.push(agent.await??);
     }
     Ok(agents)
 }
 
-fn parts(number: usize, folder: &Path, bus: &str) -> Result<AgentParts, Failure> {
-    let state = folder.join(format!("rack-{number:04}"));
-    let flags = [
-        ("base.name", format!("rack-{number:04}")),
-        ("base.state_dir", state.display().to_string()),
-        ("snake.url", bus.to_owned()),
+fn name(number: usize) -> String {
+    format!("rack-{number:04}")
+}
+
+fn parts(number: usize, invite: Option<String>, folder: &Path, bus: &str) -> Result<AgentParts, Failure> {
+    let name = name(number);
+    let state = folder.join(&name).display().to_string();
+    let mut flags = vec![
+        ("base.name", name),
+        ("base.state_dir", state),
         ("rack.heartbeat_interval", "10s".to_owned()),
     ];
+    if invite.is_none() {
+        // An invite says where the bus is.
+        flags.push(("snake.url", bus.to_owned()));
+    }
     let sources = ConfigSources {
         file: None,
         required: false,
-        env: Default::default(),
-        flags: flags.map(|(key, value)| (key.to_owned(), value)).into_iter().collect(),
+        env: invite.map(|invite| (INVITE.to_owned(), invite)).into_iter().collect(),
+        flags: flags.into_iter().map(|(key, value)| (key.to_owned(), value)).collect(),
     };
     let loaded = chassis::config::load(&rack::config::SCHEMA, &sources)?;
     let throttle = LogRateLimiter::new(LogThrottleConfig {
