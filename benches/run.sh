@@ -11,13 +11,13 @@ bin=${CARGO_TARGET_DIR:-target}/release
 python=.tools/bench-python/bin/python
 [ -z "${BENCH_PEERS:-}" ] || scripts/install-readers.sh
 [ ! -x $python ] || export BENCH_PYTHON=${BENCH_PYTHON:-$PWD/$python}
-[ $# -gt 0 ] || set -- "${bins[@]}"
+[ $# -gt 0 ] || set -- "${bins[@]}" lanes-guarded fleet-guarded
 for bench in "$@"; do
   case $bench in
     first-light) for round in 1 2 3; do echo "round $round"; "$bin/bench-first-light"; done ;;
-    engine | store | http-ingest | guarded | memory | hour | load | tail | gaps | isolation | rack | reload | late) "$bin/bench-$bench" ;;
+    engine | store | http-ingest | guarded | memory | hour | load | tail | lanes | gaps | isolation | fleet | rack | reload | late) "$bin/bench-$bench" ;;
     object-store) for part in outage requests reader; do "$bin/bench-object-store" $part; done ;;
-    lanes | fleet) "$bin/bench-$bench"; "$bin/bench-$bench" guarded ;;
+    lanes-guarded | fleet-guarded) "$bin/bench-${bench%-guarded}" guarded ;;
     layout) "$bin/bench-layout" && "$bin/bench-layout" sizes ;;
     readers | queries)
       if [ -n "${BENCH_PYTHON:-}" ]; then "$bin/bench-$bench"; else echo "$bench: left out, BENCH_PEERS=1 installs the peers"; fi ;;
