@@ -56,11 +56,9 @@ fn feed(to: SocketAddr, count: u64) -> Result<(), Failure> {
 
 /// A Rack of the site, started.
 fn rack(site: &BusSite, name: &str, bus_url: &str) -> Result<TestRack, Failure> {
-    let mut rack = match site.invite(name)? {
-        // The invite says where the bus is.
-        Some(invite) => TestRack::with(name, "nats://localhost:4222", &[], &[(INVITE, &invite)])?,
-        None => TestRack::new(name, bus_url, "")?,
-    };
+    let invite = site.invite(name)?;
+    let envs: Vec<_> = invite.iter().map(|invite| (INVITE, invite.as_str())).collect();
+    let mut rack = TestRack::with(name, bus_url, &[], &envs)?;
     rack.start()?;
     Ok(rack)
 }
