@@ -32,6 +32,8 @@ use model::HumanDuration;
 use tokio::sync::watch;
 
 pub use self::bus_trust::BusTrust;
+#[cfg(any(test, feature = "fuzz"))]
+pub(crate) use self::bus_trust::fuzz_chain;
 use self::connection_log::ConnectionObserver;
 pub use self::user_jwt::UserJwt;
 use crate::Error;

@@ -22,6 +22,8 @@ mod error;
 mod exit;
 pub mod file_modes;
 pub mod file_stamp;
+#[cfg(any(test, feature = "fuzz"))]
+pub mod fuzz;
 pub mod host_guard;
 pub mod lingering_close;
 pub mod log_rate_limiter;

@@ -267,10 +267,15 @@ pub fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsFile
 }
 
 fn certificates_from(source: &dyn FileSource, path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsFileError> {
-    let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&read(source, path)?.0).collect();
-    let read = read.map_err(|error| bad(path, error))?;
+    certificates_in(&read(source, path)?.0).map_err(|reason| bad(path, reason))
+}
+
+/// The certificates of a text in PEM form, at least one.
+pub(crate) fn certificates_in(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
+    let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
+    let read = read.map_err(|error| error.to_string())?;
     match read.is_empty() {
-        true => Err(bad(path, "it has no certificate in PEM form")),
+        true => Err("it has no certificate in PEM form".to_owned()),
         false => Ok(read),
     }
 }

@@ -1,4 +1,6 @@
 //! See `engine::fuzz::checkpoint`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| engine::fuzz::checkpoint(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    engine::fuzz::checkpoint(bytes);
+});

@@ -25,6 +25,8 @@
 pub mod codec;
 pub mod expression;
 pub mod framing;
+#[cfg(any(test, feature = "fuzz"))]
+pub mod fuzz;
 mod http_address;
 pub mod http_auth;
 pub mod http_headers;

@@ -27,6 +27,8 @@ mod consumer;
 mod decode;
 mod durable_floors;
 mod error;
+#[cfg(any(test, feature = "fuzz"))]
+pub mod fuzz;
 mod message_processor;
 mod pipeline;
 mod publisher_identity;

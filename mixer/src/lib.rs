@@ -40,6 +40,8 @@ pub mod dlq;
 pub mod duckdb;
 mod enrollment;
 pub mod events;
+#[cfg(any(test, feature = "fuzz"))]
+pub mod fuzz;
 mod heartbeat;
 pub mod key_rotation;
 pub mod lifecycle_event;

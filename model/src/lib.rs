@@ -28,6 +28,8 @@ mod env_expansion;
 pub mod filter;
 mod flat_json;
 mod flat_json_cache;
+#[cfg(any(test, feature = "fuzz"))]
+pub mod fuzz;
 pub mod gear_manifest;
 pub mod hex;
 mod id;

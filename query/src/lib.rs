@@ -32,6 +32,8 @@ mod error;
 mod filter;
 mod filter_pushdown;
 mod flux;
+#[cfg(any(test, feature = "fuzz"))]
+pub mod fuzz;
 mod keyset_pagination;
 mod limits;
 mod list_query;

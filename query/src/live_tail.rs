@@ -49,6 +49,8 @@ use tokio_util::task::AbortOnDropHandle;
 
 use self::event_text::EventTextCache;
 use self::resume_token::ResumeToken;
+#[cfg(any(test, feature = "fuzz"))]
+pub(crate) use self::resume_token::fuzz_resume_token;
 use self::tail_task::{StartPosition, TailFilter, TailStart, TailTask};
 use crate::admission_gate::{AdmissionGate, close};
 use crate::data_scope::DataScope;

@@ -24,6 +24,8 @@ mod controller;
 mod deadline;
 mod enroll;
 mod error;
+#[cfg(any(test, feature = "fuzz"))]
+pub mod fuzz;
 mod gears;
 mod host;
 mod identity;

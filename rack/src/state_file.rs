@@ -10,6 +10,8 @@
 //!   and an encrypted one is never replaced by a plain one.
 
 pub(crate) mod encryption;
+#[cfg(any(test, feature = "fuzz"))]
+pub(crate) use encryption::fuzz_sealed;
 
 use std::io;
 use std::os::unix::fs::PermissionsExt as _;

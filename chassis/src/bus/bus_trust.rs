@@ -206,6 +206,21 @@ impl ServerCertVerifier for PinnedAuthority {
     verify_signatures!();
 }
 
+/// Whether a client that pins the authority with this fingerprint trusts the server of `bus.example` by a chain, in 2030.
+#[cfg(any(test, feature = "fuzz"))]
+pub(crate) fn fuzz_chain(chain: &[CertificateDer<'_>], authority: KeyFingerprint) -> bool {
+    const MOMENT: std::time::Duration = std::time::Duration::from_secs(1_900_000_000);
+    let (Some((server, others)), Ok(name)) = (chain.split_first(), ServerName::try_from("bus.example")) else {
+        return false;
+    };
+    let verifier = PinnedAuthority {
+        authority: Mutex::new(authority),
+        provider: Arc::new(rustls::crypto::ring::default_provider()),
+    };
+    let verified = verifier.verify_server_cert(server, others, &name, &[], UnixTime::since_unix_epoch(MOMENT));
+    verified.is_ok()
+}
+
 /// Verifies that a server has the very certificate of a file.
 #[derive(Debug)]
 struct PinnedServer {

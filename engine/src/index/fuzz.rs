@@ -9,12 +9,12 @@ use super::sidecar_format::SidecarHeader;
 use super::{BlockSelection, IdColumn, NgramQuery, RollupDimension, SidecarIndex};
 use crate::datafile::FilePrefix;
 
-/// Opens it, looks ids and texts up in it, and counts.
-pub(crate) fn fuzz_sidecar(file: File, size: u64) {
+/// Opens it, looks ids and texts up in it, and counts; whether it opens.
+pub(crate) fn fuzz_sidecar(file: File, size: u64) -> bool {
     let file = Arc::new(file);
     let bytes = FilePrefix::shared(Arc::clone(&file), size);
     let Ok(head) = SidecarHeader::read(|at, length| bytes.read(at, length), size) else {
-        return;
+        return false;
     };
     // Nothing is kept of it but the handle: there is no file by its name.
     let memory = Arc::new(SectionCache::new(0));
@@ -50,4 +50,5 @@ pub(crate) fn fuzz_sidecar(file: File, size: u64) {
         let cells = counts.groups().flat_map(|group| group.minutes());
         assert_eq!(cells.map(|(_, rows)| rows).sum::<u64>(), head.owner.rows);
     }
+    true
 }

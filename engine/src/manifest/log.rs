@@ -327,9 +327,10 @@ fn read_log(dir: &Path, number: u64, store: Uuid, state: &mut ManifestState) -> 
     Ok((bytes.len() - at) as u64)
 }
 
-/// Reads bytes as a log of generation 1 would be read, from every place that could be a record or a mark.
+/// Reads bytes as a log of generation 1 would be read, from every place that could be a record or a mark; whether there is a record.
 #[cfg(any(test, feature = "fuzz"))]
-pub(crate) fn fuzz_log(bytes: &[u8], store: Uuid) {
+pub(crate) fn fuzz_log(bytes: &[u8], store: Uuid) -> bool {
+    let mut has_records = false;
     let mut state = ManifestState::new(store);
     let mut at = LOG_MAGIC.len();
     while at < bytes.len() {
@@ -337,19 +338,22 @@ pub(crate) fn fuzz_log(bytes: &[u8], store: Uuid) {
             Some((record, taken)) => {
                 state.apply(record);
                 at += taken;
+                has_records = true;
             }
             None if parse_mark(&bytes[at..], store, 1).is_some() => at += MARK_BYTES,
             None => at += 1,
         }
     }
+    has_records
 }
 
-/// Reads the body of a record and applies it.
+/// Reads the body of a record and applies it; whether it is one.
 #[cfg(any(test, feature = "fuzz"))]
-pub(crate) fn fuzz_record(bytes: &[u8]) {
-    if let Ok(record) = ciborium::from_reader::<ManifestRecord, _>(bytes) {
+pub(crate) fn fuzz_record(bytes: &[u8]) -> bool {
+    ciborium::from_reader::<ManifestRecord, _>(bytes).is_ok_and(|record| {
         let mut state = ManifestState::new(Uuid::nil());
         state.apply(record);
         let _ = state.encode();
-    }
+        true
+    })
 }

@@ -1,62 +1,14 @@
-//! The fuzzer's targets over the committed corpus and seeded changes of it: a short run everywhere, without the fuzzer.
+//! The targets over the committed corpus and seeded changes of it: a short run everywhere, without the fuzzer.
 //!
 //! `PLATFORM_TEST_FUZZ_CASES` makes it longer; `UPDATE=1` writes the corpus anew from stores that are made here.
 
+use ::model::fuzz::{FuzzFailure, check_targets};
+
 use super::*;
-use crate::fuzz::{STORE, TARGETS};
+use crate::fuzz::{STORE, targets};
 
 fn corpus() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus")
-}
-
-/// A generator of its own, so that a seed says the same for ever.
-struct Noise(u64);
-
-impl Noise {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, end: usize) -> usize {
-        usize::try_from(self.next() % (end.max(1) as u64)).unwrap()
-    }
-
-    /// One to four changes: a bit, a byte, a number, a piece cut out, doubled, or taken from another input.
-    fn change(&mut self, bytes: &mut Vec<u8>, other: &[u8]) {
-        for _ in 0..=self.below(3) {
-            let at = self.below(bytes.len());
-            let len = self.below(64).min(bytes.len() - at);
-            match self.below(7) {
-                0 => bytes
-                    .iter_mut()
-                    .skip(at)
-                    .take(1)
-                    .for_each(|byte| *byte ^= 1 << (at % 8)),
-                1 => bytes.iter_mut().skip(at).take(1).for_each(|byte| *byte = 0xff),
-                2 => bytes.truncate(at),
-                3 => drop(bytes.drain(at..at + len)),
-                4 => bytes.extend_from_within(at..at + len),
-                5 => {
-                    let from = self.below(other.len());
-                    let piece = &other[from..(from + len).min(other.len())];
-                    bytes.splice(at..at + len, piece.iter().copied());
-                }
-                _ => {
-                    let number = [0, 1, 0x7f, 0xff, 0xffff, 0x7fff_ffff, u64::MAX][self.below(7)].to_le_bytes();
-                    let width = [1, 2, 4, 8][self.below(4)];
-                    bytes
-                        .iter_mut()
-                        .skip(at)
-                        .zip(&number[..width])
-                        .for_each(|(byte, new)| *byte = *new);
-                }
-            }
-        }
-    }
 }
 
 fn inputs(target: &str) -> Vec<Vec<u8>> {
@@ -66,22 +18,8 @@ fn inputs(target: &str) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn no_reader_of_stored_or_sent_bytes_panics_on_the_corpus_or_on_changes_of_it() {
-    let number = |name: &str| std::env::var(name).ok().and_then(|value| value.parse().ok());
-    let seed: u64 = number("PLATFORM_TEST_SEED").unwrap_or(1);
-    let cases = number("PLATFORM_TEST_FUZZ_CASES").unwrap_or(400);
-    for (name, target) in TARGETS {
-        let inputs = inputs(name);
-        inputs.iter().for_each(|input| target(input));
-        let mut noise = Noise(seed);
-        for case in 0..cases {
-            let mut bytes = inputs[noise.below(inputs.len())].clone();
-            let other = &inputs[noise.below(inputs.len())];
-            noise.change(&mut bytes, other);
-            let ended = std::panic::catch_unwind(|| target(&bytes));
-            assert!(ended.is_ok(), "{name}, case {case}: PLATFORM_TEST_SEED={seed}");
-        }
-    }
+fn no_reader_of_stored_or_sent_bytes_panics_on_the_corpus_or_on_changes_of_it() -> Result<(), FuzzFailure> {
+    check_targets(&targets(), 400)
 }
 
 /// Writes the corpus when `UPDATE=1` says so; the inputs are real files of small stores.
@@ -152,6 +90,9 @@ async fn the_corpus_is_made_of_real_files() {
     let json = br#"[{"ts":"2026-11-21T12:30:00Z","level":"info","message":"a","attributes":{"a":{"b":[1,2.5,null]}}}]"#;
     keep("json", "logs", json);
     keep("json", "lines", b"{\"ts\":1763728200000000,\"level\":\"warn\",\"message\":\"\\u00e4\"}\n{\"name\":\"x\",\"value\":1e3,\"type\":\"gauge\"}\n");
+    let rows = "{\"ts\":\"2026-11-21T12:30:00Z\",\"level\":\"warn\",\"message\":\"\\u00e4\",\"attributes\":{\"a\":{\"b\":[1,2.5,null]}}}\n\
+        {\"ts\":\"2026-11-21T12:30:01.5+02:00\",\"level\":\"info\",\"message\":\"two\"}\n";
+    keep("json", "rows", rows.as_bytes());
     let value: serde_json::Value = serde_json::from_slice(json).unwrap();
     let mut cbor = Vec::new();
     ciborium::into_writer(&value, &mut cbor).unwrap();

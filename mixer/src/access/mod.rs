@@ -26,4 +26,6 @@ pub use dual_control::DualControlAction;
 pub(crate) use role::role_list;
 pub use role::{AccessRight, AccessRole};
 pub use scope::AccessScope;
+#[cfg(any(test, feature = "fuzz"))]
+pub(crate) use scram::fuzz_exchange;
 pub(crate) use scram::{BadExchange, ScramExchange, ScramVerifier};

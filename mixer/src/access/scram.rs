@@ -144,6 +144,26 @@ impl ScramExchange {
     }
 }
 
+/// The target: the two messages of a login, the first one up to a line feed. Nobody proves a token that has none.
+#[cfg(any(test, feature = "fuzz"))]
+pub(crate) fn fuzz_exchange() -> model::fuzz::FuzzTarget {
+    let entropy = Entropy::new(|bytes| bytes.fill(7));
+    let nonce = STANDARD.encode(entropy.bytes::<NONCE_BYTES>());
+    let proof = STANDARD.encode([5; 32]);
+    let sample = format!("n,,n=ci,r=abc\nc=biws,r=abc{nonce},p={proof}");
+    model::fuzz::FuzzTarget::of_text("postgres.login", &[&sample], move |text| {
+        let (first, last) = text.split_once('\n').unwrap_or((text, ""));
+        let verifier = ScramVerifier::unknown("ci", b"secret");
+        let Ok(exchange) = ScramExchange::begin(verifier, first.as_bytes(), &entropy) else {
+            return false;
+        };
+        exchange.finish(last.as_bytes()).is_ok_and(|proved| {
+            assert_eq!(proved, None, "it believes a proof without a token");
+            true
+        })
+    })
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]

@@ -161,7 +161,7 @@ fn caller(authenticator: &ApiAuthenticator, request: &Request) -> Result<Arc<Api
 }
 
 /// The token of `Bearer TOKEN`; the scheme is of either case.
-fn bearer(value: &str) -> Option<&str> {
+pub(super) fn bearer(value: &str) -> Option<&str> {
     let (scheme, token) = value.split_once(' ')?;
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
 }

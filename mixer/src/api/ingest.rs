@@ -27,8 +27,13 @@
 mod body;
 mod body_reader;
 mod decoder_pool;
+#[cfg(any(test, feature = "fuzz"))]
+mod fuzz;
 mod headers;
 mod idempotency_key;
+
+#[cfg(any(test, feature = "fuzz"))]
+pub(crate) use self::fuzz::fuzz_targets;
 
 use std::sync::Arc;
 use std::time::Duration;

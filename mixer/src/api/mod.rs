@@ -90,6 +90,8 @@ use crate::duckdb::ViewFileStats;
 use crate::security_report::SecurityFinding;
 use crate::specs::SpecRegistry;
 use exposition::MetricsExposition;
+#[cfg(any(test, feature = "fuzz"))]
+pub(crate) use ingest::fuzz_targets;
 use problem::ApiProblem;
 
 pub use server::ApiServer;

@@ -28,6 +28,9 @@ mod token_entry;
 mod token_file;
 mod token_store;
 
+#[cfg(any(test, feature = "fuzz"))]
+pub(crate) use token_file::fuzz_token_file;
+
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;

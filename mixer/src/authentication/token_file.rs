@@ -114,14 +114,40 @@ pub(super) fn read(path: &Path) -> Result<Vec<ProvidedToken>, TokenFileError> {
         },
         SecretFileError::TooLarge(_) => malformed(error.to_string()),
     })?;
+    tokens_in(&text).map_err(malformed)
+}
+
+/// The tokens of a file's text.
+fn tokens_in(text: &str) -> Result<Vec<ProvidedToken>, String> {
     // The error of a parser shows the line, which may be the one with the secret.
-    let file: TokenFile = toml_edit::de::from_str(&text).map_err(|error| malformed(error.message().to_owned()))?;
-    let tokens: Result<Vec<_>, String> = file.token.into_iter().map(ProvidedToken::checked).collect();
-    let tokens = tokens.map_err(malformed)?;
+    let file: TokenFile = toml_edit::de::from_str(text).map_err(|error| error.message().to_owned())?;
+    let tokens: Vec<_> = file
+        .token
+        .into_iter()
+        .map(ProvidedToken::checked)
+        .collect::<Result<_, _>>()?;
     let mut names: Vec<&Token> = tokens.iter().map(|token| &token.name).collect();
     names.sort_unstable();
     match names.windows(2).find(|pair| matches!(pair, [a, b] if a == b)) {
-        Some([twice, ..]) => Err(malformed(format!("two tokens are called {twice}"))),
+        Some([twice, ..]) => Err(format!("two tokens are called {twice}")),
         _ => Ok(tokens),
     }
+}
+
+/// The target: the text of a file. Its tokens have the form of tokens, roles, and names of their own.
+#[cfg(any(test, feature = "fuzz"))]
+pub(crate) fn fuzz_token_file() -> model::fuzz::FuzzTarget {
+    let sample = format!(
+        "[[token]]\nname = \"grafana\"\ntoken = \"plt_{}\"\nroles = [\"reader\"]\nexpires = \"2027-01-01T00:00:00Z\"\n\
+         [token.scope]\ntables = [\"logs\", \"metrics\"]\n[token.quotas]\nrequests = 10\n",
+        "5f".repeat(32)
+    );
+    model::fuzz::FuzzTarget::of_text("tokens.file", &[&sample], |text| {
+        tokens_in(text).is_ok_and(|tokens| {
+            let is_whole =
+                |token: &ProvidedToken| !token.roles.is_empty() && token.token.expose().parse::<ApiToken>().is_ok();
+            assert!(tokens.iter().all(is_whole), "a token has no role, or is none");
+            !tokens.is_empty()
+        })
+    })
 }

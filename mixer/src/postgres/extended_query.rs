@@ -365,7 +365,7 @@ fn known(oid: u32) -> Result<ScalarType, PgError> {
 }
 
 /// The forms of values: none named is text, one is that of all.
-fn forms(body: &mut MessageFields) -> Result<FormatList, PgError> {
+pub(super) fn forms(body: &mut MessageFields) -> Result<FormatList, PgError> {
     let mut forms = Vec::new();
     for _ in 0..body.count()? {
         forms.push(match body.short()? {

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use chassis::tls_server::ServerTls;
-use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio_rustls::server::TlsStream;
@@ -124,7 +124,8 @@ pub(super) async fn encrypt(
     Ok(of_halves(Either::Left(read), Either::Left(write)))
 }
 
-fn of_halves(read: PgReadHalf, write: PgWriteHalf) -> (FrontendReader, BackendWriter) {
+/// The two directions of a connection of these halves.
+pub(super) fn of_halves<R, W>(read: R, write: W) -> (FrontendReader<R>, BackendWriter<W>) {
     let is_sending = Arc::new(AtomicBool::new(false));
     let incoming = FrontendReader {
         stream: read,
@@ -144,14 +145,14 @@ type PgWriteHalf = Either<WriteHalf<Box<TlsStream<TcpStream>>>, OwnedWriteHalf>;
 
 /// What comes from a client.
 #[derive(Debug)]
-pub(super) struct FrontendReader {
-    stream: PgReadHalf,
+pub(super) struct FrontendReader<R = PgReadHalf> {
+    stream: R,
     buffer: BytesMut,
     /// Whether a part of what goes to the client is still to be sent.
     is_sending: Arc<AtomicBool>,
 }
 
-impl FrontendReader {
+impl<R: AsyncRead + Unpin> FrontendReader<R> {
     /// The first message, which has no kind; `None` if the client has gone.
     pub(super) async fn startup(&mut self) -> Result<Option<MessageFields>, PgError> {
         if !self.fill(4).await? {
@@ -211,7 +212,9 @@ impl FrontendReader {
         self.buffer.reserve(8 << 10);
         matches!(self.stream.read_buf(&mut self.buffer).await, Ok(read) if read > 0)
     }
+}
 
+impl FrontendReader {
     /// Returns when the client has gone; one that has only closed its sending half waits for its answers.
     pub(super) async fn gone(&mut self) {
         self.ended().await;
@@ -262,14 +265,14 @@ impl FrontendReader {
 
 /// What goes to a client.
 #[derive(Debug)]
-pub(super) struct BackendWriter {
-    stream: PgWriteHalf,
+pub(super) struct BackendWriter<W = PgWriteHalf> {
+    stream: W,
     buffer: BytesMut,
     /// Whether a part of it is still to be sent.
     is_sending: Arc<AtomicBool>,
 }
 
-impl BackendWriter {
+impl<W: AsyncWrite + Unpin> BackendWriter<W> {
     /// One byte that is no message.
     pub(super) fn byte(&mut self, byte: u8) {
         self.buffer.put_u8(byte);

@@ -23,6 +23,8 @@
 mod bind_parameters;
 mod extended_query;
 mod framing;
+#[cfg(any(test, feature = "fuzz"))]
+mod fuzz;
 mod numeric;
 mod pg_error;
 mod pg_types;
@@ -35,5 +37,7 @@ mod startup;
 mod text_format;
 mod utility_statement;
 
+#[cfg(any(test, feature = "fuzz"))]
+pub(crate) use fuzz::fuzz_targets;
 pub use server::PostgresServer;
 pub(crate) use server::{MAX_CONNECTIONS, serve};

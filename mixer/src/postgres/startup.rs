@@ -1,6 +1,7 @@
 //! Startup of a connection: whether it is to be encrypted, reads the client's parameters, or a cancel request.
 
 use bytes::BufMut;
+use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::framing::{BackendWriter, FrontendReader, MessageFields, put_text};
 use super::pg_error::PgError;
@@ -45,9 +46,9 @@ pub(super) enum PgEncryption {
 }
 
 /// Reads what a connection is for.
-pub(super) async fn purpose(
-    incoming: &mut FrontendReader,
-    out: &mut BackendWriter,
+pub(super) async fn purpose<R: AsyncRead + Unpin, W: AsyncWrite + Unpin>(
+    incoming: &mut FrontendReader<R>,
+    out: &mut BackendWriter<W>,
     encryption: PgEncryption,
 ) -> Result<StartupRequest, PgReplyError> {
     // Each kind of encryption may be asked for once.
@@ -82,7 +83,11 @@ pub(super) async fn purpose(
     Err(PgError::protocol("encryption is not supported here").into())
 }
 
-fn session(version: i32, body: &mut MessageFields, out: &mut BackendWriter) -> Result<StartupRequest, PgReplyError> {
+fn session<W: AsyncWrite + Unpin>(
+    version: i32,
+    body: &mut MessageFields,
+    out: &mut BackendWriter<W>,
+) -> Result<StartupRequest, PgReplyError> {
     let (mut settings, mut unknown) = (Vec::new(), Vec::new());
     for _ in 0..MOST_NAMES {
         let name = body.text()?;
@@ -125,7 +130,7 @@ fn options(text: &str) -> Vec<(String, String)> {
 }
 
 /// Tells a client which version and options there are.
-fn negotiate(out: &mut BackendWriter, unknown: &[String]) {
+fn negotiate<W: AsyncWrite + Unpin>(out: &mut BackendWriter<W>, unknown: &[String]) {
     out.message(b'v', |out| {
         out.put_i32(VERSION);
         out.put_i32(i32::try_from(unknown.len()).unwrap_or(i32::MAX));

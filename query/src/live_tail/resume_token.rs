@@ -80,6 +80,23 @@ impl fmt::Display for ResumeToken {
     }
 }
 
+/// The target: an id that a client goes on from.
+#[cfg(any(test, feature = "fuzz"))]
+pub(crate) fn fuzz_resume_token() -> model::fuzz::FuzzTarget {
+    let samples = ["0000002a-7-ff", "ffffffff-ffffffffffffffff-0-7fffffffffffffff-a-3"];
+    model::fuzz::FuzzTarget::of_text("names.event_id", &samples, |text| {
+        ResumeToken::parse(text).is_some_and(|token| {
+            token.position();
+            assert_eq!(
+                ResumeToken::parse(&token.to_string()),
+                Some(token),
+                "it is written as it is read"
+            );
+            true
+        })
+    })
+}
+
 /// Why a text cannot be gone on from; `name` is what it came in.
 pub(crate) fn refused(name: &'static str) -> Error {
     Error::parameter(

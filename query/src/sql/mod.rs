@@ -351,3 +351,9 @@ impl StatementTask {
         execute_stream(plan, session.task_ctx()).map_err(statement_error)
     }
 }
+
+/// Reads a statement as a client asks it, with parameters and without values for them.
+#[cfg(any(test, feature = "fuzz"))]
+pub(crate) fn fuzz_statement(text: &str) -> bool {
+    statement_parser::parse_unbound(text, None).is_ok()
+}

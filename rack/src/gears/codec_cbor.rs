@@ -63,7 +63,8 @@ impl CborCodec {
     }
 }
 
-fn read(bytes: &[u8]) -> Result<Value, String> {
+/// The value of a body.
+pub(super) fn read(bytes: &[u8]) -> Result<Value, String> {
     let mut rest = bytes;
     let item: Item =
         ciborium::de::from_reader_with_recursion_limit(&mut rest, MAX_DEPTH).map_err(|error| match error {

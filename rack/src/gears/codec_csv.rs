@@ -221,6 +221,19 @@ fn check_body(config: &CodecCsvConfig, body: &[u8], head: usize) -> Result<(), S
     Ok(())
 }
 
+/// Reads a body as a message of 100 bytes brings it, record by record; gives how many there are.
+#[cfg(any(test, feature = "fuzz"))]
+pub(super) fn fuzz_body(config: &CodecCsvConfig, body: &[u8]) -> Result<usize, String> {
+    check_body(config, body, 100)?;
+    let mut records = CsvRecordReader::open(config, body)?;
+    let mut count = 0;
+    while let Some(record) = records.next()? {
+        assert!(record.line > 0 && record.value.len() == records.columns.len());
+        count += 1;
+    }
+    Ok(count)
+}
+
 fn message_of(config: &CodecCsvConfig, cx: &GearContext, of: &Message, record: CsvRecord<'_>) -> Message {
     let head = Message {
         raw: if config.keep_raw {

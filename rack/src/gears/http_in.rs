@@ -28,10 +28,15 @@
 //! Which reply belongs to which request ([`pending_replies`]), which request is another one's repetition ([`idempotency`]).
 
 mod authentication;
+#[cfg(any(test, feature = "fuzz"))]
+mod fuzz;
 mod idempotency;
 mod pending_replies;
 #[cfg(test)]
 mod tests;
+
+#[cfg(any(test, feature = "fuzz"))]
+pub(super) use fuzz::fuzz_targets;
 
 use std::net::SocketAddr;
 use std::pin::pin;

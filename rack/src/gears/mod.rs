@@ -27,6 +27,8 @@ mod codec;
 mod context;
 pub(crate) mod flux_headers;
 mod framing;
+#[cfg(any(test, feature = "fuzz"))]
+mod fuzz;
 mod gear_counters;
 mod http_client;
 mod http_request_line;
@@ -51,6 +53,8 @@ mod wired_gear;
 
 pub(crate) use context::{ContextParts, GearContext, GearSendError};
 pub(crate) use exec::ProgramAllowList;
+#[cfg(any(test, feature = "fuzz"))]
+pub(crate) use fuzz::targets as fuzz_targets;
 pub(crate) use host_metrics::CpuTimes;
 pub(crate) use output_wires::OutputWires;
 pub(crate) use shutdown::GearShutdown;

@@ -112,8 +112,27 @@ fn host_pattern(text: &str) -> Option<HostPattern> {
 
 fn port_range(text: &str) -> Option<RangeInclusive<u16>> {
     let (first, last) = text.split_once('-').unwrap_or((text, text));
-    let ports = first.parse().ok()?..=last.parse().ok()?;
+    // A number may have a sign for the parser.
+    let port = |text: &str| text.parse().ok().filter(|_| !text.starts_with('+'));
+    let ports = port(first)?..=port(last)?;
     (!ports.is_empty()).then_some(ports)
+}
+
+/// The target: a rule of a configuration.
+#[cfg(any(test, feature = "fuzz"))]
+pub(crate) fn fuzz_address_rule() -> model::fuzz::FuzzTarget {
+    let samples = [
+        "10.0.0.0/8:502",
+        "[fe80::/10]:8000-8999",
+        "::1",
+        "collector.example:443",
+        "*",
+    ];
+    model::fuzz::FuzzTarget::of_text("config.address_rule", &samples, |text| {
+        let is_rule = text.parse::<AddressRule>().is_ok();
+        assert!(!is_rule || !text.contains('+'), "a port has no sign");
+        is_rule
+    })
 }
 
 #[cfg(test)]
@@ -194,6 +213,8 @@ mod tests {
             "[::1",
             "a b",
             "host:70000",
+            "host:+80",
+            "host:1-+2",
             "300.1.1.1",
         ] {
             assert!(bad.parse::<AddressRule>().is_err(), "{bad}");

@@ -35,6 +35,8 @@ use tokio::net::lookup_host;
 
 use crate::Error;
 use address_rule::AddressRule;
+#[cfg(any(test, feature = "fuzz"))]
+pub(crate) use address_rule::fuzz_address_rule;
 pub(crate) use checked_resolver::CheckedResolver;
 pub(crate) use file_roots::{FileRoots, FileUse};
 use guarded_address::AddressReach;

@@ -17,6 +17,8 @@
 mod admission;
 mod boot_epoch;
 mod checkpoint;
+#[cfg(any(test, feature = "fuzz"))]
+mod fuzz;
 mod index;
 mod reader;
 mod recovery;
@@ -42,6 +44,8 @@ use segment_log::SpoolLog;
 
 pub(crate) use admission::AdmissionClass;
 pub use checkpoint::{DURABLE_BYTES, RecordingError, SourceCheckpoint};
+#[cfg(any(test, feature = "fuzz"))]
+pub(crate) use fuzz::fuzz_segment;
 pub(crate) use reader::{SpoolCursor, SpoolEntry, SpoolItem, SpoolReader};
 pub(crate) use recovery::SpoolRecoveryReport;
 pub(crate) use segment::{ProducerRun, fits_checkpoint};

@@ -102,6 +102,24 @@ impl StateKey {
     }
 }
 
+/// The target: a sealed state file. What opens is what was sealed.
+#[cfg(any(test, feature = "fuzz"))]
+pub(crate) fn fuzz_sealed() -> model::fuzz::FuzzTarget {
+    const BUNDLE: &[u8] = b"the bytes of a bundle";
+    let key = StateKey::new(&[7; 32]);
+    let sealed = key
+        .as_ref()
+        .ok()
+        .and_then(|key| key.seal(BUNDLE.to_vec(), &Entropy::new(|bytes| bytes.fill(5))).ok());
+    model::fuzz::FuzzTarget::new("disk.state_file", Vec::from_iter(sealed), move |bytes| {
+        let opened = key.as_ref().ok().and_then(|key| key.open(bytes).ok());
+        opened.is_some_and(|opened| {
+            assert!(is_sealed(bytes) && opened == BUNDLE, "it opens what nobody sealed");
+            true
+        })
+    })
+}
+
 /// The text of a key file that only we may read.
 fn read(path: &Path) -> Result<Zeroizing<String>, Error> {
     read_secret(path, LARGEST).map_err(|error| Error::StateKey {

@@ -23,6 +23,9 @@ mod tailed_file;
 #[cfg(test)]
 mod tests;
 
+#[cfg(any(test, feature = "fuzz"))]
+pub(super) use tail_position::fuzz_position;
+
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -85,6 +85,30 @@ impl TailPosition {
     }
 }
 
+/// The target: a position that a checkpoint has.
+#[cfg(any(test, feature = "fuzz"))]
+pub(in crate::gears) fn fuzz_position() -> model::fuzz::FuzzTarget {
+    let known = FileFingerprint::new(u64::MAX, b"first line\n");
+    let progress = FileProgress {
+        known,
+        born: 1,
+        offset: u64::MAX,
+        skipping: true,
+    };
+    let position = TailPosition {
+        files: vec![progress],
+        newest: Some(5),
+        done: vec![known],
+    };
+    model::fuzz::FuzzTarget::new("disk.tail_position", vec![position.to_bytes()], |bytes| {
+        TailPosition::from_bytes(bytes).is_ok_and(|position| {
+            let again = TailPosition::from_bytes(&position.to_bytes());
+            assert_eq!(again, Ok(position), "it is written as it is read");
+            true
+        })
+    })
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]

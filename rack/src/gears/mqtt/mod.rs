@@ -20,6 +20,8 @@
 
 mod broker;
 mod connection;
+#[cfg(any(test, feature = "fuzz"))]
+mod fuzz;
 mod keep_alive;
 mod packet;
 mod packet_fields;
@@ -31,6 +33,8 @@ pub(super) mod testing;
 
 pub(super) use broker::BrokerEndpoint;
 pub(super) use connection::{BrokerConnection, ConnectionEnd, SessionOptions};
+#[cfg(any(test, feature = "fuzz"))]
+pub(super) use fuzz::fuzz_targets;
 pub(super) use gear_spec::mqtt::{MqttVersion, QosLevel};
 pub(super) use keep_alive::KeepAlive;
 pub(super) use packet::{AckPacketKind, BrokerPacket, ConnackPacket, PublishPacket};

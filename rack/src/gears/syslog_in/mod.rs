@@ -13,10 +13,15 @@
 //! What a line says ([`syslog_message`]), lines in a line_reader ([`line_reader`]), taking connections ([`super::tcp_listener`]).
 
 mod datagram_receiver;
+#[cfg(any(test, feature = "fuzz"))]
+mod fuzz;
 mod line_reader;
 mod syslog_message;
 #[cfg(test)]
 mod tests;
+
+#[cfg(any(test, feature = "fuzz"))]
+pub(super) use fuzz::fuzz_targets;
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -55,6 +55,8 @@ use aggregate::value_of;
 use open_windows::{OpenWindow, OpenWindows, PAGES, PageFullError, WindowKey};
 pub(crate) use state_notes::forget_windows;
 use state_notes::note_key;
+#[cfg(any(test, feature = "fuzz"))]
+pub(super) use state_page::fuzz_page;
 use window_result::{WindowCloseReason, WindowResult};
 
 /// How long messages wait for the next write of the state, if nothing closes.

@@ -61,6 +61,39 @@ impl StoredWindow {
     }
 }
 
+/// The target: a page that a note of the outbox has.
+#[cfg(any(test, feature = "fuzz"))]
+pub(in crate::gears) fn fuzz_page() -> model::fuzz::FuzzTarget {
+    use gear_spec::window::AggregateOperation::{Count, First, Mean};
+
+    let mut aggregates = Vec::new();
+    for (name, operation) in [("n", Count), ("mean", Mean), ("first", First)] {
+        let mut accumulator = WindowAccumulator::new(operation);
+        accumulator.add(serde_json::json!(2.5));
+        aggregates.push((name.to_owned(), accumulator));
+    }
+    let window = StoredWindow {
+        start: 0,
+        end: 60_000_000,
+        key: "a".to_owned(),
+        hops: 3,
+        aggregates,
+    };
+    let page = WindowPage {
+        configuration: 7,
+        watermark: 59_000_000,
+        windows: vec![window],
+    };
+    let sample = page.to_cbor().unwrap_or_default();
+    model::fuzz::FuzzTarget::new("disk.window", vec![sample], |bytes| {
+        let windows = WindowPage::from_cbor(bytes).map(|page| page.windows.into_iter().map(StoredWindow::into_window));
+        windows.is_ok_and(|windows| {
+            windows.for_each(|(_, window)| window.aggregates.into_iter().for_each(|(_, kept)| drop(kept.result())));
+            true
+        })
+    })
+}
+
 /// How many windows a page has that was kept.
 pub(super) fn count(page: &[u8]) -> usize {
     WindowPage::from_cbor(page).map_or(0, |page| page.windows.len())
