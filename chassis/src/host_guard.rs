@@ -119,13 +119,20 @@ impl HostGuard {
             let has_port = |port| host.port_u16().map_or(matches!(port, 80 | 443), |own| own == port);
             allowed.host().eq_ignore_ascii_case(name) && allowed.port_u16().is_none_or(has_port)
         };
-        if host.as_str().contains('@') {
+        if host.as_str().contains('@') || !has_plain_port(host) {
             return false;
         }
         let address = name.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
         let is_here = |address: IpAddr| address.is_loopback() || address == self.listen || self.listen.is_unspecified();
         name.eq_ignore_ascii_case("localhost") || address.is_ok_and(is_here) || self.allowed.iter().any(listed)
     }
+}
+
+/// Whether what stands behind a name is nothing, or a port in digits: the parser takes a sign, and has no port where it reads no number.
+fn has_plain_port(host: &Authority) -> bool {
+    let behind = host.as_str().strip_prefix(host.host()).unwrap_or_default();
+    let port = behind.strip_prefix(':').unwrap_or(behind);
+    port.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 /// Says in an answer that it is what its type says, and for pages of this origin only.
@@ -145,7 +152,8 @@ fn is_origin_of(origin: &[u8], host: &Authority) -> bool {
         _ => return false,
     };
     let parts = |of: &Authority| (of.host().to_ascii_lowercase(), of.port_u16().unwrap_or(usual));
-    origin.authority().is_some_and(|origin| parts(origin) == parts(host))
+    let is_it = |origin: &Authority| has_plain_port(origin) && parts(origin) == parts(host);
+    origin.authority().is_some_and(is_it)
 }
 
 /// Whether somebody follows a link to a page, which the page with the link cannot read.
@@ -202,6 +210,9 @@ mod tests {
             ("127.0.0.1:80", "only.example", 421),
             ("127.0.0.1:80", "https.example", 200),
             ("127.0.0.1:80", "https.example:443", 200),
+            ("127.0.0.1:80", "https.example:-0", 421),
+            ("127.0.0.1:80", "localhost:+80", 421),
+            ("127.0.0.1:80", "[::1]:0x50", 421),
         ] {
             let allowed = ["rack.example", "only.example:81", "https.example:443"];
             let status = status(listen, &allowed, &Method::GET, &[("host", host)]);
@@ -220,6 +231,7 @@ mod tests {
             ("localhost:80", "null", 403),
             ("localhost:80", "ftp://localhost:80", 403),
             ("localhost:80", "localhost:80", 403),
+            ("localhost:80", "http://localhost:-0", 403),
         ] {
             let sent = [("host", host), ("origin", origin)];
             let status = status("127.0.0.1:80", &["rack.example"], &Method::POST, &sent);

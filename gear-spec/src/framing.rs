@@ -106,7 +106,10 @@ fn unescape(text: &str) -> Result<Vec<u8>, String> {
             Some('x') => {
                 let digits = letters.as_str().get(..2).ok_or_else(|| bad("\\x needs two digits"))?;
                 letters = letters.as_str().get(2..).unwrap_or_default().chars();
-                u8::from_str_radix(digits, 16).map_err(|_| bad(&format!("\\x{digits} is not a byte")))?
+                match model::hex::decode(digits).as_deref() {
+                    Some([byte]) => *byte,
+                    _ => return Err(bad(&format!("\\x{digits} is not a byte"))),
+                }
             }
             Some(other) => return Err(bad(&format!("\\{other} stands for nothing"))),
             None => return Err(bad("a single \\ ends it")),

@@ -84,6 +84,10 @@ pub fn parse_cron(text: &str) -> Result<Cron, String> {
             "cron {text:?} must have five fields, or six with the second in front"
         ));
     }
+    // To the parser such a list is one of no times, which it then looks for without end.
+    if text.split_whitespace().any(|field| field.split(',').any(str::is_empty)) {
+        return Err(format!("cron {text:?}: something is missing beside a comma"));
+    }
     let parser = CronParser::builder()
         .seconds(Seconds::Optional)
         .year(Year::Disallowed)
@@ -134,6 +138,8 @@ mod tests {
             (json!({ "cron": "61 * * * *" }), "cron \"61 * * * *\""),
             (json!({ "cron": "* * *" }), "five fields"),
             (json!({ "cron": "0 0 30 2 *" }), "never comes"),
+            (json!({ "cron": "*/5 , * * * *" }), "beside a comma"),
+            (json!({ "cron": "0 0 1, * *" }), "beside a comma"),
         ] {
             let error = gear_manifest::config::<TimerConfig>(config.as_object().unwrap()).unwrap_err();
             assert!(error.contains(says), "{config}: {error}");

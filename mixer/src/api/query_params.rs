@@ -33,7 +33,8 @@ const FAMILIES: [&str; 3] = ["attr.", "labels.", "promoted."];
 pub(crate) struct QueryParams(Vec<(String, String)>);
 
 impl QueryParams {
-    fn parse(query: &str) -> Result<Self, ApiProblem> {
+    /// Those of a query string.
+    pub(super) fn parse(query: &str) -> Result<Self, ApiProblem> {
         let mut params: Vec<(String, String)> = Vec::new();
         let mut names = HashSet::new();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
@@ -172,9 +173,10 @@ fn whole<F: DeserializeOwned>(all: Map<String, Value>) -> Result<F, ApiProblem> 
 
 fn typed(name: &str, value: String) -> Result<Value, ApiProblem> {
     if NUMBERS.contains(&name) {
-        let number: Result<u32, _> = value.parse();
-        let wrong = |_| ApiProblem::parameter(name, format!("{value:?} is not a whole number from 0 to {}", u32::MAX));
-        return number.map(Value::from).map_err(wrong);
+        // A number may have a sign for the parser.
+        let number: Option<u32> = value.parse().ok().filter(|_| !value.starts_with('+'));
+        let wrong = || ApiProblem::parameter(name, format!("{value:?} is not a whole number from 0 to {}", u32::MAX));
+        return number.map(Value::from).ok_or_else(wrong);
     }
     if SWITCHES.contains(&name) {
         let is_on: Result<bool, _> = value.parse();
@@ -309,6 +311,7 @@ mod tests {
             ("level=info&colour=red", "colour", "unknown_parameter"),
             ("q=x&level=loud", "level", "bad_parameter"),
             ("limit=-1&level=info", "limit", "bad_parameter"),
+            ("limit=%2B1", "limit", "bad_parameter"),
             ("limit=1&limit=1", "limit", "bad_parameter"),
             ("q=%zz", "q", "bad_parameter"),
             ("q=%ff", "q", "bad_parameter"),

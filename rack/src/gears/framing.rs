@@ -385,6 +385,7 @@ mod tests {
             (r#"{"delimiter": ""}"#, "1 to 64 bytes"),
             (r#"{"delimiter": "\\q"}"#, "\\q stands for nothing"),
             (r#"{"delimiter": "\\x1"}"#, "two digits"),
+            (r#"{"delimiter": "\\x+1"}"#, "is not a byte"),
             (r#"{"delimiter": "\\"}"#, "single"),
             (r#"{"length": {"bytes": 3}}"#, "1, 2 or 4"),
         ] {

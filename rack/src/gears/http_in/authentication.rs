@@ -121,8 +121,7 @@ fn bearer(value: &[u8]) -> Option<&[u8]> {
 /// The bytes of a signature in hexadecimal digits.
 fn signature(value: &[u8]) -> Option<Vec<u8>> {
     let digits = value.strip_prefix(b"sha256=").unwrap_or(value);
-    let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
-    digits.chunks(2).map(byte).collect()
+    model::hex::decode(std::str::from_utf8(digits).ok()?)
 }
 
 fn unsigned(header: &HeaderName) -> AuthenticationRefusal {
@@ -215,6 +214,26 @@ mod tests {
             );
         }
         assert!(auth.check_headers(&HeaderMap::new()).is_err() && auth.check_body(&HeaderMap::new(), b"").is_err());
+    }
+
+    #[test]
+    fn a_sign_is_no_digit_of_a_signature() {
+        let auth = authentication(json!({ "hmac_secret": "${CARGO_PKG_DESCRIPTION}" })).unwrap();
+        let key = hmac::Key::new(hmac::HMAC_SHA256, SECRET.as_bytes());
+        let zero = |digits: &str| (0..digits.len()).step_by(2).find(|at| digits.as_bytes()[*at] == b'0');
+        let (body, digits, at) = (0..)
+            .find_map(|number| {
+                let body = format!("order {number}");
+                let digits = model::hex::encode(hmac::sign(&key, body.as_bytes()).as_ref());
+                let at = zero(&digits)?;
+                Some((body, digits, at))
+            })
+            .unwrap();
+        let signed = format!("{}+{}", &digits[..at], &digits[at + 1..]);
+        for (value, wanted) in [(digits, true), (signed, false)] {
+            let checked = auth.check_body(&headers("x-hub-signature-256", &value), body.as_bytes());
+            assert_eq!(checked.is_ok(), wanted, "{value}");
+        }
     }
 
     #[test]
