@@ -3,9 +3,9 @@
 export CARGO_TARGET_DIR ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/platform-build
 export CARGO_INCREMENTAL ?= 1
 
-.PHONY: help demo test build check suite differential hostile browser schema-check bins lanes-long unit tools readers docs bench clean-demo
+.PHONY: help demo test build check suite differential hostile hostile-inputs browser schema-check bins lanes-long unit tools readers docs bench clean-demo
 help:            ## this list
-	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
 demo: tools build ## install what is needed, build release, run the main job on real input, show its result
 	@scripts/demo.sh
@@ -25,9 +25,9 @@ check: tools     ## formatting, lints, documentation, all without warnings; the 
 	scripts/check-dependencies.sh
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --document-private-items --locked --quiet
 
-# With the feature that the unit tests ask for: our crates are compiled once for both.
+# With the features that the unit tests ask for: our crates are compiled once for both.
 bins:            ## the debug binaries that the integration tests start
-	cargo build --workspace --bins --locked --features platform-durable-fs/fault-injection
+	cargo build --workspace --bins --locked --features platform-durable-fs/fault-injection,platform-model/fuzz
 
 suite: tools bins ## unit and integration tests
 	@scripts/with-nextest.sh
@@ -50,6 +50,12 @@ differential: tools bins ## random SQL against a real PostgreSQL, with what diff
 hostile: tools bins ## generated statements within their bounds of memory and time
 	@scripts/with-nextest.sh
 	cargo nextest run -p platform-query --locked --ignore-default-filter -E 'test(hostile_statements_are_answered_or_refused)' --no-capture
+
+# PROFILE=dev takes what is built for the tests: slower inputs, and no build of half an hour.
+hostile-inputs: export BENCH_INPUTS = $(or $(INPUTS),50000000)
+hostile-inputs: export BENCH_SEED = $(or $(SEED),20261129)
+hostile-inputs:  ## changed inputs for every parser of foreign bytes: make hostile-inputs INPUTS=50000000 SEED=20261129 [TARGET=wire.message]
+	cargo run --locked --package platform-benches --features hostile-inputs --bin bench-hostile-inputs --profile $(or $(PROFILE),checked) -- $(TARGET) $(INPUT)
 
 browser: tools bins ## a page of another site in a real browser (Chromium) against the API and http_in
 	@scripts/with-nextest.sh
