@@ -125,7 +125,7 @@ fn fields(FrontendMessage { kind, mut body }: FrontendMessage) -> Result<(), PgE
             }
         }
         b'B' => {
-            (body.text()?, body.text()?);
+            drop((body.text()?, body.text()?));
             let given = forms(&mut body)?;
             for (index, oid) in (0..usize::from(body.count()?)).zip(OIDS.into_iter().cycle()) {
                 let value = body.value()?;
