@@ -23,8 +23,8 @@ use crate::api::authorization::bearer;
 use crate::api::content_negotiation::accepted;
 use crate::api::query_params::QueryParams;
 
-/// The memory for bodies.
-const ROOM: u64 = 64 << 20;
+/// The memory for bodies, of which the largest does not wait for room.
+const ROOM: u64 = 256 << 20;
 
 /// The targets.
 pub(crate) fn fuzz_targets() -> Vec<FuzzTarget> {
