@@ -96,6 +96,7 @@ fn replies(parties: &WireParties) -> Vec<FuzzTarget> {
             Vec::from_iter(passport.map(|passport| EnrollReply::Adopted {
                 passport,
                 state: RackState::Active,
+                bus_credential: Some(parties.bus_credential()),
             })),
         ),
         of_reply(
@@ -114,6 +115,7 @@ fn replies(parties: &WireParties) -> Vec<FuzzTarget> {
                         ports: Vec::new(),
                     }),
                     authority: Some(KeyFingerprint::of(b"authority")),
+                    bus_credential: Some(parties.bus_credential()),
                 },
             ],
         ),
@@ -262,6 +264,7 @@ fn passport(parties: &WireParties) -> FuzzTarget {
         joined: Some(parties.invite()),
         configured_invite: vec![1; 32],
         former_cluster_keys: vec![[3; 32]],
+        bus_credential: Some(parties.bus_credential()),
     };
     let samples = vec![
         signed(&parties.passport(), SigningContext::Passport, &parties.cluster),

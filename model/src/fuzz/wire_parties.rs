@@ -5,7 +5,7 @@ use serde_json::json;
 
 use crate::control::{EnrollChallenge, EnrollTranscript, Heartbeat, HelloRequest, NameClaim, PROTOCOL, ScenarioPush};
 use crate::passport::{Passport, VERSION};
-use crate::{Attributes, ClusterId, EntityId, KeyFingerprint, RackInvite, Timestamp, Token};
+use crate::{Attributes, BusCredential, ClusterId, EntityId, KeyFingerprint, RackInvite, Timestamp, Token};
 
 /// Who talks to whom in the samples.
 pub(super) struct WireParties {
@@ -108,6 +108,14 @@ impl WireParties {
             facts: Attributes::new().with("cpu.usage", 0.5).with("host", "press"),
             seq: Some(70_000),
             stopped: true,
+            credential_expires: Some(self.ts),
+        }
+    }
+
+    pub(super) fn bus_credential(&self) -> BusCredential {
+        BusCredential {
+            jwt: "eyJhbGciOiJlZDI1NTE5LW5rZXkifQ.e30.c2ln".to_owned(),
+            expires: self.ts,
         }
     }
 
