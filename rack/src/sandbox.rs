@@ -13,8 +13,8 @@
 //!   there are other threads, and nothing takes it back.
 //! - Folders that are missing then are not opened later: those of the Rack itself are made first.
 //! - Folders are named rather than files, because a rule is for the very file: one that is renamed into its place would not be covered.
-//!   A file of the root folder is named itself: its folder is everything.
-//! - Links are followed: a rule is for what they lead to, such as the folders of certificate authorities that `/etc/ssl` has links to.
+//!   A file of the root folder is named itself: its folder is everything. A Rack that writes into the root folder cannot be confined.
+//! - Links are followed: a rule is for what they lead to, such as the files of certificate authorities that `/etc/ssl` has links to.
 //!
 //! # Not here
 //!
@@ -95,6 +95,16 @@ pub fn confine(config: &RackConfig, settings: &Settings) -> Result<SandboxState,
         SandboxMode::Require => CompatLevel::HardRequirement,
     };
     make_folders(config);
+    if let Some(folder) = own_folders(config).iter().find(|folder| is_root(folder)) {
+        let reason = format!(
+            "it writes into {}, the root folder (base.state_dir, base.state_file, logging.filename)",
+            folder.display()
+        );
+        return match config.policy.sandbox {
+            SandboxMode::Require => Err(required(format!("{reason}; give it a folder of its own"))),
+            _ => Ok(SandboxState::Missing(reason)),
+        };
+    }
     let confined = restrict(&rules(config, settings), level);
     match confined {
         Ok(RulesetStatus::FullyEnforced) => Ok(SandboxState::Whole),
@@ -102,14 +112,19 @@ pub fn confine(config: &RackConfig, settings: &Settings) -> Result<SandboxState,
         Ok(RulesetStatus::NotEnforced) => Ok(SandboxState::Missing(
             "this kernel has no Landlock, or something denies it (it is in Linux since 5.13; lsm= on its command line lists it)".to_owned(),
         )),
-        Err(error) if config.policy.sandbox == SandboxMode::Require => Err(Error::Policy {
-            key: "policy.sandbox",
-            value: "require".to_owned(),
-            reason: format!(
-                "{error}; it needs Linux 6.2 or later with Landlock (lsm= on its command line lists it) that no container denies; or set it to auto"
-            ),
-        }),
+        Err(error) if config.policy.sandbox == SandboxMode::Require => Err(required(format!(
+            "{error}; it needs Linux 6.2 or later with Landlock (lsm= on its command line lists it) that no container denies; or set it to auto"
+        ))),
         Err(error) => Ok(SandboxState::Missing(error.to_string())),
+    }
+}
+
+/// Why a sandbox that is required cannot be.
+fn required(reason: String) -> Error {
+    Error::Policy {
+        key: "policy.sandbox",
+        value: "require".to_owned(),
+        reason,
     }
 }
 
@@ -182,8 +197,13 @@ fn own_folders(config: &RackConfig) -> Vec<PathBuf> {
 /// What is opened for a file to be read: its folder, or the file alone where that is the root folder.
 fn folder_of(file: &Path) -> PathBuf {
     let folder = parent_of(file);
-    let is_root = folder.parent().is_none() && folder.has_root();
-    if is_root { file } else { folder }.to_owned()
+    if is_root(folder) { file } else { folder }.to_owned()
+}
+
+/// Whether this is the root folder, under whatever name.
+fn is_root(folder: &Path) -> bool {
+    let real = folder.canonicalize();
+    real.as_deref().unwrap_or(folder) == Path::new("/")
 }
 
 /// The same of a file as it is named, and of what it leads to.
@@ -217,14 +237,15 @@ fn trusted_folders() -> Vec<PathBuf> {
     authority_folders(files.filter(is_set), folders.filter(is_set))
 }
 
-/// These files and folders of certificates, and the folders that they and the entries of the folders are links to.
+/// These files and folders of certificates, and what they and the entries of the folders are links to: of an entry the very file, so that
+/// a link opens nothing beside it.
 fn authority_folders(files: impl Iterator<Item = PathBuf>, folders: impl Iterator<Item = PathBuf>) -> Vec<PathBuf> {
     let mut opened: BTreeSet<_> = files.flat_map(folders_of).collect();
     for folder in folders {
         let entries = std::fs::read_dir(&folder).into_iter().flatten().flatten();
         let links = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_symlink()));
         let targets = links.filter_map(|link| link.path().canonicalize().ok());
-        opened.extend(targets.map(|target| folder_of(&target)));
+        opened.extend(targets.filter(|target| target.is_file()));
         opened.extend(folder.canonicalize());
     }
     opened.into_iter().collect()

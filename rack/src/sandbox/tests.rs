@@ -103,6 +103,7 @@ fn certificates_of_the_system_are_read_through_their_links() {
         "store/bundle/ca.pem",
         "var/c.pem",
         "store/other.pem",
+        "store/two/key.pem",
     ] {
         fs::write(at(file), "text").unwrap();
     }
@@ -113,6 +114,7 @@ fn certificates_of_the_system_are_read_through_their_links() {
     link("store/gone.pem", "etc/certs/gone.pem");
     link("store/bundle/ca.pem", "etc/ca.pem");
     link("var", "etc/more");
+    link("in", "etc/certs/in");
     let folders = authority_folders(
         [at("etc/ca.pem")].into_iter(),
         [at("etc/certs"), at("etc/more")].into_iter(),
@@ -130,7 +132,9 @@ fn certificates_of_the_system_are_read_through_their_links() {
         ] {
             assert!(fs::read(at(name)).is_ok(), "{name}");
         }
-        assert!(fs::read(at("store/other.pem")).is_err() && fs::read(at("in/file")).is_err());
+        for name in ["store/other.pem", "store/two/key.pem", "in/file"] {
+            assert!(fs::read(at(name)).is_err(), "{name}");
+        }
     });
 }
 
@@ -140,6 +144,30 @@ fn a_file_of_the_root_folder_opens_nothing_but_itself() {
     assert_eq!(opened("/platform.toml"), Path::new("/platform.toml"));
     assert_eq!(opened("/etc/platform.toml"), Path::new("/etc"));
     assert_eq!(opened("platform.toml"), Path::new("."));
+    assert_eq!(opened("/usr/../platform.toml"), Path::new("/usr/../platform.toml"));
+}
+
+#[test]
+fn a_rack_that_writes_into_the_root_folder_says_that_it_is_not_confined_and_does_not_start_where_it_has_to_be() {
+    let bench = SandboxBench::new();
+    let confine_with = |sandbox: &str| {
+        let text = format!(
+            "[base]\nstate_dir = {0:?}\n[store]\ndir = {0:?}\n[logging]\nfilename = \"/usr/../platform.log\"\n[policy]\nsandbox = {sandbox:?}\n",
+            bench.path("data"),
+        );
+        let settings = load_from(&SCHEMA, &text, &[]).unwrap();
+        confine(&RackConfig::of(&settings).unwrap(), &settings)
+    };
+    let state = confine_with("auto").unwrap();
+    assert!(
+        matches!(&state, SandboxState::Missing(why) if why.contains("logging.filename")),
+        "{state}"
+    );
+    let error = confine_with("require").unwrap_err().to_string();
+    assert!(
+        error.contains("policy.sandbox") && error.contains("a folder of its own"),
+        "{error}"
+    );
 }
 
 fn can_write(path: &Path) -> bool {
