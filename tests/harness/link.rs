@@ -1,5 +1,5 @@
 //! A TCP link that can go silent: what is sent meanwhile arrives when it is healed, as it does where packets were lost. It can be a long one,
-//! on which every byte takes its time.
+//! on which every byte takes its time, and one that is recorded, as somebody on the way sees it.
 //!
 //! # Invariants
 //!
@@ -18,9 +18,11 @@ struct State {
     cut: bool,
     over: bool,
     streams: Vec<TcpStream>,
+    /// What passed, each connection and direction for itself.
+    recorded: Option<Vec<Vec<u8>>>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Shared {
     state: Mutex<State>,
     changed: Condvar,
@@ -40,6 +42,21 @@ impl Shared {
             .wait_while(state, |state| state.cut && !state.over)
             .unwrap_or_else(PoisonError::into_inner);
         !state.over
+    }
+
+    /// A place for what passes in one direction of a connection, where that is recorded.
+    fn record(&self) -> Option<usize> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let recorded = state.recorded.as_mut()?;
+        recorded.push(Vec::new());
+        Some(recorded.len() - 1)
+    }
+
+    fn add_to_record(&self, place: Option<usize>, bytes: &[u8]) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if let (Some(place), Some(recorded)) = (place, state.recorded.as_mut()) {
+            recorded[place].extend_from_slice(bytes);
+        }
     }
 }
 
@@ -65,10 +82,30 @@ impl Link {
     /// # Errors
     /// If it cannot listen.
     pub fn with_delay(target: &str, delay: Duration) -> Result<Self, Failure> {
+        Self::start(target, delay, State::default())
+    }
+
+    /// The same, without a delay; what passes is recorded.
+    ///
+    /// # Errors
+    /// If it cannot listen.
+    pub fn recording(target: &str) -> Result<Self, Failure> {
+        let recorded = Some(Vec::new());
+        let state = State {
+            recorded,
+            ..State::default()
+        };
+        Self::start(target, Duration::ZERO, state)
+    }
+
+    fn start(target: &str, delay: Duration, state: State) -> Result<Self, Failure> {
         let target = target.rsplit('/').next().unwrap_or(target).to_owned();
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let address = listener.local_addr()?;
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(Shared {
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+        });
         let accepting = Arc::clone(&shared);
         let thread = std::thread::spawn(move || {
             let mut pumps = Vec::new();
@@ -102,6 +139,19 @@ impl Link {
         format!("nats://{}", self.address)
     }
 
+    /// Where it listens.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.address.port()
+    }
+
+    /// What has passed, each connection and direction for itself; nothing where it is not recorded.
+    #[must_use]
+    pub fn recorded(&self) -> Vec<Vec<u8>> {
+        let state = self.shared.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.recorded.clone().unwrap_or_default()
+    }
+
     /// From now on it is silent.
     pub fn cut(&self) {
         self.shared.change(|state| state.cut = true);
@@ -130,6 +180,7 @@ impl Drop for Link {
 }
 
 fn pump(from: TcpStream, mut to: TcpStream, shared: &Shared, delay: Duration) {
+    let place = shared.record();
     std::thread::scope(|scope| {
         // What is on its way, and when it arrives; nothing is where that takes no time.
         let most = if delay.is_zero() { 0 } else { 4096 };
@@ -147,6 +198,7 @@ fn pump(from: TcpStream, mut to: TcpStream, shared: &Shared, delay: Duration) {
         });
         for (due, bytes) in under_way {
             std::thread::sleep(due.saturating_duration_since(Instant::now()));
+            shared.add_to_record(place, &bytes);
             if !shared.pass() || to.write_all(&bytes).is_err() {
                 break;
             }

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use tokio_postgres::NoTls;
 
 mod audit;
+mod capture;
 mod second_person;
 
 /// A user that owns nothing here.
