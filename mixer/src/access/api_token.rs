@@ -11,7 +11,7 @@
 use std::str::FromStr;
 
 use model::Entropy;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use zeroize::Zeroizing;
 
@@ -78,7 +78,7 @@ impl std::fmt::Debug for ApiToken {
 }
 
 /// The SHA-256 of a token's text.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct TokenDigest(pub [u8; 32]);
 
 impl TokenDigest {

@@ -40,8 +40,8 @@ impl<T: Serialize> IntoResponse for ChangeResponse<T> {
 
 type RequestHandle = State<ServiceHandle<ControlPlane>>;
 
-async fn list(State(service): RequestHandle, _: NoParams) -> ListResponse<ChangeRequestView> {
-    ListResponse::whole(service.room.change_requests())
+async fn list(State(service): RequestHandle, _: NoParams) -> Result<ListResponse<ChangeRequestView>, ApiProblem> {
+    Ok(ListResponse::whole(service.room.change_requests().await?))
 }
 
 async fn withdraw(

@@ -2,16 +2,17 @@
 //!
 //! ```text
 //!  first caller ─▶ checked ─▶ waits: audit entry, 202 ─┬─ another caller asks for the same ─▶ done; its entry names both
-//!                                                       └─ an hour is over, a restart, withdrawn, the first may it no more ─▶ forgotten
+//!                                                       └─ an hour is over, withdrawn, the first may it no more ─▶ forgotten
 //! ```
 //!
 //! # Invariants
 //!
 //! - The same is: the same Rack, key and name; an invite of the same name and lifetime; the same content hash and resume point.
-//! - Whether somebody is the first or the second is decided in the transaction of the registry that makes the change: of two calls at
-//!   once one is the first, and nothing changes between the check and the change.
+//! - What waits is in the registry, and read and written in the transaction that makes the change: of two calls at once one is the
+//!   first, nothing changes between the check and the change, and a change that is not made leaves its request.
+//! - A request for an activation or a rollback is good while what was active then is active.
 //! - Local users are one person. A token is one person; who has two tokens is two.
-//! - What waits is in memory, and bounded; one person has half of it at most.
+//! - What waits is bounded; one person has half of it at most.
 //!
 //! # Not here
 //!
@@ -21,9 +22,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use model::{EntityId, HumanDuration, KeyFingerprint, Timestamp, Token};
-use parking_lot::{Mutex, MutexGuard};
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::scenarios::ResumePoint;
 use super::{ControlError, ControlPlane};
@@ -37,8 +37,11 @@ const PATIENCE: Duration = Duration::from_secs(60 * 60);
 /// So many changes wait at most.
 const MOST_WAITING: usize = 1_000;
 
+/// Of two calls the one that looks at the clock first may come second. A clock that is set back to before the request ends it.
+const CLOCK_SLACK: Duration = Duration::from_secs(60);
+
 /// A change that may need two persons.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum DualChange {
     /// Admitting the Rack that has this key, under this name.
     Approve {
@@ -113,19 +116,60 @@ impl DualChange {
 }
 
 /// Who counts as one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 enum RequestingPerson {
     /// Whoever needs no token.
     Local,
     Token(TokenDigest),
 }
 
-/// A change that waits for its second person.
-#[derive(Debug)]
+/// A change that waits for its second person, as the registry has it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
 struct WaitingChange {
     change: DualChange,
     person: RequestingPerson,
-    view: ChangeRequestView,
+    /// The number of its entry in the audit log.
+    id: u64,
+    requested_by: String,
+    requested: Timestamp,
+    /// The content hash of what was active.
+    active: Option<String>,
+}
+
+impl WaitingChange {
+    fn until(&self) -> Timestamp {
+        self.requested.plus(PATIENCE)
+    }
+
+    fn view(&self) -> ChangeRequestView {
+        let (mut rack, mut entity_id, mut reference, mut hash) = (None, None, None, None);
+        match &self.change {
+            DualChange::Approve { rack: id, name, .. } => (rack, entity_id) = (Some(name.clone()), Some(*id)),
+            DualChange::Invite { name, .. } => rack = Some(name.clone()),
+            DualChange::Activate {
+                reference: meant,
+                hash: of,
+                ..
+            }
+            | DualChange::RollBack {
+                reference: meant,
+                hash: of,
+                ..
+            } => (reference, hash) = (Some(meant.clone()), Some(of.clone())),
+        }
+        ChangeRequestView {
+            id: self.id,
+            change: self.change.verb(),
+            rack,
+            entity_id,
+            reference,
+            hash,
+            details: self.change.details(),
+            requested_by: self.requested_by.clone(),
+            requested: self.requested,
+            until: self.until(),
+        }
+    }
 }
 
 /// A change that waits for its second person, as it is shown.
@@ -187,22 +231,17 @@ pub(super) enum DualControlDecision {
     Awaited(Box<AwaitedChange>),
 }
 
-/// The changes that wait, and which have to.
+/// Which changes have to wait, and who may still ask for them.
 #[derive(Debug)]
 pub(crate) struct DualControl {
     actions: Vec<DualControlAction>,
     tokens: Arc<TokenStore>,
-    waiting: Mutex<Vec<WaitingChange>>,
 }
 
 impl DualControl {
-    /// Nothing waits.
+    /// What `api.second_person` names has to wait.
     pub(crate) fn new(actions: Vec<DualControlAction>, tokens: Arc<TokenStore>) -> Self {
-        Self {
-            actions,
-            tokens,
-            waiting: Mutex::default(),
-        }
+        Self { actions, tokens }
     }
 
     /// Whether a change that was checked may be made now. If it may not, the request for it is recorded, once.
@@ -226,58 +265,54 @@ impl DualControl {
             CallerIdentity::Token { digest, .. } => RequestingPerson::Token(*digest),
             CallerIdentity::LocalUser(_) | CallerIdentity::Everybody => RequestingPerson::Local,
         };
-        let mut waiting = self.in_force(now);
-        if let Some(at) = waiting.iter().position(|waits| waits.change == change) {
-            let view = waiting.get(at).filter(|waits| waits.person == person);
-            if let Some(view) = view.map(|waits| waits.view.clone()) {
+        let active = transaction.active_scenario()?.map(|active| active.hash);
+        let mut waiting = self.in_force(transaction.change_requests()?, active.as_deref(), now);
+        if let Some(first) = waiting.iter().find(|waits| waits.change == change) {
+            if first.person == person {
+                let view = first.view();
                 return Ok(DualControlDecision::Awaited(Box::new(AwaitedChange {
                     view,
                     news: None,
                 })));
             }
-            let first = waiting.remove(at).view;
-            let first = format!("requested by {} at {}", first.requested_by, first.requested);
-            return Ok(DualControlDecision::Granted(Some(first)));
+            let asked = format!("requested by {} at {}", first.requested_by, first.requested);
+            waiting.retain(|waits| waits.change != change);
+            transaction.put_change_requests(&waiting)?;
+            return Ok(DualControlDecision::Granted(Some(asked)));
         }
         let own = waiting.iter().filter(|waits| waits.person == person).count();
         if waiting.len() >= MOST_WAITING || own >= MOST_WAITING / 2 {
             return Err(ControlError::TooManyRequests(waiting.len()));
         }
-        let until = now.plus(PATIENCE);
         let entry = change.entry(LifecycleEvent::ChangeRequested, by, now);
-        let news = transaction.record(entry.because(format!("{}; until {until}", change.details())))?;
-        let view = ChangeRequestView {
-            id: news.id,
-            change: change.verb(),
-            rack: news.rack.clone(),
-            entity_id: news.entity_id,
-            reference: news.reference.clone(),
-            hash: news.hash.clone(),
-            details: change.details(),
-            requested_by: news.by.clone(),
-            requested: now,
-            until,
-        };
-        waiting.push(WaitingChange {
+        let why = format!("{}; until {}", change.details(), now.plus(PATIENCE));
+        let news = transaction.record(entry.because(why))?;
+        let waits = WaitingChange {
             change,
             person,
-            view: view.clone(),
-        });
+            id: news.id,
+            requested_by: news.by.clone(),
+            requested: now,
+            active,
+        };
+        let view = waits.view();
+        waiting.push(waits);
+        transaction.put_change_requests(&waiting)?;
         let news = Some(news);
         Ok(DualControlDecision::Awaited(Box::new(AwaitedChange { view, news })))
     }
 
-    /// What waits still: requests that are too old, and of those who may ask for such a change no more, are forgotten.
-    fn in_force(&self, now: Timestamp) -> MutexGuard<'_, Vec<WaitingChange>> {
-        let mut waiting = self.waiting.lock();
+    /// What waits still: requests that are too old, were made while something else was active, or are of who may ask for such a change no more, count for
+    /// nothing.
+    fn in_force(&self, mut waiting: Vec<WaitingChange>, active: Option<&str>, now: Timestamp) -> Vec<WaitingChange> {
         waiting.retain(|waits| {
-            // A clock that was set back makes no request live longer.
-            let is_young = (waits.view.requested..waits.view.until).contains(&now);
+            let is_young = (waits.requested.minus(CLOCK_SLACK)..waits.until()).contains(&now);
             let may_ask = match waits.person {
                 RequestingPerson::Local => true,
                 RequestingPerson::Token(digest) => self.tokens.has_right(digest, waits.change.right()),
             };
-            is_young && may_ask
+            let is_meant = waits.change.action() != DualControlAction::Activate || waits.active.as_deref() == active;
+            is_young && may_ask && is_meant
         });
         waiting
     }
@@ -285,9 +320,17 @@ impl DualControl {
 
 impl ControlPlane {
     /// The changes that wait for a second person, the oldest first.
-    pub(crate) fn change_requests(&self) -> Vec<ChangeRequestView> {
-        let waiting = self.dual_control.in_force(self.clock.now());
-        waiting.iter().map(|waits| waits.view.clone()).collect()
+    ///
+    /// # Errors
+    /// [`ControlError::Registry`].
+    pub(crate) async fn change_requests(&self) -> Result<Vec<ChangeRequestView>, ControlError> {
+        let known = self.registry.read(|registry| {
+            let active = registry.active_scenario()?.map(|active| active.hash);
+            Ok::<_, ControlError>((registry.change_requests()?, active))
+        });
+        let (waiting, active) = known.await?;
+        let waiting = self.dual_control.in_force(waiting, active.as_deref(), self.clock.now());
+        Ok(waiting.iter().map(WaitingChange::view).collect())
     }
 
     /// Forgets a change that waits for a second person.
@@ -295,18 +338,21 @@ impl ControlPlane {
     /// # Errors
     /// [`ControlError::UnknownRequest`], [`ControlError::Registry`].
     pub(crate) async fn withdraw_request(&self, id: &str, by: &AuditActor) -> Result<ChangeRequestView, ControlError> {
-        let unknown = || ControlError::UnknownRequest(id.to_owned());
-        let number: u64 = id.parse().map_err(|_| unknown())?;
-        let now = self.clock.now();
-        let gone = {
-            let mut waiting = self.dual_control.in_force(now);
-            let at = waiting.iter().position(|waits| waits.view.id == number);
-            waiting.remove(at.ok_or_else(unknown)?)
-        };
-        let entry = gone.change.entry(LifecycleEvent::RequestWithdrawn, by, now);
-        let why = format!("request {number} of {}", gone.view.requested_by);
-        self.record(entry.because(why)).await?;
-        Ok(gone.view)
+        let (dual_control, by, now) = (Arc::clone(&self.dual_control), by.clone(), self.clock.now());
+        let id = id.to_owned();
+        let withdrawn = self.registry.commit(move |change| {
+            let active = change.active_scenario()?.map(|active| active.hash);
+            let mut waiting = dual_control.in_force(change.change_requests()?, active.as_deref(), now);
+            let meant = waiting.iter().position(|waits| waits.id.to_string() == id);
+            let gone = waiting.remove(meant.ok_or(ControlError::UnknownRequest(id))?);
+            change.put_change_requests(&waiting)?;
+            let entry = gone.change.entry(LifecycleEvent::RequestWithdrawn, &by, now);
+            let news = change.record(entry.because(format!("request {} of {}", gone.id, gone.requested_by)))?;
+            Ok::<_, ControlError>((gone.view(), news))
+        });
+        let (view, news) = withdrawn.await?;
+        self.events.publish(&news).await;
+        Ok(view)
     }
 
     /// Tells that a change waits.

@@ -11,7 +11,7 @@ use std::time::Duration;
 use model::Token;
 use model::control::RackState;
 use model::scenario::{self, Scenario, ScenarioReview};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::dual_control::{ChangeOutcome, DualChange, DualControlDecision};
 use super::view::{ImportReport, ScenarioReport, ScenarioView};
@@ -21,7 +21,7 @@ use crate::registry::{ActiveScenario, AuditActor, AuditEntry, ClusterRegistry, R
 use crate::scenario::{ConvergenceMonitor, ScenarioRef, groups, racks, stored};
 
 /// Where wires that were paused go on.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ResumePoint {
     /// Where they were paused: what waited for them goes to them.
@@ -207,11 +207,18 @@ impl ControlPlane {
                 if !change.has_scenario(&active.hash)? {
                     return Err(unknown(&active.reference, &registry));
                 }
-                let first = match dual_control.decide(change, wanted, &by, active.activated)? {
+                let before = change.active_scenario()?;
+                let is_so =
+                    |before: &ActiveScenario| before.hash == active.hash && before.reference == active.reference;
+                let decision = if resume == ResumePoint::Floor && before.as_ref().is_some_and(is_so) {
+                    DualControlDecision::Granted(None)
+                } else {
+                    dual_control.decide(change, wanted, &by, active.activated)?
+                };
+                let first = match decision {
                     DualControlDecision::Awaited(awaited) => return Ok(ChangeOutcome::Awaited(awaited)),
                     DualControlDecision::Granted(first) => first,
                 };
-                let before = change.active_scenario()?;
                 change.activate(&active)?;
                 change.forget_paused(&forgotten)?;
                 let entry = AuditEntry::of_activation(LifecycleEvent::ScenarioActivated, &by, before, &active);

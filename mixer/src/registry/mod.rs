@@ -2,7 +2,7 @@
 //!
 //! | table | key | value |
 //! |---|---|---|
-//! | `meta` | `format`, `cluster`, `active`, `history`, `turns`, `audit` (the last number), `audit_head`, `issued` (`issuer`), `stream_marks` ([`crate::scenario`]) | one CBOR value each |
+//! | `meta` | `format`, `cluster`, `active`, `history`, `turns`, `audit` (the last number), `audit_head`, `issued` (`issuer`), `stream_marks` ([`crate::scenario`]), `change_requests` ([`crate::control`]) | one CBOR value each |
 //! | `racks` | entity id (16 bytes) | CBOR [`RackRow`] |
 //! | `keys` | Rack public key (32 bytes) | entity id |
 //! | `names` | name | entity id |
@@ -56,8 +56,8 @@ use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition, WriteTran
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-pub(crate) use audit::SignedCheckpoint;
 pub use audit::{AuditActor, AuditEntry, AuditQuery, CallerInterface};
+pub(crate) use audit::{KeyHistory, SignedCheckpoint};
 pub(crate) use invite::InviteRow;
 pub use letter::{LetterMark, MAX_MARKS, ReplaySequence};
 pub use rack::RackRow;
@@ -296,6 +296,14 @@ impl ClusterRegistry {
         self.meta("stream_marks")
     }
 
+    /// The changes that wait for a second person; none where they are of another form: they are asked for again.
+    pub(crate) fn change_requests<T: DeserializeOwned>(&self) -> Result<Vec<T>, RegistryError> {
+        match self.meta("change_requests") {
+            Err(RegistryError::Damaged { .. }) => Ok(Vec::new()),
+            known => Ok(known?.unwrap_or_default()),
+        }
+    }
+
     fn meta<T: DeserializeOwned>(&self, key: &'static str) -> Result<Option<T>, RegistryError> {
         let read = self.database.begin_read().map_err(db)?;
         let table = read.open_table(META).map_err(db)?;
@@ -353,6 +361,19 @@ impl RegistryTransaction<'_> {
     /// Where the stream of messages stood at earlier times.
     pub(crate) fn set_stream_marks(&self, marks: &StreamMarks) -> Result<(), RegistryError> {
         self.set_meta("stream_marks", marks)
+    }
+
+    /// The changes that wait for a second person; none where they are of another form: they are asked for again.
+    pub(crate) fn change_requests<T: DeserializeOwned>(&self) -> Result<Vec<T>, RegistryError> {
+        match self.meta("change_requests") {
+            Err(RegistryError::Damaged { .. }) => Ok(Vec::new()),
+            known => Ok(known?.unwrap_or_default()),
+        }
+    }
+
+    /// Remembers the changes that wait for a second person, in place of those before.
+    pub(crate) fn put_change_requests<T: Serialize>(&self, waiting: &[T]) -> Result<(), RegistryError> {
+        self.set_meta("change_requests", &waiting)
     }
 
     /// Remembers the cluster.

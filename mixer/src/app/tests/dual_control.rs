@@ -202,7 +202,7 @@ async fn a_request_ends_with_its_hour_its_token_or_its_withdrawal() {
     let short = bench.operator("short", Some(Duration::from_secs(60))).await;
     let (anna, ben) = (bench.operator("anna", None).await, bench.operator("ben", None).await);
     bench.import(SCENARIO).await;
-    let waiting = || bench.control().change_requests();
+    let waiting = async || bench.control().change_requests().await.unwrap();
 
     assert_eq!(bench.activate("demo:1", &short).await, None);
     bench.clock.forward(Duration::from_secs(60));
@@ -212,11 +212,11 @@ async fn a_request_ends_with_its_hour_its_token_or_its_withdrawal() {
         "the first token has expired"
     );
     bench.clock.forward(HOUR);
-    assert_eq!(waiting(), []);
+    assert_eq!(waiting().await, []);
     assert_eq!(bench.activate("demo:1", &anna).await, None, "an hour is over");
     bench.tokens.revoke("anna", &AuditActor::Mixer).await.unwrap();
     assert_eq!(bench.activate("demo:1", &ben).await, None, "the first token is revoked");
-    let id = waiting()[0].id.to_string();
+    let id = waiting().await[0].id.to_string();
     bench.control().withdraw_request(&id, &ben).await.unwrap();
     let carla = bench.operator("carla", None).await;
     assert_eq!(bench.activate("demo:1", &carla).await, None, "it was withdrawn");
@@ -225,8 +225,68 @@ async fn a_request_ends_with_its_hour_its_token_or_its_withdrawal() {
         Err(ControlError::UnknownRequest(_))
     ));
     assert_eq!(bench.entries("request_withdrawn").await[0].by, ben.to_string());
+    bench.clock.back(Duration::from_secs(61));
+    assert_eq!(
+        waiting().await,
+        [],
+        "a clock that was set back makes nothing live longer"
+    );
+    bench.mixer.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_waits_outlives_a_restart_and_the_second_call_may_have_looked_at_the_clock_before_the_first() {
+    let folder = tempfile::tempdir().unwrap();
+    let bench = TwoPersonMixer::start(folder.path()).await;
+    let anna = bench.operator("anna", None).await;
+    bench.import(SCENARIO).await;
+    assert_eq!(bench.activate("demo:1", &anna).await, None);
+    let asked = bench.control().change_requests().await.unwrap();
+    drop(bench.tokens);
+    bench.mixer.close().await;
+
+    let bench = TwoPersonMixer::start(folder.path()).await;
+    assert_eq!(bench.control().change_requests().await.unwrap(), asked);
+    let ben = bench.operator("ben", None).await;
     bench.clock.back(Duration::from_secs(1));
-    assert_eq!(waiting(), [], "a clock that was set back makes nothing live longer");
+    assert_eq!(bench.activate("demo:1", &ben).await.as_deref(), Some("demo:1"));
+    let entry = bench.entries("scenario_activated").await.remove(0);
+    assert!(entry.why.unwrap().contains(&format!("requested by {anna}")));
+    assert_eq!(bench.control().change_requests().await.unwrap(), []);
+    bench.mixer.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_activation_ends_the_requests_for_others_and_what_is_active_needs_nobody() {
+    let folder = tempfile::tempdir().unwrap();
+    let bench = TwoPersonMixer::start(folder.path()).await;
+    let (anna, ben) = (bench.operator("anna", None).await, bench.operator("ben", None).await);
+    bench.import(SCENARIO).await;
+    bench.import(&SCENARIO.replace("version: '1'", "version: '2'")).await;
+    assert_eq!(bench.activate("demo:2", &anna).await, None);
+    assert_eq!(bench.activate("demo:1", &anna).await, None);
+    awaited(
+        bench
+            .control()
+            .invite("press".parse().unwrap(), HOUR, &anna)
+            .await
+            .unwrap(),
+    );
+    assert_eq!(bench.activate("demo:1", &ben).await.as_deref(), Some("demo:1"));
+    let left = bench.control().change_requests().await.unwrap();
+    assert_eq!(left.iter().map(|view| view.change).collect::<Vec<_>>(), ["invite"]);
+    assert_eq!(
+        bench.activate("demo:2", &ben).await,
+        None,
+        "asked for while nothing was active"
+    );
+    assert_eq!(bench.activate("demo:1", &ben).await.as_deref(), Some("demo:1"));
+    let from_now = bench
+        .control()
+        .activate("demo:1", ResumePoint::Now, &ben)
+        .await
+        .unwrap();
+    awaited(from_now);
     bench.mixer.close().await;
 }
 
