@@ -4,6 +4,7 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 
 use chassis::ExitReason;
+use model::KeyFingerprint;
 use model::scenario::SourceDiagnostic;
 
 use crate::control_chars::escape_controls;
@@ -31,6 +32,15 @@ pub(crate) enum Error {
     /// Somebody changed it.
     #[error("the audit log is not as it was recorded: {0}")]
     AuditLog(String),
+    /// Nobody can say whether anybody changed it: the key that is known is not of this cluster.
+    #[error(
+        "no chain of successions leads from {known} to {present}, the key that the Mixer has now: one of the two is of another \
+         cluster"
+    )]
+    NoSuccession {
+        known: KeyFingerprint,
+        present: KeyFingerprint,
+    },
     #[error("{0}")]
     NotFound(String),
     /// What came is printed, and is not all that was asked for.
@@ -124,6 +134,7 @@ impl Error {
             Self::Partial(_) => ExitReason::Data.code(),
             Self::Answer(_)
             | Self::AuditLog(_)
+            | Self::NoSuccession { .. }
             | Self::Data { .. }
             | Self::Scenario { .. }
             | Self::Warned { .. }

@@ -146,8 +146,9 @@ impl AuditKeeper {
             .registry
             .commit(move |change| change.checkpoint((cluster.id(), now), cluster.key()));
         if let Some(checkpoint) = signed.await? {
-            let (id, chain, signed) = (checkpoint.id, &checkpoint.chain, &checkpoint.signed);
-            tracing::info!(id, chain, signed, "checkpoint of the audit log");
+            let (id, chain) = (checkpoint.id, &checkpoint.chain);
+            let (signed, signed_by) = (&checkpoint.signed, &checkpoint.signed_by);
+            tracing::info!(id, chain, signed, signed_by, "checkpoint of the audit log");
             self.events.checkpoint(&checkpoint).await;
         }
         Ok(())

@@ -172,9 +172,10 @@ pub(crate) enum AuditVerb {
         /// Checkpoints that were kept elsewhere: a file with a JSON object a line, as events and `platform audit checkpoints -o ndjson` have them
         #[arg(long, value_name = "FILE")]
         checkpoints: Option<PathBuf>,
-        /// The cluster's public key that must have signed them (`signed_by` of a checkpoint), from where you keep it
-        #[arg(long, value_name = "HEX")]
-        cluster_key: Option<String>,
+        /// The fingerprint of a key of the cluster (SHA256:…), from where you keep it: the first, the present or any between.
+        /// It must have signed the checkpoints, or keys that successions link with it [default: the key that the Mixer shows]
+        #[arg(long, value_name = "FINGERPRINT")]
+        cluster_key: Option<KeyFingerprint>,
         /// How long the Mixer keeps entries (`audit.keep`): those of a younger checkpoint must be there
         #[arg(long, value_name = "DURATION", default_value = "90d")]
         keep: HumanDuration,

@@ -2,16 +2,26 @@
 
 use std::sync::Arc;
 
-use axum::Router;
 use axum::extract::State;
 use axum::routing::get;
+use axum::{Json, Router};
 use model::filter::{AuditFilter, CheckpointFilter, page_size};
+use serde::Serialize;
 
 use super::json_response::ListResponse;
 use super::problem::ApiProblem;
 use super::query_params::QueryParams;
 use crate::control::ControlPlane;
-use crate::registry::{AuditEntry, AuditQuery, SignedCheckpoint};
+use crate::registry::{AuditEntry, AuditQuery, KeyHistory, SignedCheckpoint};
+
+/// Checkpoints, and the keys that may have signed them.
+#[derive(Debug, Serialize)]
+struct CheckpointResponse {
+    #[serde(flatten)]
+    page: ListResponse<SignedCheckpoint>,
+    #[serde(flatten)]
+    keys: KeyHistory,
+}
 
 pub(crate) fn routes(control: Arc<ControlPlane>) -> Router {
     Router::new()
@@ -34,12 +44,14 @@ async fn list(
 async fn checkpoints(
     State(control): State<Arc<ControlPlane>>,
     params: QueryParams,
-) -> Result<ListResponse<SignedCheckpoint>, ApiProblem> {
+) -> Result<Json<CheckpointResponse>, ApiProblem> {
     let filter: CheckpointFilter = params.filter()?;
     let limit = page_size(filter.limit).map_err(|bad| ApiProblem::parameter("limit", bad))?;
     let before = number(filter.cursor)?.unwrap_or(u64::MAX);
     let found = control.audit_checkpoints(before, limit + 1).await?;
-    Ok(paged(found, limit, |last| last.id))
+    let page = paged(found, limit, |last| last.id);
+    let keys = control.key_history().await?;
+    Ok(Json(CheckpointResponse { page, keys }))
 }
 
 /// The first entries, and where the next ones begin if there are more.

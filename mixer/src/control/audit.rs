@@ -1,7 +1,7 @@
 //! Queries of the audit log.
 
 use super::{ControlError, ControlPlane};
-use crate::registry::{AuditEntry, AuditQuery, SignedCheckpoint};
+use crate::registry::{AuditEntry, AuditQuery, ClusterRegistry, KeyHistory, SignedCheckpoint};
 
 impl ControlPlane {
     /// The entries of the audit log that a query wants, the newest first.
@@ -25,6 +25,14 @@ impl ControlPlane {
             .registry
             .read(move |registry| registry.audit_checkpoints(below, limit));
         Ok(found.await?)
+    }
+
+    /// The keys that may have signed them.
+    ///
+    /// # Errors
+    /// [`ControlError::Registry`].
+    pub(crate) async fn key_history(&self) -> Result<KeyHistory, ControlError> {
+        Ok(self.registry.read(ClusterRegistry::key_history).await?)
     }
 
     /// Records and publishes events that are not changes of the registry itself.

@@ -30,7 +30,7 @@ use super::{ActiveScenario, ClusterRegistry, RackRow, RegistryError, RegistryTra
 use crate::access::{AccessRole, ApiCaller, CallerIdentity, role_list};
 use crate::lifecycle_event::LifecycleEvent;
 
-pub(crate) use checkpoint::SignedCheckpoint;
+pub(crate) use checkpoint::{KeyHistory, SignedCheckpoint};
 
 pub(super) const AUDIT: TableDefinition<u64, &[u8]> = TableDefinition::new("audit");
 pub(super) const SEEN: TableDefinition<u64, &[u8]> = TableDefinition::new("sightings");

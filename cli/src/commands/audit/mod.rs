@@ -1,19 +1,21 @@
 //! `platform audit`: the audit log, its checkpoints, and whether it is as it was recorded.
 
+mod key_lineage;
 mod verification;
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 
-use model::HumanDuration;
 use model::filter::{AuditFilter, CheckpointFilter};
+use model::{HumanDuration, KeyFingerprint};
 use serde_json::{Value, json};
 
 use crate::args::{ApiArgs, AuditArgs, AuditVerb};
 use crate::client::{ApiClient, Row};
 use crate::error::Error;
 use crate::output::RowPrinter;
+use key_lineage::KeyLineage;
 use verification::{KeptCheckpoint, verify_log};
 
 const COLUMNS: &[&str] = &[
@@ -37,6 +39,7 @@ const VERDICT_COLUMNS: &[&str] = &[
     "lost_checkpoints",
     "signed_by",
 ];
+const CHECKPOINTS: &str = "/api/v1/audit/checkpoints";
 /// The largest page.
 const PAGE: u32 = 10_000;
 
@@ -48,7 +51,7 @@ pub(crate) fn run(args: &AuditArgs) -> Result<(), Error> {
                 limit: Some(*limit),
                 cursor: None,
             };
-            let page = ApiClient::new(api).page("/api/v1/audit/checkpoints", &filter)?;
+            let page = ApiClient::new(api).page(CHECKPOINTS, &filter)?;
             RowPrinter::from(api).rows(&page.rows, CHECKPOINT_COLUMNS)?;
             super::notes(
                 &page,
@@ -60,7 +63,7 @@ pub(crate) fn run(args: &AuditArgs) -> Result<(), Error> {
             cluster_key,
             keep,
             api,
-        }) => verify(api, (checkpoints.as_deref(), cluster_key.as_deref()), *keep),
+        }) => verify(api, (checkpoints.as_deref(), *cluster_key), *keep),
     }
 }
 
@@ -80,18 +83,27 @@ fn list(args: &AuditArgs) -> Result<(), Error> {
 }
 
 /// Checks the whole log against its own links, the checkpoints that the Mixer has, and those of a file.
-fn verify(api: &ApiArgs, (file, key): (Option<&Path>, Option<&str>), keep: HumanDuration) -> Result<(), Error> {
+fn verify(
+    api: &ApiArgs,
+    (file, known): (Option<&Path>, Option<KeyFingerprint>),
+    keep: HumanDuration,
+) -> Result<(), Error> {
     let client = ApiClient::new(api);
     let expired = chassis::system_clock().now().minus(keep.get());
     // Before the entries: none of them is of an entry that comes meanwhile.
-    let mut kept = all_pages(&client, "/api/v1/audit/checkpoints", |cursor| CheckpointFilter {
+    let mut kept = all_pages(&client, CHECKPOINTS, |cursor| CheckpointFilter {
         limit: Some(PAGE),
         cursor,
     })?;
+    let one = CheckpointFilter {
+        limit: Some(1),
+        cursor: None,
+    };
+    let keys = KeyLineage::open(client.get(CHECKPOINTS, &one)?, known)?;
     if let Some(file) = file {
         kept.extend(read_rows(file)?);
     }
-    let checkpoints = kept.iter().map(|row| KeptCheckpoint::open(row, key));
+    let checkpoints = kept.iter().map(KeptCheckpoint::open);
     let checkpoints = checkpoints.collect::<Result<Vec<_>, _>>().map_err(Error::AuditLog)?;
     let mut entries = all_pages(&client, "/api/v1/audit", |cursor| AuditFilter {
         limit: Some(PAGE),
@@ -99,7 +111,7 @@ fn verify(api: &ApiArgs, (file, key): (Option<&Path>, Option<&str>), keep: Human
         ..AuditFilter::default()
     })?;
     entries.reverse();
-    let verdict = verify_log(&entries, &checkpoints, expired).map_err(Error::AuditLog)?;
+    let verdict = verify_log(&entries, (&checkpoints, &keys), expired).map_err(Error::AuditLog)?;
     let row = json!({
         "entries": verdict.entries, "first": verdict.first, "last": verdict.last,
         "checkpoints": verdict.met, "older_checkpoints": verdict.older, "lost_checkpoints": verdict.lost, "signed_by": verdict.signed_by,

@@ -5,16 +5,17 @@
 //! | changed, dropped or inserted an entry | the next entry's link, or that it has none |
 //! | dropped the oldest entries before their time | a checkpoint that was kept elsewhere |
 //! | wrote all later links anew, or cut off the end | a checkpoint that was kept elsewhere |
-//! | signed other checkpoints with another key | `--cluster-key` |
+//! | signed checkpoints with another key, or with one that was replaced | the successions of the cluster's keys from `--cluster-key` on |
 //!
 //! Not here: entries that have gone because of their age, or that a restored backup did not have; checkpoints of them are only counted.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use model::Timestamp;
 use model::audit_chain::{AUDIT_CHAIN_START, AuditCheckpoint, audit_link};
+use model::{KeyFingerprint, Timestamp};
 use serde_json::Value;
 
+use super::key_lineage::KeyLineage;
 use crate::client::Row;
 
 /// So many entries are kept, however young.
@@ -24,7 +25,7 @@ const MOST_ENTRIES: usize = 500_000;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct KeptCheckpoint {
     head: AuditCheckpoint,
-    signed_by: String,
+    signed_by: KeyFingerprint,
 }
 
 /// What was checked.
@@ -40,21 +41,20 @@ pub(super) struct LogVerdict {
     pub(super) older: usize,
     /// Checkpoints of entries that a restored backup did not have.
     pub(super) lost: usize,
-    pub(super) signed_by: BTreeSet<String>,
+    pub(super) signed_by: BTreeSet<KeyFingerprint>,
 }
 
 impl KeptCheckpoint {
-    /// Opens a row; `key` must have signed it, or whichever key it names.
-    pub(super) fn open(row: &Row, key: Option<&str>) -> Result<Self, String> {
+    /// Opens a row; the key that it names must have signed it.
+    pub(super) fn open(row: &Row) -> Result<Self, String> {
         let text = |name: &str| row.get(name).and_then(Value::as_str).unwrap_or_default();
-        let signed_by = key.unwrap_or_else(|| text("signed_by")).to_ascii_lowercase();
-        let decoded = |name: &str, hex: &str| {
-            let bytes = model::hex::decode(hex);
+        let decoded = |name: &str| {
+            let bytes = model::hex::decode(text(name));
             bytes.ok_or_else(|| format!("a checkpoint's {name} is not in hexadecimal digits"))
         };
-        let signed = decoded("signed", text("signed"))?;
-        let head = AuditCheckpoint::open(&signed, &decoded("signed_by", &signed_by)?);
-        match head {
+        let (signed, key) = (decoded("signed")?, decoded("signed_by")?);
+        let signed_by = KeyFingerprint::of(&key);
+        match AuditCheckpoint::open(&signed, &key) {
             Ok(head) => Ok(Self { head, signed_by }),
             Err(error) => Err(format!(
                 "the checkpoint of entry {} at {} is not signed by {signed_by}: {error}",
@@ -63,12 +63,31 @@ impl KeptCheckpoint {
             )),
         }
     }
+
+    /// Refuses one of a key that is none of these, or that ends at its entry or before.
+    fn require_key(&self, ends: &BTreeMap<KeyFingerprint, u64>) -> Result<(), String> {
+        let Self { head, signed_by } = self;
+        let who = format!(
+            "the checkpoint of entry {} at {} is signed by {signed_by}",
+            head.id, head.ts
+        );
+        match ends.get(signed_by) {
+            None => Err(format!(
+                "{who}, which no chain of successions links with the cluster's key"
+            )),
+            Some(end) if head.id >= *end => Err(format!(
+                "{who}, which was replaced: from entry {end} on only somebody who kept the old key can have signed with it"
+            )),
+            Some(_) => Ok(()),
+        }
+    }
 }
 
-/// Checks entries, the oldest first, and checkpoints of them. Those of entries from before `expired` may have gone because of their age.
+/// Checks entries, the oldest first, and checkpoints of them, which these keys may sign. Entries from before `expired` may have gone because of
+/// their age.
 pub(super) fn verify_log(
     entries: &[Row],
-    checkpoints: &[KeptCheckpoint],
+    (checkpoints, keys): (&[KeptCheckpoint], &KeyLineage),
     expired: Timestamp,
 ) -> Result<LogVerdict, String> {
     if let Some(forged) = entries
@@ -89,11 +108,16 @@ pub(super) fn verify_log(
             follows(link(previous).unwrap_or_default(), entry)?;
         }
     }
+    let ends = keys.ends(&linked);
     let (mut met, mut older, mut lost) = (0, 0, 0);
-    for KeptCheckpoint { head, .. } in checkpoints {
+    for kept in checkpoints {
+        let head = &kept.head;
         let next = linked.partition_point(|entry| id(entry) < Some(head.id));
         match linked.get(next) {
-            Some(entry) if id(entry) == Some(head.id) && link(entry) == Some(&head.chain) => met += 1,
+            Some(entry) if id(entry) == Some(head.id) && link(entry) == Some(&head.chain) => {
+                kept.require_key(&ends)?;
+                met += 1;
+            }
             Some(entry) if id(entry) == Some(head.id) => {
                 return Err(format!(
                     "entry {} is another one than the checkpoint of {} signed",
@@ -118,7 +142,7 @@ pub(super) fn verify_log(
         met,
         older,
         lost,
-        signed_by: checkpoints.iter().map(|kept| kept.signed_by.clone()).collect(),
+        signed_by: checkpoints.iter().map(|kept| kept.signed_by).collect(),
     })
 }
 
@@ -132,7 +156,7 @@ fn link(entry: &Row) -> Option<&str> {
     entry.get("chain").and_then(Value::as_str)
 }
 
-fn id(entry: &Row) -> Option<u64> {
+pub(super) fn id(entry: &Row) -> Option<u64> {
     entry.get("id").and_then(Value::as_u64)
 }
 
@@ -155,17 +179,24 @@ mod tests {
     use model::ClusterId;
     use serde_json::json;
 
+    use super::super::key_lineage::tests::{answer, print};
     use super::*;
 
     /// Nothing is old enough to have gone.
     const NEVER: Timestamp = Timestamp::MIN;
 
     fn log() -> Vec<Row> {
+        log_with(|_| ())
+    }
+
+    /// Entries that are changed like this before they are recorded.
+    fn log_with(change: impl Fn(&mut Value)) -> Vec<Row> {
         let mut previous = AUDIT_CHAIN_START.to_owned();
         let entries = (1..=5).map(|id| {
             let ts = format!("2026-11-28T00:00:0{id}Z");
             let kind = if id == 3 { "rack_offline" } else { "rack_labels" };
             let mut entry = json!({ "id": id, "ts": ts, "kind": kind, "why": null, "chain": null });
+            change(&mut entry);
             if id != 3 {
                 previous = audit_link(&previous, entry.as_object().unwrap());
                 entry["chain"] = previous.clone().into();
@@ -175,37 +206,49 @@ mod tests {
         entries.collect()
     }
 
-    fn key() -> SigningKey {
-        SigningKey::from_bytes(&[7; 32])
+    fn key(byte: u8) -> SigningKey {
+        SigningKey::from_bytes(&[byte; 32])
+    }
+
+    fn lineage(keys: &[SigningKey]) -> KeyLineage {
+        KeyLineage::open(answer(keys), None).unwrap()
+    }
+
+    fn verify(entries: &[Row], checkpoints: &[KeptCheckpoint], expired: Timestamp) -> Result<LogVerdict, String> {
+        verify_log(entries, (checkpoints, &lineage(&[key(7)])), expired)
     }
 
     fn checkpoint(entry: &Row) -> Row {
+        checkpoint_by(&key(7), entry)
+    }
+
+    fn checkpoint_by(key: &SigningKey, entry: &Row) -> Row {
         let head = AuditCheckpoint {
             cluster_id: ClusterId::at(Timestamp::from_micros(1), [3; 10]),
             ts: Timestamp::from_micros(9),
             id: id(entry).unwrap(),
             chain: link(entry).unwrap().to_owned(),
         };
-        let signed = model::hex::encode(&head.sign(&key()).unwrap());
-        let signed_by = model::hex::encode(key().verifying_key().as_bytes());
+        let signed = model::hex::encode(&head.sign(key).unwrap());
+        let signed_by = model::hex::encode(key.verifying_key().as_bytes());
         let row = json!({ "id": head.id, "signed": signed, "signed_by": signed_by });
         row.as_object().unwrap().clone()
     }
 
     fn kept(row: &Row) -> KeptCheckpoint {
-        KeptCheckpoint::open(row, None).unwrap()
+        KeptCheckpoint::open(row).unwrap()
     }
 
     #[test]
     fn a_log_as_it_was_recorded_passes_whole_or_without_its_oldest_entries() {
         let log = log();
         let checkpoints = [kept(&checkpoint(&log[0])), kept(&checkpoint(&log[4]))];
-        let verdict = verify_log(&log, &checkpoints, NEVER).unwrap();
+        let verdict = verify(&log, &checkpoints, NEVER).unwrap();
         assert_eq!((verdict.entries, verdict.met, verdict.older), (4, 2, 0));
         assert_eq!(verdict.last, Some(json!("2026-11-28T00:00:05Z")));
-        let verdict = verify_log(&log[1..], &checkpoints, Timestamp::from_micros(10)).unwrap();
+        let verdict = verify(&log[1..], &checkpoints, Timestamp::from_micros(10)).unwrap();
         assert_eq!((verdict.entries, verdict.met, verdict.older), (3, 1, 1));
-        assert_eq!(verify_log(&[], &[], NEVER).unwrap().entries, 0);
+        assert_eq!(verify(&[], &[], NEVER).unwrap().entries, 0);
     }
 
     #[test]
@@ -215,7 +258,7 @@ mod tests {
         let refused = |change: &dyn Fn(&mut Vec<Row>), checkpoints: &[KeptCheckpoint]| {
             let mut changed = log.clone();
             change(&mut changed);
-            verify_log(&changed, checkpoints, NEVER).unwrap_err()
+            verify(&changed, checkpoints, NEVER).unwrap_err()
         };
         let changed = refused(&|log| log[1]["kind"] = "rack_online".into(), &[]);
         assert!(changed.contains("entry 2 of 2026-11-28T00:00:02Z"), "{changed}");
@@ -244,7 +287,7 @@ mod tests {
         let fields = restored.as_object().unwrap();
         restored["chain"] = audit_link(link(&log[1]).unwrap(), fields).into();
         log.push(restored.as_object().unwrap().clone());
-        let verdict = verify_log(
+        let verdict = verify(
             &log,
             &[kept(&checkpoint(&whole[4])), kept(&checkpoint(&whole[1]))],
             NEVER,
@@ -255,12 +298,54 @@ mod tests {
 
     #[test]
     fn a_checkpoint_of_another_key_is_refused() {
-        let row = checkpoint(&log()[4]);
-        let other = SigningKey::from_bytes(&[8; 32]);
-        let other = model::hex::encode(other.verifying_key().as_bytes());
-        assert!(KeptCheckpoint::open(&row, Some(&other)).unwrap_err().contains(&other));
-        let mut forged = row;
+        let (log, other) = (log(), key(8));
+        let foreign = kept(&checkpoint_by(&other, &log[4]));
+        let refused = verify(&log, &[foreign], NEVER).unwrap_err();
+        assert!(
+            refused.contains(&print(&other).to_string()) && refused.contains("no chain of successions"),
+            "{refused}"
+        );
+        let mut forged = checkpoint(&log[4]);
+        forged["signed_by"] = model::hex::encode(other.verifying_key().as_bytes()).into();
+        let refused = KeptCheckpoint::open(&forged).unwrap_err();
+        assert!(
+            refused.contains(&format!("is not signed by {}", print(&other))),
+            "{refused}"
+        );
         forged["signed"] = "00".into();
-        assert!(KeptCheckpoint::open(&forged, None).unwrap_err().contains("entry 5"));
+        assert!(KeptCheckpoint::open(&forged).unwrap_err().contains("entry 5"));
+    }
+
+    #[test]
+    fn a_key_signs_no_entry_after_its_rotation() {
+        let keys = [key(7), key(8), key(9)];
+        let rotated = |entry: &mut Value, [old, new]: [&SigningKey; 2]| {
+            entry["kind"] = "cluster_key_rotated".into();
+            (entry["from"], entry["to"]) = (json!(print(old)), json!(print(new)));
+        };
+        // The second key signs from entry 2 on, the third from entry 5 on.
+        let log = log_with(|entry| match entry["id"].as_u64() {
+            Some(2) => rotated(entry, [&keys[0], &keys[1]]),
+            Some(5) => rotated(entry, [&keys[1], &keys[2]]),
+            _ => {}
+        });
+        let lineage = lineage(&keys);
+        let by = |key: &SigningKey, place: usize| kept(&checkpoint_by(key, &log[place]));
+        let verify = |log: &[Row], checkpoint| verify_log(log, (&[checkpoint], &lineage), Timestamp::from_micros(10));
+        for (key, place) in [(&keys[0], 0), (&keys[1], 1), (&keys[1], 3), (&keys[2], 4)] {
+            assert_eq!(verify(&log, by(key, place)).unwrap().met, 1);
+        }
+        for (key, place, end) in [(&keys[0], 1, 2), (&keys[0], 4, 2), (&keys[1], 4, 5)] {
+            let refused = verify(&log, by(key, place)).unwrap_err();
+            assert!(
+                refused.contains(&format!("{}, which was replaced: from entry {end} on", print(key))),
+                "{refused}"
+            );
+        }
+        // The entry of its rotation has gone because of its age.
+        let young = &log[3..];
+        assert_eq!(verify(young, by(&keys[0], 0)).unwrap().older, 1);
+        let refused = verify(young, by(&keys[0], 4)).unwrap_err();
+        assert!(refused.contains("from entry 4 on"), "{refused}");
     }
 }

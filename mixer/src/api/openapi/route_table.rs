@@ -495,7 +495,7 @@ pub(super) const ROUTES: &[ApiRoute] = &[
         .takes(&[p::CHECKPOINTS_PAGE])
         .gives(ResponseBody::Json("AuditCheckpoints"))
         .fails(&[400])
-        .details("One an hour, if there was an entry. `signed` has the rest in it, signed with the cluster's key (`signed_by`): `platform audit verify` checks it."),
+        .details("One an hour, if there was an entry. `signed` has the rest in it, signed with the cluster's key of then (`signed_by`): `platform audit verify` checks it. `cluster_key` is the fingerprint of the cluster's key now; `successions` are the keys before it, the oldest first, each signing the next (hexadecimal digits)."),
     get(AccessRight::ReadRows, "/api/v1/dlq", "letters", "The letters of the dead-letter queue, the newest first")
 .of(LETTERS_ONLY)
         .filters_by(&[inline_schema::<LetterFilter>])

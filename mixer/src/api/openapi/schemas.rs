@@ -441,6 +441,7 @@ fn control() -> Value {
         "AuditCheckpoint": written_schema::<SignedCheckpoint>(),
         "AuditCheckpoints": object(json!({
             "data": list(reference("AuditCheckpoint")), "next_cursor": or_null(text()), "stats": object(json!({ "rows": count() })),
+            "cluster_key": inline_schema::<KeyFingerprint>(), "successions": list(text()),
         })),
         "Backup": one(&written_schema::<BackupView>()),
         "SecurityFinding": written_schema::<SecurityFinding>(),

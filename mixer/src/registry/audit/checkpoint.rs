@@ -6,7 +6,7 @@
 
 use ed25519_dalek::SigningKey;
 use model::audit_chain::AuditCheckpoint;
-use model::{ClusterId, Timestamp};
+use model::{ClusterId, KeyFingerprint, Timestamp};
 use redb::{ReadableDatabase, ReadableTable, ReadableTableMetadata, TableDefinition};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -34,7 +34,37 @@ pub(crate) struct SignedCheckpoint {
     pub(crate) signed_by: String,
 }
 
+/// The keys that may have signed checkpoints, as the API shows them beside those.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(crate) struct KeyHistory {
+    /// The fingerprint of the cluster's key.
+    pub(crate) cluster_key: KeyFingerprint,
+    /// The links from the keys of before, the oldest first: [`model::key_succession::KeySuccession`], signed (hexadecimal digits).
+    pub(crate) successions: Vec<String>,
+}
+
 impl ClusterRegistry {
+    /// The cluster's key and those before it.
+    ///
+    /// # Errors
+    /// [`RegistryError`].
+    pub(crate) fn key_history(&self) -> Result<KeyHistory, RegistryError> {
+        let damaged = |reason| RegistryError::Damaged {
+            what: "cluster",
+            reason,
+        };
+        let identity = self.cluster_identity()?;
+        let identity = identity.ok_or_else(|| damaged("it is not there".to_owned()))?;
+        let links = identity.successions.iter().map(|link| {
+            let bytes = link.to_bytes().map_err(|error| damaged(error.to_string()));
+            bytes.map(|bytes| model::hex::encode(&bytes))
+        });
+        Ok(KeyHistory {
+            cluster_key: KeyFingerprint::of(&identity.public_key),
+            successions: links.collect::<Result<_, _>>()?,
+        })
+    }
+
     /// The checkpoints below a number, the newest first.
     ///
     /// # Errors
