@@ -259,6 +259,8 @@ impl MixerSession {
             }
             return Ok(answer);
         }
+        // Whatever comes of it: the next time it asks as itself. The bus may have no strangers, or no room for one.
+        self.is_answered = true;
         let door = self.connect_for_enrollment().await?;
         door.check_greeting()?;
         let answer = enroll(
@@ -271,7 +273,6 @@ impl MixerSession {
         .await;
         door.close(DOOR_CLOSES).await;
         let answer = answer?;
-        self.is_answered = true;
         let is_credited = self.take_credential(answer.reply.bus_credential());
         // It is on the bus's list now.
         if known {
@@ -467,10 +468,11 @@ impl MixerSession {
         match self.state.repin(authority) {
             Ok(false) => {}
             Ok(true) => {
-                if let Some(trust) = &self.bus.options().trust {
-                    trust.repin(authority);
+                // A Rack that has a file (snake.tls_ca) trusts what is in it.
+                let trust = self.bus.options().trust.as_ref();
+                if trust.is_some_and(|trust| trust.repin(authority)) {
+                    tracing::info!(%authority, "the bus has another certificate authority: this Rack trusts it alone from now on");
                 }
-                tracing::info!(%authority, "the bus has another certificate authority: this Rack trusts it alone from now on");
             }
             Err(error) => tracing::error!(%error, "cannot keep the bus's new certificate authority; trying again"),
         }

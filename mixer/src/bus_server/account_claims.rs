@@ -90,8 +90,10 @@ pub(super) fn of_operator(signing_key: &str, system: &str) -> Value {
 /// A user that proves itself with its key.
 pub(super) fn of_user(hears: Option<&[String]>) -> Value {
     let subscribe = hears.map_or_else(Map::new, |hears| Map::from_iter([("allow".to_owned(), json!(hears))]));
+    // What a server tells of itself and of an account is nobody's business but the Mixer's.
+    let publish = hears.map_or_else(Map::new, |_| Map::from_iter([("deny".to_owned(), json!(["$SYS.>"]))]));
     json!({
-        "type": "user", "version": VERSION, "pub": {}, "sub": subscribe,
+        "type": "user", "version": VERSION, "pub": publish, "sub": subscribe,
         "subs": UNLIMITED, "data": UNLIMITED, "payload": UNLIMITED,
     })
 }

@@ -97,6 +97,8 @@ struct AccountResolver {
     streams: StreamNames,
     /// The SHA-256 of the claims of each account.
     taken: BTreeMap<String, [u8; 32]>,
+    /// The second in which this process issued each account last.
+    issued: BTreeMap<String, i64>,
 }
 
 #[derive(Deserialize)]
@@ -128,6 +130,7 @@ impl ClaimsPublisher {
                 signer,
                 streams,
                 taken: BTreeMap::new(),
+                issued: BTreeMap::new(),
             },
             operator: operator.clone(),
             status,
@@ -224,13 +227,18 @@ impl AccountResolver {
         });
         let gone = self.taken.keys().cloned().chain(removed);
         let gone: BTreeSet<String> = gone.filter(|key| !open.contains(key)).collect();
+        // One that is not taken keeps no other one waiting, unless the server answers nobody.
+        let mut failed = Vec::new();
         for key in gone {
-            self.update(&key, "removed", &of_removed()).await?;
+            failed.extend(self.update(&key, "removed", &of_removed()).await.err());
+            refuse_many(&failed)?;
         }
         for (key, name, claims) in &wanted {
-            self.update(key, name, claims).await?;
+            let taken = self.update(key, name, claims).await;
+            failed.extend(taken.err().map(|error| format!("{name}: {error}")));
+            refuse_many(&failed)?;
         }
-        Ok(())
+        failed.into_iter().next().map_or(Ok(()), Err)
     }
 
     /// Has the server take an account, unless it has it.
@@ -239,19 +247,41 @@ impl AccountResolver {
         if self.taken.get(key) == Some(&digest) {
             return Ok(());
         }
-        let is_unknown = !self.taken.contains_key(key);
-        if !is_unknown || look_up(&self.system.client, key).await?.as_ref() != Some(claims) {
-            let jwt = self.signer.account_jwt(key, name, claims);
-            let jwt = jwt.map_err(|error: KeyError| error.to_string())?;
+        let known = match self.taken.contains_key(key) {
+            true => None,
+            false => look_up(&self.system.client, key).await?,
+        };
+        if known.as_ref().is_none_or(|(there, _)| there != claims) {
+            // Servers of a cluster keep the token of the later second: it is never the same one, and never an earlier one.
+            let before = known
+                .map(|(_, issued)| issued)
+                .into_iter()
+                .chain(self.issued.get(key).copied())
+                .max();
+            let earliest = before.map_or(0, |before| before.saturating_add(1));
+            let jwt = self.signer.account_jwt((key, name), claims, earliest);
+            let (jwt, issued) = jwt.map_err(|error: KeyError| error.to_string())?;
             send(&self.system.client, jwt).await?;
+            self.issued.insert(key.to_owned(), issued);
         }
         self.taken.insert(key.to_owned(), digest);
         Ok(())
     }
 }
 
-/// What the server has of an account.
-async fn look_up(client: &Client, key: &str) -> Result<Option<Value>, String> {
+/// So many accounts fail before the others are left for the next time.
+const MOST_FAILED: usize = 3;
+
+/// The first failure, once there are many.
+fn refuse_many(failed: &[String]) -> Result<(), String> {
+    match failed.first() {
+        Some(first) if failed.len() >= MOST_FAILED => Err(first.clone()),
+        _ => Ok(()),
+    }
+}
+
+/// What the server has of an account, and when that was issued.
+async fn look_up(client: &Client, key: &str) -> Result<Option<(Value, i64)>, String> {
     let request = Request::new().timeout(Some(WITHIN));
     let answer = client.send_request(format!("$SYS.REQ.ACCOUNT.{key}.CLAIMS.LOOKUP"), request);
     let answer = answer.await.map_err(|error| error.to_string())?;

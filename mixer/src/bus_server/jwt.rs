@@ -44,15 +44,21 @@ pub(super) fn sign(issuer: &KeyPair, subject: &JwtSubject<'_>, claims: &Value) -
     Ok(format!("{signed}.{signature}"))
 }
 
-/// The claims of a token; none if it is none. Nobody's word is taken for it: its signature is not looked at.
-pub(super) fn claims(token: &[u8]) -> Option<Value> {
+/// The claims of a token and the second in which it was issued; none if it is none. Nobody's word is taken for it: its signature is not looked at.
+pub(super) fn claims(token: &[u8]) -> Option<(Value, i64)> {
     let body = token.split(|byte| *byte == b'.').nth(1)?;
     let mut body: Value = serde_json::from_slice(&URL_SAFE_NO_PAD.decode(body).ok()?).ok()?;
-    Some(body["nats"].take())
+    let issued = body["iat"].as_i64()?;
+    Some((body["nats"].take(), issued))
+}
+
+/// A second of a token.
+pub(super) fn moment(seconds: i64) -> Timestamp {
+    Timestamp::from_micros(seconds.saturating_mul(1_000_000))
 }
 
 /// A moment as tokens have it.
-fn seconds(moment: Timestamp) -> i64 {
+pub(super) fn seconds(moment: Timestamp) -> i64 {
     moment.micros().div_euclid(1_000_000)
 }
 
@@ -83,7 +89,7 @@ mod tests {
         );
         assert_eq!((&body["iat"], &body["exp"]), (&1.into(), &9.into()));
         assert_eq!(body["nats"], json!({ "type": "user" }));
-        assert_eq!(claims(token.as_bytes()), Some(json!({ "type": "user" })));
+        assert_eq!(claims(token.as_bytes()), Some((json!({ "type": "user" }), 1)));
         assert_eq!(claims(b""), None);
     }
 }

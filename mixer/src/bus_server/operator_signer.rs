@@ -106,9 +106,16 @@ impl OperatorSigner {
             .unwrap_or_default()
     }
 
-    /// The token of the account with this public key.
-    pub(super) fn account_jwt(&self, key: &str, name: &str, claims: &Value) -> Result<String, nkeys::error::Error> {
-        jwt::sign(&self.key, &self.subject(key, name), claims)
+    /// The token of the account with this public key, issued now, or in this second if that is later: of two tokens a server keeps the later one.
+    pub(super) fn account_jwt(
+        &self,
+        (key, name): (&str, &str),
+        claims: &Value,
+        earliest: i64,
+    ) -> Result<(String, i64), nkeys::error::Error> {
+        let mut subject = self.subject(key, name);
+        subject.issued = subject.issued.max(jwt::moment(earliest));
+        Ok((jwt::sign(&self.key, &subject, claims)?, jwt::seconds(subject.issued)))
     }
 
     fn subject<'a>(&self, key: &'a str, name: &'a str) -> JwtSubject<'a> {
@@ -178,7 +185,7 @@ impl OperatorSigner {
     /// The lines of the configuration of a nats-server that obeys this operator.
     fn server_config(&self, operator_jwt: &str) -> Result<String, nkeys::error::Error> {
         let system = self.system_key()?;
-        let system_jwt = self.account_jwt(&system.public_key(), "system", &of_system())?;
+        let (system_jwt, _) = self.account_jwt((&system.public_key(), "system"), &of_system(), 0)?;
         let strangers_key = self.account_key(&PlannedAccount::Strangers)?;
         let stranger = self.derived(KeyPairType::User, "stranger")?.public_key();
         let sentinel = jwt::sign(
