@@ -11,7 +11,8 @@
 //! - Every passport of the cluster hangs on this key. When the registry remembers one that is not in the file, the start
 //!   is refused: a new key would silently lock out every Rack.
 //! - A key that follows another one (`Cluster::rotate`) is durable in `<cluster_key_file>.next` before the registry names it, and takes its place
-//!   after; a crash between the two is finished on the next boot. The old key has signed the new one: Racks follow.
+//!   after; a crash between the two is finished on the next boot, and a key that the registry does not name is dropped there. The old key has
+//!   signed the new one: Racks follow, also one that was away for [`MOST_LINKS`] of them.
 //! - Message ids (`Cluster::message_id`) do not depend on which key it is: what is sent again after a rotation is still known as the same.
 
 use std::io;
@@ -110,12 +111,21 @@ pub enum ClusterError {
         /// Why not.
         source: io::Error,
     },
-    /// Too many keys followed each other.
+    /// There is no cluster whose key could be rotated.
+    #[error("there is no registry {}: nothing was changed. Name the configuration of the cluster's Mixer (--config)", registry.display())]
+    NotFounded {
+        /// Where it should be.
+        registry: PathBuf,
+    },
+    /// The key is kept somewhere else.
     #[error(
-        "the cluster had {0} keys before this one, and Racks follow no further: found a new cluster (platform-mixer found-cluster), or \
-         leave the key as it is"
+        "the cluster key {} is a link, which a rotation would replace by a file: name what it leads to in store.cluster_key_file",
+        path.display()
     )]
-    Worn(usize),
+    Linked {
+        /// The link.
+        path: PathBuf,
+    },
     /// The succession cannot be signed.
     #[error("the new key cannot be signed: {0}")]
     Succession(#[from] BadSignature),
@@ -153,10 +163,19 @@ impl Cluster {
         entropy: &Entropy,
     ) -> Result<Self, ClusterError> {
         let founding = registry.cluster_identity()?;
-        if let Some(founding) = &founding {
-            take_successor(path, &founding.public_key)?;
+        let is_known = |key: &SigningKey| {
+            let known = founding.as_ref().map(|founding| founding.public_key.as_slice());
+            known.is_none_or(|known| known == key.verifying_key().as_bytes())
+        };
+        let mut found = read_key(path)?;
+        if !found.as_ref().is_some_and(is_known)
+            && let Some(next) = read_key(&next_path(path))?.filter(is_known)
+            && founding.is_some()
+        {
+            durable_fs::rename_durably(&next_path(path), path)?;
+            found = Some(next);
         }
-        let key = match (read_key(path)?, &founding) {
+        let key = match (found, &founding) {
             (Some(key), _) => key,
             (None, None) => create_key(path, entropy)?,
             (None, Some(founding)) => {
@@ -181,17 +200,15 @@ impl Cluster {
                     cluster_id,
                     public_key,
                     successions: Vec::new(),
-                    message_secret: Sha256::new()
-                        .chain_update(b"platform/1/message-id\0")
-                        .chain_update(key.to_bytes())
-                        .finalize()
-                        .to_vec(),
+                    message_secret: entropy.bytes::<32>().to_vec(),
                 };
                 registry.change(|change| change.put_cluster_identity(&identity))?;
                 tracing::info!(%cluster_id, "founded a new cluster");
                 identity
             }
         };
+        // Of a rotation that came to nothing.
+        durable_fs::remove_if_there(&next_path(path))?;
         Ok(Self {
             id: identity.cluster_id,
             key,
@@ -203,7 +220,7 @@ impl Cluster {
     /// Gives the cluster another key, which its old one signs. No Mixer may run: this one signs with the old key until it ends.
     ///
     /// # Errors
-    /// [`ClusterError`]; then the cluster has its old key.
+    /// [`ClusterError`]; then the cluster has its old key, unless only the last step failed, which the next start does again.
     pub(crate) fn rotate(
         self,
         registry: &ClusterRegistry,
@@ -211,14 +228,15 @@ impl Cluster {
         clock: &Clock,
         entropy: &Entropy,
     ) -> Result<Self, ClusterError> {
-        if self.successions.len() >= MOST_LINKS {
-            return Err(ClusterError::Worn(self.successions.len()));
+        if path.is_symlink() {
+            return Err(ClusterError::Linked { path: path.to_owned() });
         }
-        let (now, next) = (clock.now(), create_key(&successor(path), entropy)?);
+        let (now, next) = (clock.now(), create_key(&next_path(path), entropy)?);
         let link = KeySuccession::sign(self.id, &self.key, &next.verifying_key(), now)?;
         let [from, to] = [&self.key, &next].map(|key| KeyFingerprint::of(key.verifying_key().as_bytes()));
         let mut successions = self.successions;
         successions.push(link);
+        successions.drain(..successions.len().saturating_sub(MOST_LINKS));
         let identity = ClusterIdentity {
             cluster_id: self.id,
             public_key: next.verifying_key().as_bytes().to_vec(),
@@ -231,7 +249,7 @@ impl Cluster {
             change.put_cluster_identity(&identity)?;
             change.record(entry).map(drop)
         })?;
-        take_successor(path, &identity.public_key)?;
+        durable_fs::rename_durably(&next_path(path), path)?;
         Ok(Self {
             id: self.id,
             key: next,
@@ -287,19 +305,10 @@ impl Cluster {
 }
 
 /// Where the key that follows is until it takes its place.
-fn successor(path: &Path) -> PathBuf {
+fn next_path(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".next");
     name.into()
-}
-
-/// Puts the key that follows in its place, if the registry names it already.
-fn take_successor(path: &Path, public_key: &[u8]) -> Result<(), ClusterError> {
-    let next = successor(path);
-    match read_key(&next)? {
-        Some(key) if key.verifying_key().as_bytes() == public_key => Ok(durable_fs::rename_durably(&next, path)?),
-        Some(_) | None => Ok(()),
-    }
 }
 
 fn read_key(path: &Path) -> Result<Option<SigningKey>, ClusterError> {
@@ -331,3 +340,6 @@ fn create_key(path: &Path, entropy: &Entropy) -> Result<SigningKey, ClusterError
     durable_fs::write_atomically(path, text.as_bytes(), 0o600)?;
     Ok(key)
 }
+
+#[cfg(test)]
+mod tests;

@@ -8,28 +8,35 @@
 //!
 //! # Invariants
 //!
-//! - What is rotated is durable and whole, or as before. A Rack that was away finds the way whenever it comes back.
+//! - What is rotated is durable and whole, or as before. A Rack that was away finds the way when it comes back: over 64 keys of the cluster, and over
+//!   six authorities.
+//! - Invites that are open name the keys of before: they are revoked.
+//! - A backup with the new keys is made at once: one of before restores a cluster that no Rack believes which has followed. Where the machine
+//!   fails in between, the key is rotated although `rotate-key` has not said so: invites may be open, and the audit log may lack an authority.
 //!
 //! Not here: the keys themselves ([`crate::cluster`], `bus_server::certificates`); tokens, of which anybody may have two at a time.
 
 use chassis::ExitReason;
 use chassis::file_modes::require_unshared;
-use model::{Clock, Entropy, KeyFingerprint};
+use std::sync::Arc;
 
+use model::{Clock, Entropy, KeyFingerprint, Timestamp};
+
+use crate::backup::BackupWriter;
 use crate::bootstrap::{KEYS_FOLDER, registry_file, require_registry};
-use crate::bus_server::rotate_authority;
-use crate::cluster::Cluster;
+use crate::bus_server::{BusError, rotate_authority};
+use crate::cluster::{Cluster, ClusterError};
 use crate::config::MixerConfig;
 use crate::lifecycle_event::LifecycleEvent;
-use crate::registry::{AuditActor, AuditEntry, ClusterRegistry};
+use crate::registry::{AuditActor, AuditEntry, ClusterRegistry, RegistryError, RegistryTransaction};
 use crate::start_error::StartError;
 
 /// What may be rotated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum RotatedKey {
-    /// The key that signs what the cluster says
+    /// The signing key of the cluster, which Racks know
     Cluster,
-    /// The certificate authority of the bus
+    /// The certificate authority of the managed bus
     BusAuthority,
 }
 
@@ -49,23 +56,64 @@ pub fn rotate(
 fn try_rotate(config: &MixerConfig, key: RotatedKey, clock: &Clock, entropy: &Entropy) -> Result<String, StartError> {
     require_unshared(&config.store.dir)?;
     require_registry(config)?;
-    let registry = ClusterRegistry::open(&registry_file(&config.store.dir))?;
+    let file = registry_file(&config.store.dir);
+    if !file.exists() {
+        return Err(ClusterError::NotFounded { registry: file }.into());
+    }
+    let registry = Arc::new(ClusterRegistry::open(&file)?);
     let path = &config.store.cluster_key_file;
-    let cluster = Cluster::open(&registry, path, clock, entropy)?;
+    let mut cluster = Cluster::open(&registry, path, clock, entropy)?;
     let done = match key {
         RotatedKey::Cluster => {
-            let cluster = cluster.rotate(&registry, path, clock, entropy)?;
+            cluster = cluster.rotate(&registry, path, clock, entropy)?;
             let fingerprint = KeyFingerprint::of(&cluster.public_key());
             format!("the key of cluster {} is now {fingerprint}", cluster.id())
         }
         RotatedKey::BusAuthority => {
-            let [from, to] = rotate_authority(&config.store.dir.join(KEYS_FOLDER))?;
+            let keys = config.store.dir.join(KEYS_FOLDER);
+            if !config.snake.has_own_authority() {
+                return Err(BusError::NoOwnAuthority { path: keys }.into());
+            }
+            let [from, to] = rotate_authority(&keys)?;
             let entry = AuditEntry::new(LifecycleEvent::BusAuthorityRotated, &AuditActor::Mixer, clock.now());
             registry.change(|change| change.record(entry.turn(Some(from), to)))?;
             format!("the bus's certificate authority is now {to}")
         }
     };
+    let revoked = match registry.change(|change| revoke_invites(change, clock.now())) {
+        Ok(count) => format!("{count} open invites were revoked: they name the keys of before"),
+        Err(error) => format!(
+            "open invites were not revoked ({error}): revoke them (platform racks invites), they name the keys of before"
+        ),
+    };
+    let writer = BackupWriter {
+        registry,
+        cluster: Arc::new(cluster),
+        store: config.store.dir.clone(),
+        cluster_key: path.clone(),
+        clock: clock.clone(),
+        making: parking_lot::Mutex::default(),
+    };
+    let backup = match writer.write(&AuditActor::Mixer) {
+        Ok(backup) => format!("{} has the new keys, earlier backups do not", backup.folder),
+        Err(error) => format!(
+            "no backup was made ({error}): make one (platform backup) before anything else, earlier ones lack the new keys"
+        ),
+    };
     Ok(format!(
-        "{done}\nStart the Mixer: Racks follow by themselves. Then make a backup (platform backup): those of before have the old key\n"
+        "{done}\n{backup}\n{revoked}\nStart the Mixer: Racks follow by themselves\n"
     ))
+}
+
+/// Revokes the invites that are open. How many.
+fn revoke_invites(change: &RegistryTransaction<'_>, now: Timestamp) -> Result<usize, RegistryError> {
+    let rows = change.invites()?;
+    let open: Vec<_> = rows.iter().filter(|row| row.is_open(now)).collect();
+    for row in &open {
+        change.remove_invite(row)?;
+        let entry = AuditEntry::new(LifecycleEvent::InviteRevoked, &AuditActor::Mixer, now);
+        let why = format!("invite {}: a key that it names was rotated", row.id());
+        change.record(entry.at(Some(row.name.clone()), None).because(why))?;
+    }
+    Ok(open.len())
 }

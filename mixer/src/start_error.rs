@@ -142,7 +142,8 @@ impl StartError {
                 | ClusterError::Founded { .. }
                 | ClusterError::Foreign { .. }
                 | ClusterError::Malformed { .. }
-                | ClusterError::Worn(_)
+                | ClusterError::NotFounded { .. }
+                | ClusterError::Linked { .. }
                 | ClusterError::Succession(_) => ExitReason::Config,
                 ClusterError::Registry(error) => of_registry(error),
                 ClusterError::Unreadable { .. } | ClusterError::Unwritable(_) => ExitReason::Io,

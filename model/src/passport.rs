@@ -1,8 +1,7 @@
 //! The passport: what a Rack is, signed by its cluster, kept in the Rack's state file.
 //!
 //! The file is a [`StateBundle`]: the passport as [`SignedPayload`] bytes by the cluster's key, and the Rack's own secret key.
-//! On load the signature is checked with the cluster key inside, the cluster key with the one the Rack has met before
-//! (`known_cluster`), and the Rack's public key with its secret one.
+//! On load the signature is checked with the cluster key inside, and the Rack's public key with its secret one.
 //!
 //! # Not here
 //!

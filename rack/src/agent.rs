@@ -190,7 +190,7 @@ impl RackAgent {
         let policy = RackPolicy::of(&config.policy, &config.places())?;
         let mut state = StateFile::of(&config.base, &parts.entropy)?;
         if let Some(invite) = &config.rack.invite {
-            state.join_once(invite.expose().parse()?)?;
+            state.take_configured_invite(invite.expose().parse()?)?;
         }
         let (claim, key) = (claim(config, state.joined()), state.key_fingerprint());
         let options = options_of(config, Some(&state))?;
@@ -526,16 +526,28 @@ fn lock_state_dir(config: &RackConfig) -> Result<FileLock, Error> {
     Ok(FileLock::take(&config.base.state_dir.join("rack.lock"))?)
 }
 
-/// Keeps an invite in the state file of the Rack with this configuration, which must not run: it joins with it at its next start. The
-/// fingerprint of the Rack's key.
+/// What becomes of an invite that a Rack keeps.
+#[derive(Debug, Clone, Copy)]
+pub struct KeptInvite {
+    /// The fingerprint of the Rack's key.
+    pub rack_key: KeyFingerprint,
+    /// The key of the cluster that the Rack belongs to, where that is not the invite's: the invite's has to follow it.
+    pub other_cluster_key: Option<KeyFingerprint>,
+}
+
+/// Keeps an invite in the state file of the Rack with this configuration, which must not run: it joins with it at its next start.
 ///
 /// # Errors
-/// If the state file cannot be used or is of another cluster, or the Rack runs.
-pub fn join(config: &RackConfig, invite: RackInvite, entropy: &Entropy) -> Result<KeyFingerprint, Error> {
+/// If the state file cannot be used, or the Rack runs.
+pub fn join(config: &RackConfig, invite: RackInvite, entropy: &Entropy) -> Result<KeptInvite, Error> {
     let _lock = lock_state_dir(config)?;
     let mut state = StateFile::of(&config.base, entropy)?;
+    let other_cluster_key = state.cluster_key().filter(|ours| *ours != invite.cluster);
     state.join(invite)?;
-    Ok(state.key_fingerprint())
+    Ok(KeptInvite {
+        rack_key: state.key_fingerprint(),
+        other_cluster_key,
+    })
 }
 
 fn limits(config: &RackConfig) -> SpoolLimits {

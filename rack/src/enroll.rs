@@ -48,6 +48,12 @@ pub(crate) enum HandshakeError {
         /// Whose Rack this is.
         ours: ClusterId,
     },
+    /// Another key than the cluster's.
+    #[error(
+        "the Mixer signs for cluster {0}, this Rack's own, with a key that does not follow the one that the Rack knows: its registry was \
+         restored from before a rotation of the key, or an impostor answers"
+    )]
+    OtherKey(ClusterId),
     /// Another cluster than the invite's.
     #[error(
         "the Mixer on this bus is of cluster {0}, which is not the one of the invite: an impostor may answer; check snake.url, or ask \
@@ -105,6 +111,7 @@ pub(crate) async fn enroll(
     let expected = ours.as_ref().map(ClusterKey::fingerprint).or(invited);
     let answered = asker.call(bus, question, expected, Some(&reply_key), within).await;
     let (reply, cluster) = answered.map_err(|unanswered| match (unanswered.other, &ours) {
+        (Some(found), Some(ours)) if found == ours.id => HandshakeError::OtherKey(found),
         (Some(found), Some(ours)) => HandshakeError::OtherCluster { found, ours: ours.id },
         (Some(found), None) => HandshakeError::NotInvited(found),
         _ => HandshakeError::Bus(unanswered.error),

@@ -52,20 +52,6 @@ pub enum Error {
     /// The invite is none.
     #[error("rack.invite: {0}")]
     Invite(#[from] model::BadInvite),
-    /// The invite is of another cluster than the one that admitted the Rack.
-    #[error(
-        "the invite is of the cluster with the key {invited}, and this Rack belongs to the one with {ours}: to move it, stop it, \
-         move {} away and join again",
-        path.display()
-    )]
-    OtherCluster {
-        /// The state file.
-        path: PathBuf,
-        /// The key of the Rack's cluster.
-        ours: model::KeyFingerprint,
-        /// That of the invite's.
-        invited: model::KeyFingerprint,
-    },
     /// Whoever answers would be believed.
     #[error(
         "the bus at {url} is on another machine, and nothing tells its Mixer from an impostor: run `platform join` with an invite \
@@ -119,7 +105,7 @@ impl Error {
                 reason: crate::SealError::Version { .. },
                 ..
             } => ExitReason::Data,
-            Self::State { .. } | Self::Sealed { .. } | Self::OtherCluster { .. } => ExitReason::Denied,
+            Self::State { .. } | Self::Sealed { .. } => ExitReason::Denied,
             Self::StateUnreadable { .. } | Self::StateForm { .. } => ExitReason::Io,
             Self::StateKey { .. } | Self::Policy { .. } | Self::Untrusted { .. } | Self::Invite(_) => {
                 ExitReason::Config

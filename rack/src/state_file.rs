@@ -242,38 +242,28 @@ impl StateFile {
         self.bundle.joined.as_ref()
     }
 
-    /// Keeps an invite: from now on the Rack trusts the bus and the cluster that it names, and no others.
+    /// Keeps an invite: from now on the Rack finds the bus by it, and believes the cluster that it names until it has a passport.
     pub(crate) fn join(&mut self, invite: RackInvite) -> Result<(), Error> {
-        let bundle = self.joined_by(invite)?;
-        self.keep(bundle)
+        self.keep(StateBundle {
+            joined: Some(invite),
+            ..self.bundle.clone()
+        })
+    }
+
+    /// The key of the cluster that the Rack belongs to.
+    pub(crate) fn cluster_key(&self) -> Option<KeyFingerprint> {
+        let passport = self.passport.as_ref()?;
+        Some(KeyFingerprint::of(&passport.cluster_key))
     }
 
     /// The same for the invite of the configuration, once: what is told to the Rack later counts more.
-    pub(crate) fn join_once(&mut self, invite: RackInvite) -> Result<(), Error> {
+    pub(crate) fn take_configured_invite(&mut self, invite: RackInvite) -> Result<(), Error> {
         let key = invite.public_key().map(|key| key.to_bytes()).unwrap_or_default();
         if self.bundle.configured_invite == key {
             return Ok(());
         }
-        let bundle = StateBundle {
+        self.keep(StateBundle {
             configured_invite: key.to_vec(),
-            ..self.joined_by(invite)?
-        };
-        self.keep(bundle)
-    }
-
-    fn joined_by(&self, invite: RackInvite) -> Result<StateBundle, Error> {
-        let ours = self
-            .passport
-            .as_ref()
-            .map(|passport| KeyFingerprint::of(&passport.cluster_key));
-        if let Some(ours) = ours.filter(|ours| *ours != invite.cluster) {
-            return Err(Error::OtherCluster {
-                path: self.path.clone(),
-                ours,
-                invited: invite.cluster,
-            });
-        }
-        Ok(StateBundle {
             joined: Some(invite),
             ..self.bundle.clone()
         })
@@ -464,14 +454,14 @@ mod tests {
         let (configured, later) = (invite(1, b"first"), invite(2, b"second"));
         StateFile::open(&path, None, &entropy())
             .unwrap()
-            .join_once(configured.clone())
+            .take_configured_invite(configured.clone())
             .unwrap();
         StateFile::open(&path, None, &entropy())
             .unwrap()
             .join(later.clone())
             .unwrap();
         let mut state = StateFile::open(&path, None, &entropy()).unwrap();
-        state.join_once(configured).unwrap();
+        state.take_configured_invite(configured).unwrap();
         assert_eq!(state.joined(), Some(&later));
         assert!(state.repin(KeyFingerprint::of(b"third")).unwrap());
         assert!(!state.repin(KeyFingerprint::of(b"third")).unwrap());

@@ -53,11 +53,11 @@ impl BusTrust {
         })
     }
 
-    /// Trusts another authority from the next connection on, where one was pinned.
-    pub fn repin(&self, authority: KeyFingerprint) {
-        if let Some(pinned) = &self.pinned {
-            *pinned.authority.lock().unwrap_or_else(PoisonError::into_inner) = authority;
-        }
+    /// Trusts another authority from the next connection on, where one was pinned; whether one was.
+    pub fn repin(&self, authority: KeyFingerprint) -> bool {
+        let Some(pinned) = &self.pinned else { return false };
+        *pinned.authority.lock().unwrap_or_else(PoisonError::into_inner) = authority;
+        true
     }
 
     /// Whether a client that pins the last certificate of a chain trusts the server that sends the chain, by its signatures and at some time: names
@@ -74,24 +74,23 @@ impl BusTrust {
             provider: Arc::new(rustls::crypto::ring::default_provider()),
         };
         let anywhere = ServerName::from(std::net::Ipv4Addr::UNSPECIFIED);
-        let bad = match verifier.verify_server_cert(server, others, &anywhere, &[], UnixTime::now()) {
-            Ok(_) => return Ok(()),
-            Err(rustls::Error::InvalidCertificate(bad)) => bad,
-            Err(error) => return Err(error.to_string()),
-        };
-        use CertificateError as Bad;
-        match bad {
-            // The name is looked at last.
-            Bad::NotValidForName | Bad::NotValidForNameContext { .. } => Ok(()),
-            Bad::Expired | Bad::ExpiredContext { .. } | Bad::NotValidYet | Bad::NotValidYetContext { .. } => Ok(()),
-            Bad::UnknownIssuer | Bad::BadSignature => Err("its first certificate, the server's, is not signed by its last one, which is what invited Racks \
-                trust: put the certificates between them and, last, that of the authority into it"
-                .to_owned()),
-            Bad::Other(reason) if reason.to_string().contains("CaUsedAsEndEntity") => Err("its first certificate is that of an authority (CA:TRUE), which no \
-                Rack takes for a server's: have the authority sign one for the server (CA:FALSE), and put that one first and the authority's last"
-                .to_owned()),
-            other => Err(format!("no Rack would trust it: {}", rustls::Error::InvalidCertificate(other))),
+        let mut at = UnixTime::now();
+        for _ in 0..=2 * chain.len() {
+            let bad = match verifier.verify_server_cert(server, others, &anywhere, &[], at) {
+                Ok(_) => return Ok(()),
+                Err(rustls::Error::InvalidCertificate(bad)) => bad,
+                Err(error) => return Err(error.to_string()),
+            };
+            match bad {
+                // The name is looked at last.
+                CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => return Ok(()),
+                // Times are looked at before signatures.
+                CertificateError::ExpiredContext { not_after, .. } => at = not_after,
+                CertificateError::NotValidYetContext { not_before, .. } => at = not_before,
+                bad => return Err(what_to_change(bad)),
+            }
         }
+        Err("its certificates are never valid at the same time".to_owned())
     }
 
     /// The authorities of a PEM file, and no others.
@@ -135,6 +134,20 @@ impl BusTrust {
     #[must_use]
     pub fn secure(&self, options: ConnectOptions) -> ConnectOptions {
         options.require_tls(true).tls_client_config(self.config.clone())
+    }
+}
+
+/// Why no Rack would trust a chain that it pins the last certificate of.
+fn what_to_change(bad: CertificateError) -> String {
+    use CertificateError as Bad;
+    match bad {
+        Bad::UnknownIssuer | Bad::BadSignature => "its first certificate, the server's, is not signed by its last one, which is what invited Racks \
+            trust: put the certificates between them and, last, that of the authority into it"
+            .to_owned(),
+        Bad::Other(reason) if reason.to_string().contains("CaUsedAsEndEntity") => "its first certificate is that of an authority (CA:TRUE), which no \
+            Rack takes for a server's: have the authority sign one for the server (CA:FALSE), and put that one first and the authority's last"
+            .to_owned(),
+        other => format!("no Rack would trust it: {}", rustls::Error::InvalidCertificate(other)),
     }
 }
 

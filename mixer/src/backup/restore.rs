@@ -84,7 +84,8 @@ fn try_restore(config: &MixerConfig, folder: &Path, clock: &Clock) -> Result<Str
         durable_fs::rename_durably(&staged, target)?;
     }
     Ok(format!(
-        "restored cluster {} of {} into {}\nTokens revoked since then are valid again, Racks removed since then belong to the cluster again, used \
+        "restored cluster {} of {} into {}\nWhere its key was rotated since (platform-mixer rotate-key), restore the backup that the rotation made \
+         instead: Racks that have followed believe no other\nTokens revoked since then are valid again, Racks removed since then belong to the cluster again, used \
          invites are open again: look at `platform token list`, `platform racks list` and `platform racks invites`\n",
         manifest.cluster_id,
         manifest.ts,

@@ -140,8 +140,8 @@ pub enum BusError {
     },
     /// There is no authority that another one could follow.
     #[error(
-        "there is no {}: the bus has no certificate authority of its own (it makes one at its first start with TLS, snake.tls; a certificate of \
-         yours, snake.tls_cert, you replace yourself)",
+        "the bus has no certificate authority of its own in {}: it makes one at its first start with TLS (snake.tls); a certificate of yours \
+         (snake.tls_cert), or of an external server, you replace yourself",
         path.display()
     )]
     NoOwnAuthority {

@@ -236,6 +236,12 @@ impl BusServerConfig {
             BusTlsMode::Off => false,
         }
     }
+
+    /// Whether the managed server's certificate is of the store's own authority.
+    #[must_use]
+    pub fn has_own_authority(&self) -> bool {
+        self.server == ServerMode::Managed && self.speaks_tls() && self.tls_cert.is_none()
+    }
 }
 
 config_section! {

@@ -79,7 +79,8 @@ impl ControlPlane {
         Ok(rows.into_iter().map(|row| InviteView::new(row, now)).collect())
     }
 
-    /// Makes an invite for a Rack of this name, and its text. It may need a second person.
+    /// Makes an invite for a Rack of this name, and its text. It may need a second person. To a Rack that is admitted under the name it brings the
+    /// bus's address and authority, and it admits nobody else while that Rack has the name.
     ///
     /// # Errors
     /// [`ControlError`].
@@ -123,7 +124,6 @@ impl ControlPlane {
         let entry = AuditEntry::new(LifecycleEvent::InviteCreated, by, now).at(Some(row.name.clone()), None);
         let (dual_control, by, kept) = (Arc::clone(&self.dual_control), by.clone(), row.clone());
         let written = self.registry.commit(move |change| {
-            refuse_taken(change, &kept.name)?;
             let first = match dual_control.decide(change, wanted, &by, now)? {
                 DualControlDecision::Awaited(awaited) => return Ok(ChangeOutcome::Awaited(awaited)),
                 DualControlDecision::Granted(first) => first,
@@ -160,19 +160,6 @@ impl ControlPlane {
         });
         Ok(InviteView::new(revoked.await?, now))
     }
-}
-
-/// Refuses a name that an admitted Rack has.
-fn refuse_taken(change: &RegistryTransaction<'_>, name: &Token) -> Result<(), ControlError> {
-    if let Some(holder) = change.holder(name)?
-        && change.rack(&holder)?.is_some_and(|row| row.is_adopted())
-    {
-        return Err(ControlError::NameTaken {
-            name: name.clone(),
-            holder,
-        });
-    }
-    Ok(())
 }
 
 /// Forgets what a new invite replaces and what nobody needs to know any more.

@@ -2,15 +2,17 @@
 //!
 //! | file in `<store.dir>/keys` | what |
 //! |---|---|
-//! | `bus-ca.key`, 0600 | the authority's secret key (ECDSA P-256) and its certificate; then, for each authority before it, the certificate by which that one vouches for the next, and its own |
-//! | `bus-ca.pem` | the certificates of it: what clients trust. Racks know an authority by the SHA-256 of its certificate |
+//! | `bus-ca.key`, 0600 | the authority's secret key (ECDSA P-256) and its certificate; then, for each of the [`MOST_BEFORE`] authorities before it, the certificate by which that one signed the next (cross-signed), and its own |
+//! | `bus-ca.pem` | the authority's certificate alone: what clients trust from now on. Racks know an authority by the SHA-256 of its certificate |
 //! | `bus-server.key`, 0600, `bus-server.pem` | the server's, made anew at each start and every [`RENEWED`]; the authorities' certificates follow in the file |
 //!
 //! # Invariants
 //!
 //! - `bus-ca.key` is written whole or not at all, and alone says what the authority is; `bus-ca.pem` is written after it. Where only the latter is there,
 //!   that is an error, and nothing is written.
-//! - Who trusts an authority of before trusts the server's certificate, by the certificates of authorities that the server sends.
+//! - Who trusts one of the authorities in the file trusts the server's certificate, by the certificates of authorities that the server sends.
+//! - Each authority has a name of its own, made of its key: among namesakes a client tries every order of their certificates, and gives up after a
+//!   hundred signatures (`rustls-webpki`).
 //! - A server's certificate is good for [`LIFETIME`], by the Mixer's clock. It has no beginning that matters: a Rack whose clock lags connects.
 //!
 //! Not here: telling Racks of another authority ([`crate::heartbeat`]). An authority whose key was stolen is trusted by Racks until they have heard
@@ -34,7 +36,9 @@ use super::{SERVER_CERTIFICATE, SERVER_KEY, unusable};
 const LIFETIME: Duration = Duration::from_secs(30 * 24 * 3_600);
 /// How old it gets at most while the Mixer runs.
 pub(super) const RENEWED: Duration = Duration::from_secs(10 * 24 * 3_600);
-/// The name of every authority, in its certificate and in those that it signs.
+/// So many authorities of before are kept: a client follows six certificates at most (`rustls-webpki`).
+const MOST_BEFORE: usize = 6;
+/// What the name of every authority begins with.
 const AUTHORITY: &str = "Platform bus authority";
 /// What a certificate begins with.
 const BEGIN: &str = "-----BEGIN CERTIFICATE-----";
@@ -55,7 +59,7 @@ struct AuthorityFile {
     issuer: Issuer<'static, KeyPair>,
     fingerprint: KeyFingerprint,
     /// Its certificate, and those that lead to it from authorities of before.
-    chain_pem: String,
+    chain: Vec<String>,
 }
 
 impl OwnAuthority {
@@ -103,14 +107,14 @@ impl OwnAuthority {
         let certificate = params.signed_by(&key, &self.file.issuer).map_err(bad)?;
         let pem = key.serialize_pem();
         durable_fs::write_atomically(&self.folder.join(SERVER_KEY), pem.as_bytes(), 0o600)?;
-        let chain = format!("{}{}", certificate.pem(), self.file.chain_pem);
+        let chain = format!("{}{}", certificate.pem(), self.file.chain.concat());
         durable_fs::write_atomically(&path, chain.as_bytes(), 0o600)?;
         *self.signed.lock() = Some(now);
         Ok(())
     }
 }
 
-/// Lets another authority follow that of a folder, which vouches for it; the fingerprints of both. The server must not run.
+/// Lets another authority follow that of a folder, which signs it; the fingerprints of both. The server must not run.
 ///
 /// # Errors
 /// [`BusError`] if there is none, or the files cannot be used or written.
@@ -122,8 +126,11 @@ pub(crate) fn rotate_authority(folder: &Path) -> Result<[KeyFingerprint; 2], Bus
     let before = AuthorityFile::open(folder)?;
     let bad = |error: rcgen::Error| unusable(&key_file, &error);
     let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(bad)?;
-    let vouched = authority_params().signed_by(&key, &before.issuer).map_err(bad)?;
-    let next = AuthorityFile::make(&key_file, key, &format!("{}{}", vouched.pem(), before.chain_pem))?;
+    let cross_signed = own_params(&key).signed_by(&key, &before.issuer).map_err(bad)?;
+    let mut leading = vec![cross_signed.pem()];
+    leading.extend(before.chain);
+    leading.truncate(2 * MOST_BEFORE);
+    let next = AuthorityFile::make(&key_file, key, leading)?;
     next.publish(&pem_file)?;
     Ok([before.fingerprint, next.fingerprint])
 }
@@ -141,7 +148,7 @@ impl AuthorityFile {
             }
             (false, false) => {
                 let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256);
-                let made = Self::make(&key_file, key.map_err(|error| unusable(&key_file, &error))?, "")?;
+                let made = Self::make(&key_file, key.map_err(|error| unusable(&key_file, &error))?, Vec::new())?;
                 tracing::info!(
                     fingerprint = %made.fingerprint,
                     "made a certificate authority for the bus; a Rack that joined with another one needs a new invite"
@@ -157,36 +164,39 @@ impl AuthorityFile {
         let pem = read_private(path)?;
         let pem = std::str::from_utf8(&pem).map_err(|error| unusable(path, &error))?;
         let no_certificate = || unusable(path, &"it has no certificate after the key");
-        let (key, chain) = pem.split_at(pem.find(BEGIN).ok_or_else(no_certificate)?);
+        let mut parts = pem.split(BEGIN);
+        let key = parts.next().unwrap_or_default();
         let key = KeyPair::from_pem(key).map_err(|error| unusable(path, &error))?;
         let own = certificates(path)?;
         Ok(Self {
             fingerprint: KeyFingerprint::of(own.first().ok_or_else(no_certificate)?),
-            issuer: Issuer::new(authority_params(), key),
-            chain_pem: chain.to_owned(),
+            issuer: Issuer::new(own_params(&key), key),
+            chain: parts.map(|part| format!("{BEGIN}{part}")).collect(),
         })
     }
 
     /// Makes an authority of a key, durable at this path.
-    fn make(path: &Path, key: KeyPair, vouched: &str) -> Result<Self, BusError> {
-        let certificate = authority_params().self_signed(&key);
+    fn make(path: &Path, key: KeyPair, leading: Vec<String>) -> Result<Self, BusError> {
+        let certificate = own_params(&key).self_signed(&key);
         let certificate = certificate.map_err(|error| unusable(path, &error))?;
-        let chain_pem = format!("{}{vouched}", certificate.pem());
-        let text = format!("{}{chain_pem}", key.serialize_pem());
+        let mut chain = vec![certificate.pem()];
+        chain.extend(leading);
+        let text = format!("{}{}", key.serialize_pem(), chain.concat());
         durable_fs::write_atomically(path, text.as_bytes(), 0o600)?;
         Ok(Self {
             fingerprint: KeyFingerprint::of(certificate.der()),
-            issuer: Issuer::new(authority_params(), key),
-            chain_pem,
+            issuer: Issuer::new(own_params(&key), key),
+            chain,
         })
     }
 
     /// Writes what clients trust, unless it is there.
     fn publish(&self, path: &Path) -> Result<(), BusError> {
-        if std::fs::read(path).is_ok_and(|there| there == self.chain_pem.as_bytes()) {
+        let own = self.chain.first().map_or("", String::as_str);
+        if std::fs::read(path).is_ok_and(|there| there == own.as_bytes()) {
             return Ok(());
         }
-        Ok(durable_fs::write_atomically(path, self.chain_pem.as_bytes(), 0o600)?)
+        Ok(durable_fs::write_atomically(path, own.as_bytes(), 0o600)?)
     }
 }
 
@@ -200,9 +210,16 @@ fn named(name: &str) -> DistinguishedName {
     distinguished
 }
 
-pub(super) fn authority_params() -> CertificateParams {
+/// What the certificate of the authority with this key says.
+fn own_params(key: &KeyPair) -> CertificateParams {
+    let hash = KeyFingerprint::of(key.public_key_raw());
+    let (beginning, _) = hash.as_bytes().split_at(8);
+    authority_params(&format!("{AUTHORITY} {}", model::hex::encode(beginning)))
+}
+
+pub(super) fn authority_params(name: &str) -> CertificateParams {
     let mut params = CertificateParams::default();
-    params.distinguished_name = named(AUTHORITY);
+    params.distinguished_name = named(name);
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
     params

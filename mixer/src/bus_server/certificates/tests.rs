@@ -137,11 +137,12 @@ async fn who_trusts_any_authority_of_before_trusts_the_one_that_follows_and_no_o
     let keys = folder.path().join("keys");
     assert!(rotate_authority(&keys).unwrap_err().to_string().contains("bus-ca.key"));
     let mut known = vec![open(folder.path(), chassis::system_clock()).unwrap().authority()];
-    for _ in 0..2 {
+    for _ in 0..7 {
         let [from, to] = rotate_authority(&keys).unwrap();
         assert_eq!(known.last(), Some(&from));
         known.push(to);
     }
+    let oldest = known.remove(0);
     let certificates = open(folder.path(), chassis::system_clock()).unwrap();
     assert_eq!(known.last(), Some(&certificates.authority()));
     let server = start(ManagedServer {
@@ -157,8 +158,16 @@ async fn who_trusts_any_authority_of_before_trusts_the_one_that_follows_and_no_o
     }
     let file = BusTrust::of_file(&keys.join("bus-ca.pem")).unwrap();
     connects(&url, Some(file)).await.unwrap();
-    let other = BusTrust::pinned(KeyFingerprint::of(b"another")).unwrap();
-    assert!(connects(&url, Some(other)).await.is_err());
+    for unknown in [oldest, KeyFingerprint::of(b"another")] {
+        let trust = BusTrust::pinned(unknown).unwrap();
+        assert!(connects(&url, Some(trust)).await.is_err(), "{unknown}");
+    }
+    let published = std::fs::read_to_string(keys.join("bus-ca.pem")).unwrap();
+    assert_eq!(
+        published.matches("BEGIN").count(),
+        1,
+        "who copies it trusts no authority of before"
+    );
     server.close().await;
 }
 
@@ -182,7 +191,8 @@ fn provide(folder: &Path, authority: &rcgen::CertifiedIssuer<'_, KeyPair>) -> Se
 fn an_operators_chain_that_racks_would_refuse_is_refused_with_what_to_put_into_the_file() {
     let folder = tempfile::tempdir().unwrap();
     let made_key = || KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).unwrap();
-    let authority = rcgen::CertifiedIssuer::self_signed(authority_params(), made_key()).unwrap();
+    let authority =
+        rcgen::CertifiedIssuer::self_signed(authority_params("Authority of the operator"), made_key()).unwrap();
     let files = provide(folder.path(), &authority);
     let take = || BusCertificates::provided(files.clone(), folder.path().join("keys"));
     let whole = std::fs::read_to_string(&files.certificate).unwrap();
@@ -215,13 +225,24 @@ fn an_operators_chain_that_racks_would_refuse_is_refused_with_what_to_put_into_t
     params.is_ca = IsCa::NoCa;
     std::fs::write(&files.certificate, params.self_signed(&key).unwrap().pem()).unwrap();
     take().unwrap();
+
+    // When it was in force is the clients' matter, who signed it is looked at all the same.
+    (params.not_before, params.not_after) = (rcgen::date_time_ymd(2001, 1, 1), rcgen::date_time_ymd(2002, 1, 1));
+    let expired = params.signed_by(&key, &authority).unwrap().pem();
+    std::fs::write(&files.certificate, format!("{expired}{}", authority.pem())).unwrap();
+    take().unwrap();
+    let namesake =
+        rcgen::CertifiedIssuer::self_signed(authority_params("Authority of the operator"), made_key()).unwrap();
+    std::fs::write(&files.certificate, format!("{expired}{}", namesake.pem())).unwrap();
+    let error = take().unwrap_err().to_string();
+    assert!(error.contains("is not signed by its last one"), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_operators_certificate_serves_by_its_own_names_and_is_read_again_when_it_changes() {
     let folder = tempfile::tempdir().unwrap();
     let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).unwrap();
-    let authority = rcgen::CertifiedIssuer::self_signed(authority_params(), key).unwrap();
+    let authority = rcgen::CertifiedIssuer::self_signed(authority_params("Authority of the operator"), key).unwrap();
     let certificates =
         BusCertificates::provided(provide(folder.path(), &authority), folder.path().join("keys")).unwrap();
     assert_eq!(certificates.authority(), KeyFingerprint::of(authority.der()));
