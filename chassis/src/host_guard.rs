@@ -131,8 +131,10 @@ impl HostGuard {
 /// Whether what stands behind a name is nothing, or a port in digits: the parser takes a sign, and has no port where it reads no number.
 fn has_plain_port(host: &Authority) -> bool {
     let behind = host.as_str().strip_prefix(host.host()).unwrap_or_default();
-    let port = behind.strip_prefix(':').unwrap_or(behind);
-    port.bytes().all(|byte| byte.is_ascii_digit())
+    match behind.strip_prefix(':') {
+        Some(port) => port.bytes().all(|byte| byte.is_ascii_digit()),
+        None => behind.is_empty(),
+    }
 }
 
 /// Says in an answer that it is what its type says, and for pages of this origin only.
@@ -213,6 +215,7 @@ mod tests {
             ("127.0.0.1:80", "https.example:-0", 421),
             ("127.0.0.1:80", "localhost:+80", 421),
             ("127.0.0.1:80", "[::1]:0x50", 421),
+            ("127.0.0.1:80", "[::1]0", 421),
         ] {
             let allowed = ["rack.example", "only.example:81", "https.example:443"];
             let status = status(listen, &allowed, &Method::GET, &[("host", host)]);
