@@ -4,7 +4,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 bins=(first-light engine store http-ingest guarded memory layout hour readers queries load tail lanes gaps isolation fleet rack reload late object-store)
 # As build-dist.sh, so that nothing is compiled again.
-export RUSTC_WORKSPACE_WRAPPER=$PWD/scripts/static-rustc.sh CARGO_INCREMENTAL=0
+export RUSTC_WORKSPACE_WRAPPER=$PWD/scripts/release-rustc.sh CARGO_INCREMENTAL=0
 cargo build --release --locked --workspace "${bins[@]/#/--bin=bench-}"
 export PLATFORM_TEST_BIN_DIR=$PWD/dist
 bin=${CARGO_TARGET_DIR:-target}/release

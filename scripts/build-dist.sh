@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # Builds both release binaries into dist/, with manual pages and completions in dist/share, and checks what they promise.
 # Beside each lies its bill of materials (CycloneDX); the same list is in the program, where `cargo audit bin` finds it.
-# platform is static (static-rustc.sh says how); platform-mixer is dynamic. One build: what both use is compiled once.
+# platform is static (release-rustc.sh says how); platform-mixer is dynamic. One build: what both use is compiled once.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 out=${CARGO_TARGET_DIR:-target}
-export RUSTC_WORKSPACE_WRAPPER=$PWD/scripts/static-rustc.sh CARGO_INCREMENTAL=0
+export RUSTC_WORKSPACE_WRAPPER=$PWD/scripts/release-rustc.sh CARGO_INCREMENTAL=0
 echo "building the release programs: some 450 crates, the large ones are DataFusion's (half an hour on 2 cores if nothing is compiled yet)"
 cargo build --release --locked --workspace --bin platform-mixer --bin platform
 mkdir -p dist

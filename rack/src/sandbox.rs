@@ -39,8 +39,9 @@ const NEWEST: ABI = ABI::V5;
 /// The oldest one that keeps the word: before it, files could be cut off anywhere.
 const OLDEST: ABI = ABI::V3;
 
-/// Folders of the system that are read: names of hosts, certificates, time zones, figures of the host.
-const SYSTEM: [&str; 5] = ["/etc", "/usr", "/proc", "/sys", "/dev/urandom"];
+/// What is read of the system: names of hosts, certificates, time zones, figures of the host, and random bytes where the system call for them is
+/// not linked.
+const SYSTEM: [&str; 6] = ["/etc", "/usr", "/proc", "/sys", "/dev/urandom", "/dev/random"];
 /// Devices that are written to as if they were nothing.
 const DEVICES: [&str; 3] = ["/dev/null", "/dev/zero", "/dev/full"];
 /// Folders with programs, and with what starts them.

@@ -192,6 +192,11 @@ fn a_confined_process_reads_and_writes_what_its_configuration_names_and_nothing_
             assert!(fs::remove_file(at("other/file")).is_err() && fs::create_dir(at("made")).is_err());
             assert!(fs::read("/proc/self/stat").is_ok() && fs::read_dir("/etc").is_ok());
             assert!(can_write(Path::new("/dev/null")));
+            assert!(
+                ["/dev/random", "/dev/urandom"]
+                    .iter()
+                    .all(|file| fs::File::open(file).is_ok())
+            );
         });
     }
     let mode = fs::metadata(at("data")).unwrap().permissions().mode();
