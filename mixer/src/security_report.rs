@@ -11,6 +11,7 @@
 
 use std::time::Duration;
 
+use chassis::config::{is_guarded_bus, without_credentials};
 use model::Timestamp;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -98,6 +99,31 @@ pub(crate) fn of_config(config: &MixerConfig) -> Vec<SecurityFinding> {
             "set snake.server_binary to its absolute path and snake.server_sha256 to its hash (sha256sum)",
         ));
     }
+    if !is_managed {
+        let (ok, place) = (is_guarded_bus(&snake.url), without_credentials(&snake.url));
+        let how = if ok {
+            "over TLS or on this machine"
+        } else {
+            "in clear text"
+        };
+        findings.push(SecurityFinding::new(
+            "bus encryption",
+            ok,
+            format!("the bus at {place} is spoken to {how}"),
+            "use tls:// addresses in snake.url",
+        ));
+        let has_accounts = snake.operator_key.is_some();
+        findings.push(SecurityFinding::new(
+            "bus accounts",
+            has_accounts,
+            if has_accounts {
+                "each Rack has an account of its own on the bus"
+            } else {
+                "on an external bus without snake.operator_key each Rack can speak as any other"
+            },
+            "have the server obey an operator (`platform-mixer bus-operator`), and set snake.operator_key",
+        ));
+    }
     findings.extend([
         SecurityFinding::new(
             "admission",
@@ -155,7 +181,7 @@ pub(crate) fn of_tokens(tokens: &[TokenView], now: Timestamp) -> Vec<SecurityFin
             "endless tokens",
             named(&|token| token.expires.is_none() && token.roles.contains(&AccessRole::Admin)),
             "of an admin without an end",
-            "make others with `platform token create --expires`, and revoke these",
+            "make others with `platform token create --expires-in`, and revoke these",
         ),
         finding(
             "unused tokens",

@@ -46,5 +46,5 @@ pub use schema::{ConfigKey, ConfigSchema, ConfigSection, DefaultValue, RemovedKe
 pub use settings::Settings;
 pub use show::{SettingLine, init_text, show_text, shown};
 pub(crate) use value::bus_urls;
-pub use value::{ConfigValue, SecretString, without_credentials};
+pub use value::{ConfigValue, SecretString, is_guarded_bus, is_local_bus, without_credentials};
 pub use watch::{ConfigChange, ConfigWatcher, watch};

@@ -214,6 +214,26 @@ fn is_bus_url(urls: &str) -> bool {
     bus_urls(urls).next().is_some() && bus_urls(urls).all(known)
 }
 
+/// Whether all addresses of a bus are this machine's.
+#[must_use]
+pub fn is_local_bus(urls: &str) -> bool {
+    bus_urls(urls).all(is_local_url)
+}
+
+/// Whether all addresses of a bus are this machine's, or are spoken to over TLS.
+#[must_use]
+pub fn is_guarded_bus(urls: &str) -> bool {
+    bus_urls(urls).all(|url| url.starts_with("tls://") || is_local_url(url))
+}
+
+fn is_local_url(url: &str) -> bool {
+    let Ok(address) = url.parse::<async_nats::ServerAddr>() else {
+        return false;
+    };
+    let host = address.host().trim_matches(['[', ']']);
+    host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
+}
+
 /// Whether an address carries a user name, a password or a token.
 pub(crate) fn has_credentials(urls: &str) -> bool {
     bus_urls(urls).any(|url| url.contains('@'))

@@ -1,7 +1,7 @@
 //! Checks of values that go beyond a key's type: addresses that are open to others, keys that do not go together, what this version
 //! does not have.
 
-use chassis::config::{ConfigErrors, ConfigProblem, Settings};
+use chassis::config::{ConfigErrors, ConfigProblem, Settings, is_guarded_bus, is_local_bus, without_credentials};
 use http::uri::Authority;
 
 use super::{ApiConfig, BusServerConfig, BusTlsMode, MixerConfig, ServerMode};
@@ -90,14 +90,27 @@ pub(super) fn exposed(settings: &Settings, config: &MixerConfig) -> Vec<ConfigPr
             sentence: "off is for loopback only, and api.host or postgres.host is not: use auto or tokens".to_owned(),
         });
     }
-    if config.enrollment.auto_adopt && !(is_external || snake.host.is_loopback() || snake.allow_insecure) {
+    let (is_local, place) = match is_external {
+        true => (is_local_bus(&snake.url), without_credentials(&snake.url)),
+        false => (snake.host.is_loopback(), snake.host.to_string()),
+    };
+    if config.enrollment.auto_adopt && !(is_local || snake.allow_insecure) {
         problems.push(ConfigProblem::Conflict {
             place: settings.place("enrollment.auto_adopt"),
             key: "enrollment.auto_adopt",
             sentence: format!(
-                "it admits everybody who reaches the bus, and {} can be reached from other machines: give each Rack an invite \
-                 (`platform racks invite`), or set snake.allow_insecure = true on a trusted network",
-                snake.host
+                "it admits everybody who reaches the bus, and {place} can be reached from other machines: give each Rack an invite \
+                 (`platform racks invite`), or set snake.allow_insecure = true on a trusted network"
+            ),
+        });
+    }
+    if is_external && !(is_guarded_bus(&snake.url) || snake.allow_insecure) {
+        problems.push(ConfigProblem::Conflict {
+            place: settings.place("snake.url"),
+            key: "snake.url",
+            sentence: format!(
+                "{place} is on another machine and is spoken to without encryption: use tls:// addresses, or set \
+                 snake.allow_insecure = true on a trusted network"
             ),
         });
     }
