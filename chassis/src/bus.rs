@@ -14,14 +14,13 @@
 //! The server process and the streams (`mixer`), what is published (`rack`), what is consumed (`ingest`).
 
 mod bus_trust;
+mod connect_attempts;
 mod connection_log;
 pub mod fast_batch;
 mod preflight;
 pub mod sealed_reply;
 mod user_jwt;
 
-use std::collections::hash_map::RandomState;
-use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,15 +33,12 @@ use tokio::sync::watch;
 pub use self::bus_trust::BusTrust;
 #[cfg(any(test, feature = "fuzz"))]
 pub(crate) use self::bus_trust::fuzz_chain;
+pub use self::connect_attempts::AttemptHold;
+use self::connect_attempts::ConnectAttempts;
 use self::connection_log::ConnectionObserver;
 pub use self::user_jwt::UserJwt;
 use crate::Error;
 use crate::config::{SecretString, bus_urls, without_credentials};
-
-/// Reconnect attempts wait at most this many times `reconnect_wait`.
-const BACK_OFF: u32 = 10;
-/// And never longer than this.
-const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
 /// How to connect.
 #[derive(Clone)]
@@ -125,6 +121,7 @@ pub struct BusConnection {
     /// The persistent streams of our domain.
     pub js: jetstream::Context,
     options: Arc<BusOptions>,
+    attempts: ConnectAttempts,
     state: watch::Receiver<BusState>,
 }
 
@@ -136,7 +133,8 @@ impl BusConnection {
     pub async fn connect(options: BusOptions) -> Result<Self, Error> {
         let within = options.connect_timeout;
         let url = without_credentials(&options.url);
-        match tokio::time::timeout(within, Self::open(options, false)).await {
+        let attempts = ConnectAttempts::new(options.reconnect_wait);
+        match tokio::time::timeout(within, Self::open(options, false, attempts)).await {
             Ok(result) => result,
             Err(_) => Err(Error::BusUnreachable {
                 url,
@@ -150,14 +148,25 @@ impl BusConnection {
     /// # Errors
     /// If the address does not parse.
     pub async fn connect_forever(options: BusOptions) -> Result<Self, Error> {
-        Self::open(options, true).await
+        let attempts = ConnectAttempts::new(options.reconnect_wait);
+        Self::open(options, true, attempts).await
     }
 
-    async fn open(options: BusOptions, forever: bool) -> Result<Self, Error> {
+    /// The same, but no attempt is made before the hold is dropped.
+    ///
+    /// # Errors
+    /// If the address does not parse.
+    pub async fn connect_later(options: BusOptions) -> Result<(Self, AttemptHold), Error> {
+        let attempts = ConnectAttempts::new(options.reconnect_wait);
+        let hold = attempts.hold();
+        Ok((Self::open(options, true, attempts).await?, hold))
+    }
+
+    async fn open(options: BusOptions, forever: bool, attempts: ConnectAttempts) -> Result<Self, Error> {
         let options = Arc::new(options);
         let (tell, state) = watch::channel(BusState::Disconnected);
         let addresses = addresses(&options)?;
-        let mut connect = connect_options(Arc::clone(&options), tell.clone());
+        let mut connect = connect_options(Arc::clone(&options), attempts.clone(), tell.clone());
         if addresses.iter().all(ServerAddr::tls_required) {
             connect = connect.require_tls(true);
         }
@@ -183,6 +192,7 @@ impl BusConnection {
             client,
             js,
             options,
+            attempts,
             state,
         })
     }
@@ -225,6 +235,11 @@ impl BusConnection {
         if state.wait_for(|state| *state == BusState::Refused).await.is_err() {
             std::future::pending().await
         }
+    }
+
+    /// Holds back attempts to connect while it is known that the bus would refuse them; the next one comes as soon as the hold is dropped.
+    pub fn hold_attempts(&self) -> AttemptHold {
+        self.attempts.hold()
     }
 
     /// Connects anew, to show the JWT that we hold now; returns when the bus has decided, or after this time.
@@ -381,8 +396,12 @@ fn authentication(options: Arc<BusOptions>) -> ConnectOptions {
     }
 }
 
-fn connect_options(options: Arc<BusOptions>, tell: watch::Sender<BusState>) -> ConnectOptions {
-    let (wait, jwt) = (options.reconnect_wait, options.jwt.clone());
+fn connect_options(
+    options: Arc<BusOptions>,
+    attempts: ConnectAttempts,
+    tell: watch::Sender<BusState>,
+) -> ConnectOptions {
+    let (jwt, due) = (options.jwt.clone(), attempts.clone());
     let observer = Arc::new(ConnectionObserver::new(without_credentials(&options.url), tell));
     let mut connect = authentication(Arc::clone(&options))
         .name(&options.name)
@@ -392,10 +411,19 @@ fn connect_options(options: Arc<BusOptions>, tell: watch::Sender<BusState>) -> C
         .max_reconnects(None)
         // They come in a greeting that anybody on the way may change, and are dialled in clear text.
         .ignore_discovered_servers()
-        .reconnect_delay_callback(move |attempt| delay(wait, attempt))
+        // The client chooses the servers, and goes through all of them.
+        .reconnect_delay_callback(|_| Duration::ZERO)
+        .reconnect_to_server_callback(move |_, _| {
+            let due = due.clone().due();
+            async move {
+                due.await;
+                None
+            }
+        })
         .event_callback(move |event| {
             if matches!(event, Event::Connected) {
                 jwt.accepted();
+                attempts.succeeded();
             }
             observer.on_event(&event);
             std::future::ready(())
@@ -407,23 +435,6 @@ fn connect_options(options: Arc<BusOptions>, tell: watch::Sender<BusState>) -> C
         connect = connect.custom_inbox_prefix(prefix);
     }
     connect
-}
-
-/// The wait before an attempt: none before the first, then growing, between a half and the whole of the step, so
-/// that Racks that lost the bus together do not come back together.
-fn delay(wait: Duration, attempt: usize) -> Duration {
-    let Ok(attempt) = u32::try_from(attempt) else {
-        return LONGEST_WAIT;
-    };
-    if attempt <= 1 {
-        return Duration::ZERO;
-    }
-    let step = wait
-        .saturating_mul((attempt - 1).min(BACK_OFF))
-        .min(LONGEST_WAIT.max(wait));
-    // Jitter needs no good randomness: the hasher's per-process keys are enough.
-    let jitter = RandomState::new().build_hasher().finish() % 1_000;
-    step / 2 + (step / 2).mul_f64(f64::from(u32::try_from(jitter).unwrap_or(0)) / 1_000.0)
 }
 
 fn connect_error(options: &BusOptions, error: &async_nats::ConnectError) -> Error {
@@ -445,21 +456,6 @@ mod tests;
 mod offline {
     #![allow(clippy::unwrap_used, reason = "tests")]
     use super::*;
-
-    #[test]
-    fn reconnects_start_at_once_then_wait_longer_with_jitter_up_to_a_cap() {
-        let wait = Duration::from_secs(1);
-        assert_eq!(delay(wait, 1), Duration::ZERO);
-        for attempt in 2..200 {
-            let step = wait * u32::try_from(attempt - 1).unwrap().min(BACK_OFF);
-            let waited = delay(wait, attempt);
-            assert!(
-                waited >= step / 2 && waited <= step,
-                "attempt {attempt} waits {waited:?}"
-            );
-        }
-        assert!(delay(Duration::from_secs(20), 100) <= LONGEST_WAIT);
-    }
 
     #[tokio::test]
     async fn a_bus_that_is_not_there_is_named_without_its_credentials() {

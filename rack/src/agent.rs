@@ -6,13 +6,12 @@
 //!   cannot be written, another Rack on it). A bus or a Mixer that is away is waited for.
 //! - [`RackAgent::close`] takes less than two seconds: gears first, then what they recorded goes to disk.
 
-use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use chassis::bus::{BusConnection, BusOptions, BusTrust, UserJwt};
-use chassis::config::{SecretString, without_credentials};
+use chassis::bus::{AttemptHold, BusConnection, BusOptions, BusTrust, UserJwt};
+use chassis::config::{SecretString, is_guarded_bus, without_credentials};
 use chassis::file_modes::require_unshared;
 use chassis::log_rate_limiter::LogRateLimiter;
 use chassis::logs::LogLevelHandle;
@@ -211,7 +210,7 @@ impl RackAgent {
         log_start(config, spool.boot_epoch(), &state);
         log_recovery("telemetry", &found);
         log_recovery("messages", &left);
-        let bus = BusConnection::connect_forever(options).await?;
+        let (bus, hold) = connect(options, &state).await?;
         let counters = Arc::new(TelemetryCounters::default());
         let (recorder, receiver) = TelemetryRecorder::new(RecorderParts {
             enabled: config.observability.enabled,
@@ -268,7 +267,7 @@ impl RackAgent {
             taps,
             cancel: &talk,
         };
-        let talkers = talkers.start(state, claim, orders, channels);
+        let talkers = talkers.start((state, hold), claim, orders, channels);
         Ok(Self {
             bus,
             layer: parts.layer,
@@ -352,7 +351,7 @@ struct MixerTasks<'a> {
 impl MixerTasks<'_> {
     fn start(
         self,
-        state: StateFile,
+        (state, held): (StateFile, Option<AttemptHold>),
         claim: NameClaim,
         orders: mpsc::Sender<controller::ControllerCommand>,
         channels: AgentChannels,
@@ -425,6 +424,7 @@ impl MixerTasks<'_> {
                 clock: self.parts.clock.clone(),
             },
             is_answered,
+            held,
             entropy: self.parts.entropy.clone(),
             stores: SessionStores {
                 spool: self.spool.clone(),
@@ -571,13 +571,22 @@ pub fn is_admitted(config: &RackConfig, entropy: &Entropy) -> bool {
     state.and_then(|state| state.identity()).is_some()
 }
 
+/// The connection to the bus. That of an invited Rack is held until it is admitted: its bus knows its users, and not this one yet.
+async fn connect(
+    options: BusOptions,
+    state: &StateFile,
+) -> Result<(BusConnection, Option<AttemptHold>), chassis::Error> {
+    if state.joined().is_some() && state.passport().is_none() {
+        let (bus, hold) = BusConnection::connect_later(options).await?;
+        return Ok((bus, Some(hold)));
+    }
+    Ok((BusConnection::connect_forever(options).await?, None))
+}
+
 /// Refuses a first contact in which whoever answers is believed, with a bus on another machine.
 fn require_trust(config: &RackConfig, options: &BusOptions, state: &StateFile) -> Result<(), Error> {
     let is_known = state.passport().is_some() || state.joined().is_some();
-    let is_loopback = |host: &str| host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback());
-    let mut addresses = options.url.split(',').map(str::trim);
-    let is_safe = |url: &str| url.starts_with("tls://") || is_loopback(&BusHost::of(url).host);
-    if is_known || config.snake.allow_insecure || options.trust.is_some() || addresses.all(is_safe) {
+    if is_known || config.snake.allow_insecure || options.trust.is_some() || is_guarded_bus(&options.url) {
         return Ok(());
     }
     Err(Error::Untrusted {

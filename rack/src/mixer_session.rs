@@ -16,14 +16,16 @@
 //! - Each cause of failure is told of once, until it changes.
 //! - A bus that does not know this Rack (so far, or any more) is asked for admission as a stranger, over a connection of its
 //!   own that ends with the answer; then the Rack comes as itself. A bus in operator mode lets it in as a stranger as long as it has no
-//!   credential, so a Rack that nobody ever answered asks that way first, and a later one that was not answered asks so the next time.
+//!   credential, so a Rack that nobody ever answered asks that way first, and a later one that was not answered asks so the next time. One with an
+//!   invite, whose bus cannot know it yet, does not ask as itself before.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_nats::jetstream::ErrorCode;
 use async_nats::jetstream::context::{GetStreamError, GetStreamErrorKind};
-use chassis::bus::{BusConnection, BusOptions, BusState, UserJwt};
+use chassis::bus::{AttemptHold, BusConnection, BusOptions, BusState, UserJwt};
 use model::control::{EnrollReply, Heartbeat, HeartbeatReply, NameClaim, RackRefusal, RackState, RefusalCode};
 use model::signed_reply::ClusterKey;
 use model::{BusCredential, Clock, EntityId, Entropy, KeyFingerprint, SignedPayload, SigningContext, Token, subject};
@@ -70,6 +72,8 @@ pub(crate) struct MixerSession {
     pub(crate) heartbeats: HeartbeatCounter,
     /// Whether a Mixer answered what this Rack asked as itself, as far as it knows.
     pub(crate) is_answered: bool,
+    /// Keeps the bus from being asked as a user that it cannot know yet.
+    pub(crate) held: Option<AttemptHold>,
     pub(crate) entropy: Entropy,
     pub(crate) stores: SessionStores,
     pub(crate) limits: SharedLimits,
@@ -165,13 +169,20 @@ impl MixerSession {
         let mut pause = EnrollmentBackoff(FIRST_PAUSE);
         let mut told = String::new();
         loop {
-            let known = self.reach_bus().await;
+            let known = self.held.is_none() && self.reach_bus().await;
             match self.enrol(known).await {
                 Ok(Some(identity)) => {
                     pause = EnrollmentBackoff(FIRST_PAUSE);
                     told.clear();
-                    self.check_stream().await;
-                    let removed = self.send_heartbeats(&identity).await == RefusalCode::Removed;
+                    let check = check_stream(self.bus.clone(), self.settings.stream.clone());
+                    let refused = {
+                        let mut heartbeats = pin!(self.send_heartbeats(&identity));
+                        tokio::select! {
+                            refused = &mut heartbeats => refused,
+                            () = check => heartbeats.await,
+                        }
+                    };
+                    let removed = refused == RefusalCode::Removed;
                     self.wait(if removed { REFUSED_PAUSE } else { FIRST_PAUSE }).await;
                 }
                 Ok(None) => {
@@ -261,6 +272,8 @@ impl MixerSession {
         }
         // Whatever comes of it: the next time it asks as itself. The bus may have no strangers, or no room for one.
         self.is_answered = true;
+        // Until it is on the bus's list each attempt as itself would be refused: with TLS, for the price of a handshake.
+        let hold = self.held.take().unwrap_or_else(|| self.bus.hold_attempts());
         let door = self.connect_for_enrollment().await?;
         door.check_greeting()?;
         let answer = enroll(
@@ -275,6 +288,7 @@ impl MixerSession {
         let answer = answer?;
         let is_credited = self.take_credential(answer.reply.bus_credential());
         // It is on the bus's list now.
+        drop(hold);
         if known {
             if is_credited {
                 self.bus.show_jwt(self.settings.enrollment_timeout).await;
@@ -301,23 +315,6 @@ impl MixerSession {
             tracing::error!(%error, "cannot keep the credential for the bus; after a restart this Rack asks for another one");
         }
         true
-    }
-
-    /// Says it if the primary stream is not on the bus: the key must be that of the Mixer.
-    async fn check_stream(&self) {
-        let found = tokio::time::timeout(STREAM_WITHIN, self.bus.js.get_stream(self.settings.stream.as_str())).await;
-        let is_elsewhere = match found {
-            Ok(Ok(_)) => false,
-            Ok(Err(error)) => is_missing(&error),
-            // A bus that knows its users does not answer for a stream that they may not see, and answers other questions.
-            Err(_) => self.bus.knows_users() && self.bus.js.query_account().await.is_ok(),
-        };
-        if is_elsewhere {
-            tracing::warn!(
-                stream = %self.settings.stream,
-                "the bus has no such stream for messages between Racks: set snake.stream_name to that of the Mixer"
-            );
-        }
     }
 
     /// One handshake; the identity if the Rack is adopted, none if it waits for approval.
@@ -535,6 +532,23 @@ impl MixerSession {
             () = back => {}
             () = cut_off => {}
         }
+    }
+}
+
+/// Says it if the primary stream is not on the bus: the key must be that of the Mixer.
+async fn check_stream(bus: BusConnection, stream: Token) {
+    let found = tokio::time::timeout(STREAM_WITHIN, bus.js.get_stream(stream.as_str())).await;
+    let is_elsewhere = match found {
+        Ok(Ok(_)) => false,
+        Ok(Err(error)) => is_missing(&error),
+        // A bus that knows its users does not answer for a stream that they may not see, and answers other questions.
+        Err(_) => bus.knows_users() && bus.js.query_account().await.is_ok(),
+    };
+    if is_elsewhere {
+        tracing::warn!(
+            stream = %stream,
+            "the bus has no such stream for messages between Racks: set snake.stream_name to that of the Mixer"
+        );
     }
 }
 

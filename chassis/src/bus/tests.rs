@@ -168,6 +168,27 @@ async fn a_killed_server_is_noticed_and_found_again() {
 }
 
 #[tokio::test]
+async fn a_server_whose_name_is_gone_keeps_nobody_from_the_others() {
+    let mut server = Server::start(STREAMS).await;
+    let mut options = server.options("plant");
+    options.url = format!("nats://a.invalid:4222,{}", options.url);
+    for _ in 0..4 {
+        let bus = BusConnection::connect(options.clone()).await.unwrap();
+        bus.close(Duration::from_secs(5)).await;
+    }
+    let bus = BusConnection::connect_forever(options).await.unwrap();
+    for _ in 0..2 {
+        reaches(&bus, BusState::Connected).await;
+        server.kill();
+        reaches(&bus, BusState::Disconnected).await;
+        // Of an attempt at the one that is away as well.
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        server.restart().await;
+    }
+    reaches(&bus, BusState::Connected).await;
+}
+
+#[tokio::test]
 async fn a_rack_that_starts_before_the_bus_waits_for_it() {
     let mut server = Server::start(STREAMS).await;
     server.kill();

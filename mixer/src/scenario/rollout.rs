@@ -24,7 +24,7 @@ use model::control::{ConsumerBinding, RackState, ScenarioPush, ScenarioPushAnswe
 use model::scenario::Scenario;
 use model::subject::RackCommand;
 use model::{EntityId, Timestamp, Token, signed};
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, SemaphorePermit, mpsc};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
@@ -50,7 +50,10 @@ const LISTENS_SOON: [Duration; 4] = [
     Duration::from_millis(450),
     Duration::from_millis(1350),
 ];
+/// Pushes at once. One whose Rack does not listen yet waits beside them.
 const AT_ONCE: usize = 16;
+/// Pushes that are under way or wait so.
+const UNDER_WAY: usize = 1024;
 const FIRST_RETRY: Duration = Duration::from_secs(15);
 const LAST_RETRY: Duration = Duration::from_secs(600);
 /// Wishes that may wait; a lost one is wished again by the Rack's next heartbeat.
@@ -108,6 +111,7 @@ impl ScenarioRollout {
             counters,
             due: HashMap::new(),
             under_way: HashSet::new(),
+            slots: Arc::new(Semaphore::new(AT_ONCE)),
             refused: HashMap::new(),
         };
         (rollout, deliveries)
@@ -152,6 +156,7 @@ pub(crate) struct RolloutWorker {
     counters: Arc<RolloutCounters>,
     due: HashMap<EntityId, Instant>,
     under_way: HashSet<EntityId>,
+    slots: Arc<Semaphore>,
     refused: HashMap<EntityId, PushBackoff>,
 }
 
@@ -220,7 +225,7 @@ impl RolloutWorker {
     pub(crate) async fn run(mut self, stop: CancellationToken) {
         let mut pushes: JoinSet<PushOutcome> = JoinSet::new();
         loop {
-            let room = pushes.len() < AT_ONCE;
+            let room = pushes.len() < UNDER_WAY;
             let next = self.next_due();
             tokio::select! {
                 () = stop.cancelled() => break,
@@ -236,8 +241,8 @@ impl RolloutWorker {
                     if let Some((_, rack)) = next {
                         self.due.remove(&rack);
                         self.under_way.insert(rack);
-                        let parts = Arc::clone(&self.parts);
-                        let push = async move { AssertUnwindSafe(parts.push(rack)).catch_unwind().await };
+                        let (parts, slots) = (Arc::clone(&self.parts), Arc::clone(&self.slots));
+                        let push = async move { AssertUnwindSafe(parts.push(rack, &slots)).catch_unwind().await };
                         pushes.spawn(push.map(move |done| done.unwrap_or_else(|_| PushOutcome::cut_off(rack))));
                     }
                 }
@@ -327,12 +332,17 @@ impl RolloutWorker {
 type PreparedPush = (ScenarioPush, (Vec<GuaranteedWire>, bool), AssignmentKey);
 
 impl RolloutParts {
-    async fn push(&self, rack: EntityId) -> PushOutcome {
+    async fn push(&self, rack: EntityId, slots: &Semaphore) -> PushOutcome {
+        // It is never closed.
+        let slot = slots.acquire().await.ok();
         let issued = self.command_clock.next().await.map_err(PushError::from);
         let (given, result) = match issued.and_then(|issued| self.compose(rack, issued)) {
             Ok(None) => (AssignmentKey::default(), Ok(PushReply::Nothing)),
             Ok(Some((push, flows, given))) => {
-                let result = self.push_with(push, flows).await.map(PushReply::Answered);
+                let result = self
+                    .push_with(push, flows, (slots, slot))
+                    .await
+                    .map(PushReply::Answered);
                 if let Ok(PushReply::Answered(ScenarioPushAnswer { error: None, .. })) = &result {
                     self.settle_labels(rack, &given).await;
                 }
@@ -348,6 +358,7 @@ impl RolloutParts {
         &self,
         mut push: ScenarioPush,
         (flows, is_all): (Vec<GuaranteedWire>, bool),
+        slot: (&Semaphore, Option<SemaphorePermit<'_>>),
     ) -> Result<ScenarioPushAnswer, PushError> {
         let ready = self.consumers.ensure(&self.bus, &push.hash, &flows, is_all).await;
         ready.map_err(PushError::Consumers)?;
@@ -366,7 +377,7 @@ impl RolloutParts {
         if has_others {
             self.acl.refresh().await;
         }
-        self.send(&push).await
+        self.send(&push, slot).await
     }
 
     /// What a Rack would be given now.
@@ -526,7 +537,11 @@ impl RolloutParts {
         Ok(assignment::flows(scenario, known.map(|row| (&row.name, &row.labels))))
     }
 
-    async fn send(&self, push: &ScenarioPush) -> Result<ScenarioPushAnswer, PushError> {
+    async fn send<'s>(
+        &self,
+        push: &ScenarioPush,
+        (slots, mut slot): (&'s Semaphore, Option<SemaphorePermit<'s>>),
+    ) -> Result<ScenarioPushAnswer, PushError> {
         let mut waits = LISTENS_SOON.iter();
         loop {
             let command = RackCommand::Scenario;
@@ -535,7 +550,11 @@ impl RolloutParts {
                 .command(&self.cluster, &push.entity_id, command, push, APPLY)
                 .await;
             match (sent, waits.next()) {
-                (Err(CommandError::NotConnected), Some(wait)) => sleep(*wait).await,
+                (Err(CommandError::NotConnected), Some(wait)) => {
+                    drop(slot);
+                    sleep(*wait).await;
+                    slot = slots.acquire().await.ok();
+                }
                 (sent, _) => return Ok(signed::decode_strict(&sent?)?),
             }
         }
