@@ -15,6 +15,7 @@ use super::exposition::{CONTENT, MetricsExposition};
 use super::json_response::{ItemResponse, ListResponse};
 use super::problem::ApiProblem;
 use super::query_params::NoParams;
+use crate::bus_server::BusAccessIssue;
 use crate::security_report::{self, SecurityFinding};
 
 pub(crate) fn routes(parts: ApiParts, exposition: Arc<MetricsExposition>) -> Router {
@@ -77,17 +78,32 @@ fn checks(parts: &ApiParts) -> Map<String, Value> {
         None => (None, None),
     };
     let bus = parts.control.bus_status();
-    let bus = match (bus.connected, bus.healthy) {
-        (true, true) => None,
-        (false, _) => Some(format!("no connection to {}", bus.url)),
-        (true, false) => Some(format!("the server at {} is not healthy", bus.url)),
+    let (mut bus_note, url) = (None, bus.url);
+    let bus = match (bus.connected, bus.healthy, bus.access_issue) {
+        (true, true, None) => None,
+        (true, true, Some(BusAccessIssue::InPart(reason))) => {
+            bus_note = Some(format!(
+                "the server at {url} does not take the accounts of all Racks: {reason}"
+            ));
+            None
+        }
+        (true, true, Some(BusAccessIssue::Whole(reason))) => Some(format!(
+            "the server at {url} does not follow the list of Racks: who was removed may still be there, who was admitted is not: {reason}"
+        )),
+        (false, ..) => Some(format!("no connection to {url}")),
+        (true, false, _) => Some(format!("the server at {url} is not healthy")),
     };
     let ingest = parts.ingest.as_ref().filter(|ingest| !ingest.is_open());
     let ingest = ingest.map(|_| "the telemetry consumer is not open".to_owned());
     let all = [("engine", engine), ("wal", wal), ("bus", bus), ("ingest", ingest)];
-    all.map(|(name, reason)| (name.to_owned(), check(reason)))
+    let mut all: Map<_, _> = all
+        .map(|(name, reason)| (name.to_owned(), check(reason)))
         .into_iter()
-        .collect()
+        .collect();
+    if let Some(note) = bus_note {
+        all["bus"]["reason"] = note.into();
+    }
+    all
 }
 
 /// What the store holds and how it gets there.

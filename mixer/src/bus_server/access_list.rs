@@ -28,7 +28,7 @@ pub(crate) struct AclSnapshot {
     pub(crate) entries: Vec<AclEntry>,
     /// Whose names are whose.
     pub(crate) owners: BTreeMap<Token, EntityId>,
-    /// The Racks that were on it and are removed.
+    /// The Racks that are removed.
     pub(crate) removed: BTreeSet<EntityId>,
 }
 

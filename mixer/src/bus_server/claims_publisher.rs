@@ -7,9 +7,11 @@
 //!
 //! # Invariants
 //!
-//! - Who is removed is closed before anything else: the server ends its connections at once. A closed account stays closed; the server keeps it.
-//! - What the server has is not sent again, so a start of the Mixer changes nothing. After the connection broke, or an account was not taken,
-//!   the server is asked anew what it has: it may be another one.
+//! - Who is removed is closed before anything else, whatever goes on: the server ends its connections at once. A closed account stays closed; the
+//!   server keeps it.
+//! - A start fails only for accounts without which nobody can work, or for one that is not closed. A Rack's own is tried again.
+//! - What the server has is not sent again, so a start of the Mixer changes nothing. After the connection broke
+//!   the server is asked anew what it has, since it may be another one; and so it is of an account that it did not take.
 //!
 //! # Not here
 //!
@@ -22,6 +24,7 @@ use std::time::Duration;
 use async_nats::{Client, Request};
 use chassis::bus::{BusConnection, BusOptions, BusState, UserJwt};
 use chassis::config::SecretString;
+use model::EntityId;
 use nkeys::error::Error as KeyError;
 use serde::Deserialize;
 use serde_json::Value;
@@ -36,11 +39,15 @@ use super::account_plan::{PlannedAccount, StreamNames, plans};
 use super::accounts::{BusAuthorization, BusUser};
 use super::jwt;
 use super::operator_signer::OperatorSigner;
-use super::reload::UserList;
+use super::reload::{ListOutcome, UserList};
 use super::{BusError, ProcessStatus, ProcessWatch};
 
 /// How long the server may take for one account.
 const WITHIN: Duration = Duration::from_secs(10);
+/// After so many accounts in a row that the server says nothing of it is asked whether it answers anybody.
+const MOST_SILENT: usize = 3;
+/// In the place of a digest: an account that was sent, and may be there or not.
+const SENT: [u8; 32] = [0; 32];
 /// How long the end of the connection may take.
 const FAREWELL: Duration = Duration::from_secs(1);
 
@@ -101,6 +108,17 @@ struct AccountResolver {
     issued: BTreeMap<String, i64>,
 }
 
+/// Why the server does not have an account.
+#[derive(Debug, thiserror::Error)]
+enum ClaimsError {
+    /// It did not answer.
+    #[error("{0}")]
+    Silent(String),
+    /// It does not want it.
+    #[error("{0}")]
+    Refused(String),
+}
+
 #[derive(Deserialize)]
 struct ClaimsAnswer {
     error: Option<ClaimsRefusal>,
@@ -136,9 +154,9 @@ impl ClaimsPublisher {
             status,
         };
         let list = publisher.list.current();
-        let taken = publisher.resolver.publish(&publisher.list.snapshot()).await;
-        taken.map_err(BusError::Claims)?;
-        publisher.list.started_with(list);
+        let snapshot = publisher.list.snapshot();
+        let taken = publisher.resolver.follow(&snapshot).await;
+        publisher.list.started_with(list, taken.map_err(BusError::Claims)?);
         Ok(publisher)
     }
 
@@ -149,7 +167,7 @@ impl ClaimsPublisher {
 
     /// Publishes each change and renews the operator's credentials, until stopped.
     pub(super) async fn keep(mut self, stop: CancellationToken) {
-        let (mut state, mut is_stale) = (self.resolver.system.state(), false);
+        let (mut state, mut is_stale) = (self.resolver.system.state(), !self.list.is_followed());
         let mut renewal = interval(self.resolver.signer.validity() / 2);
         renewal.tick().await;
         loop {
@@ -163,12 +181,20 @@ impl ClaimsPublisher {
                 _ = renewal.tick() => self.operator.renew_credentials().await,
                 () = self.list.next(is_stale, another) => {}
             }
-            if is_another || is_stale {
+            if is_another {
                 self.resolver.taken.clear();
             }
             let list = self.list.current();
             let snapshot = self.list.snapshot();
-            is_stale = !self.list.apply(list, self.resolver.publish(&snapshot)).await;
+            let removal = self.list.removal_after(&snapshot.removed);
+            let resolver = &mut self.resolver;
+            let work = async {
+                tokio::select! {
+                    taken = resolver.follow(&snapshot) => taken,
+                    () = removal => Ok(ListOutcome::Overtaken),
+                }
+            };
+            is_stale = !self.list.apply(list, work).await;
         }
         self.resolver.system.close(FAREWELL).await;
     }
@@ -210,7 +236,11 @@ impl AccountResolver {
         let accounts = plans(&list.entries, &self.streams);
         let mixer = self.signer.account(&PlannedAccount::Mixer);
         let mut wanted: Vec<(String, String, Value)> = Vec::with_capacity(accounts.len());
-        for (account, plan) in &accounts {
+        // What everybody needs comes first.
+        let (racks, others): (Vec<_>, Vec<_>) = accounts
+            .iter()
+            .partition(|(account, _)| matches!(account, PlannedAccount::Rack { .. }));
+        for (account, plan) in others.into_iter().chain(racks) {
             let name = match account {
                 PlannedAccount::Mixer => "mixer".to_owned(),
                 PlannedAccount::Strangers => "strangers".to_owned(),
@@ -218,36 +248,68 @@ impl AccountResolver {
             };
             wanted.push((self.signer.account(account), name, of_account(plan, &mixer)));
         }
-        let open: BTreeSet<&String> = wanted.iter().map(|(key, ..)| key).collect();
-        let removed = list.removed.iter().map(|entity_id| {
-            self.signer.account(&PlannedAccount::Rack {
-                key: String::new(),
-                entity_id: *entity_id,
-            })
-        });
+        let open: BTreeSet<String> = wanted.iter().map(|(key, ..)| key.clone()).collect();
+        let removed = list.removed.iter().map(|entity_id| self.rack_account(*entity_id));
         let gone = self.taken.keys().cloned().chain(removed);
         let gone: BTreeSet<String> = gone.filter(|key| !open.contains(key)).collect();
         // One that is not taken keeps no other one waiting, unless the server answers nobody.
-        let mut failed = Vec::new();
-        for key in gone {
-            failed.extend(self.update(&key, "removed", &of_removed()).await.err());
-            refuse_many(&failed)?;
+        let (mut first, mut silent) = (None, 0);
+        let gone = gone.into_iter().map(|key| (key, "removed".to_owned(), of_removed()));
+        for (key, name, claims) in gone.chain(wanted) {
+            let Err(error) = self.update(&key, &name, &claims).await else {
+                silent = 0;
+                continue;
+            };
+            first = first.or_else(|| Some(format!("{name}: {error}")));
+            silent += usize::from(matches!(error, ClaimsError::Silent(_)));
+            if silent >= MOST_SILENT {
+                look_up(&self.system.client, &mixer)
+                    .await
+                    .map_err(|error| error.to_string())?;
+                silent = 0;
+            }
         }
-        for (key, name, claims) in &wanted {
-            let taken = self.update(key, name, claims).await;
-            failed.extend(taken.err().map(|error| format!("{name}: {error}")));
-            refuse_many(&failed)?;
+        first.map_or(Ok(()), Err)
+    }
+
+    /// [`Self::publish`], and what came of it.
+    async fn follow(&mut self, list: &AclSnapshot) -> Result<ListOutcome, String> {
+        match self.publish(list).await {
+            Ok(()) => Ok(ListOutcome::Followed),
+            Err(refused) if self.can_serve(list) => Ok(ListOutcome::InPart(refused)),
+            Err(refused) => Err(refused),
         }
-        failed.into_iter().next().map_or(Ok(()), Err)
+    }
+
+    /// Whether the server has the accounts without which nobody can work, and those are closed that are to be.
+    fn can_serve(&self, list: &AclSnapshot) -> bool {
+        let needed = [PlannedAccount::Mixer, PlannedAccount::Strangers].map(|account| self.signer.account(&account));
+        let closed = list.removed.iter().map(|entity_id| self.rack_account(*entity_id));
+        needed
+            .into_iter()
+            .chain(closed)
+            .all(|key| self.taken.contains_key(&key))
+    }
+
+    /// Whether the server is known to have some claims of an account.
+    fn has(&self, key: &str) -> bool {
+        self.taken.get(key).is_some_and(|digest| *digest != SENT)
+    }
+
+    fn rack_account(&self, entity_id: EntityId) -> String {
+        self.signer.account(&PlannedAccount::Rack {
+            key: String::new(),
+            entity_id,
+        })
     }
 
     /// Has the server take an account, unless it has it.
-    async fn update(&mut self, key: &str, name: &str, claims: &Value) -> Result<(), String> {
+    async fn update(&mut self, key: &str, name: &str, claims: &Value) -> Result<(), ClaimsError> {
         let digest: [u8; 32] = Sha256::digest(claims.to_string()).into();
         if self.taken.get(key) == Some(&digest) {
             return Ok(());
         }
-        let known = match self.taken.contains_key(key) {
+        let known = match self.has(key) {
             true => None,
             false => look_up(&self.system.client, key).await?,
         };
@@ -260,39 +322,31 @@ impl AccountResolver {
                 .max();
             let earliest = before.map_or(0, |before| before.saturating_add(1));
             let jwt = self.signer.account_jwt((key, name), claims, earliest);
-            let (jwt, issued) = jwt.map_err(|error: KeyError| error.to_string())?;
-            send(&self.system.client, jwt).await?;
+            let (jwt, issued) = jwt.map_err(|error: KeyError| ClaimsError::Refused(error.to_string()))?;
+            // Before it is sent: this may end here, and the server have it.
+            self.taken.insert(key.to_owned(), SENT);
             self.issued.insert(key.to_owned(), issued);
+            send(&self.system.client, jwt).await?;
         }
         self.taken.insert(key.to_owned(), digest);
         Ok(())
     }
 }
 
-/// So many accounts fail before the others are left for the next time.
-const MOST_FAILED: usize = 3;
-
-/// The first failure, once there are many.
-fn refuse_many(failed: &[String]) -> Result<(), String> {
-    match failed.first() {
-        Some(first) if failed.len() >= MOST_FAILED => Err(first.clone()),
-        _ => Ok(()),
-    }
-}
-
 /// What the server has of an account, and when that was issued.
-async fn look_up(client: &Client, key: &str) -> Result<Option<(Value, i64)>, String> {
+async fn look_up(client: &Client, key: &str) -> Result<Option<(Value, i64)>, ClaimsError> {
     let request = Request::new().timeout(Some(WITHIN));
     let answer = client.send_request(format!("$SYS.REQ.ACCOUNT.{key}.CLAIMS.LOOKUP"), request);
-    let answer = answer.await.map_err(|error| error.to_string())?;
+    let answer = answer.await.map_err(|error| ClaimsError::Silent(error.to_string()))?;
     Ok(jwt::claims(&answer.payload))
 }
 
-async fn send(client: &Client, jwt: String) -> Result<(), String> {
+async fn send(client: &Client, jwt: String) -> Result<(), ClaimsError> {
     let request = Request::new().payload(jwt.into()).timeout(Some(WITHIN));
     let answer = client.send_request("$SYS.REQ.CLAIMS.UPDATE", request).await;
-    let answer = answer.map_err(|error| error.to_string())?;
-    let answer: ClaimsAnswer =
-        serde_json::from_slice(&answer.payload).map_err(|error| format!("its answer cannot be read: {error}"))?;
-    answer.error.map_or(Ok(()), |refusal| Err(refusal.description))
+    let answer = answer.map_err(|error| ClaimsError::Silent(error.to_string()))?;
+    let answer: ClaimsAnswer = serde_json::from_slice(&answer.payload)
+        .map_err(|error| ClaimsError::Refused(format!("its answer cannot be read: {error}")))?;
+    let refused = answer.error.map(|refusal| ClaimsError::Refused(refusal.description));
+    refused.map_or(Ok(()), Err)
 }

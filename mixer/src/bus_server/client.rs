@@ -211,6 +211,7 @@ impl MixerBus {
             authority: self.authority(),
             connected,
             healthy: connected && (process.healthy || !managed),
+            access_issue: process.access_issue,
             pid: process.pid,
             restarts: process.restarts,
             free_bytes: process.free_bytes,

@@ -166,6 +166,15 @@ pub struct StreamSettings {
 /// Room for headers and protocol above the largest payload.
 const HEADROOM: u64 = 64 << 10;
 
+/// What of the list of Racks the server does not follow, and why.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub enum BusAccessIssue {
+    /// None of its last change.
+    Whole(String),
+    /// The accounts of some Racks, which cannot speak; nobody is let in who was removed.
+    InPart(String),
+}
+
 /// How the bus is right now.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct BusStatus {
@@ -179,6 +188,8 @@ pub struct BusStatus {
     pub connected: bool,
     /// Whether the server says that it is well; for an external one, whether it is connected.
     pub healthy: bool,
+    /// Why the server does not follow the list of who may use it; none while it does.
+    pub access_issue: Option<BusAccessIssue>,
     /// The process, while it runs.
     pub pid: Option<u32>,
     /// How often the process was started again.
@@ -359,6 +370,8 @@ struct ProcessStatus {
     is_reloading: bool,
     /// How often a reload began.
     reloads: u64,
+    /// Why the server does not follow the list of Racks.
+    access_issue: Option<BusAccessIssue>,
 }
 
 impl ProcessStatus {

@@ -197,7 +197,7 @@ impl OperatorSigner {
         Ok(format!(
             "operator: {operator_jwt}\n\
              system_account: {system}\n\
-             resolver: {{ type: full, dir: \"accounts\" }}\n\
+             resolver: {{ type: full, dir: \"accounts\", interval: \"5s\" }}\n\
              resolver_preload: {{ {system}: {system_jwt} }}\n\
              default_sentinel: {sentinel}\n"
         ))
@@ -212,6 +212,15 @@ pub(crate) fn found_operator(keys: &Path, clock: &Clock, entropy: &Entropy) -> R
         reason: error.to_string(),
     };
     if !token.exists() {
+        if signing.exists() && !identity.exists() {
+            return Err(BusError::OperatorKey {
+                path: identity,
+                reason: format!(
+                    "it is needed to make {} anew, and another operator would be another bus: bring it, or that file, back from where it is kept",
+                    token.display()
+                ),
+            });
+        }
         durable_fs::create_private_dirs(keys)?;
         for path in [&identity, &signing] {
             if !path.exists() {

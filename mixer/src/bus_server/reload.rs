@@ -7,7 +7,7 @@
 //! # Invariants
 //!
 //! - The server follows a version of the list once it answers that it has read its configuration after that version was written.
-//! - Reading takes half of the server's time at most, whoever changes the list how often; only a Rack that has left it is not waited with.
+//! - Reading takes half of the server's time at most, whoever changes the list how often; only the removal of a Rack is not waited with.
 //! - What is dropped here with its server is forgotten: the next one starts with the list as it is then.
 //!
 //! # Not here
@@ -18,6 +18,7 @@ use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::time::Duration;
 
+use model::EntityId;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
@@ -25,7 +26,7 @@ use super::access_list::AclSnapshot;
 use super::accounts::BusAuthorization;
 use super::nats_conf::ServerConfig;
 use super::system_connection::SystemConnection;
-use super::{BusCertificates, ProcessStatus};
+use super::{BusAccessIssue, BusCertificates, ProcessStatus};
 
 /// How long the server may take to read its configuration: half a second for 500 Racks that are at work, up to nine for 2,000.
 const RELOAD: Duration = Duration::from_secs(60);
@@ -43,6 +44,18 @@ const CERTIFICATE_LOOK: Duration = Duration::from_secs(60);
 pub(super) struct ListVersion {
     version: u64,
     keys: BTreeSet<String>,
+    removed: BTreeSet<EntityId>,
+}
+
+/// What became of the work on a list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum ListOutcome {
+    /// The server follows it.
+    Followed,
+    /// It does, but for Racks that it does not take, for this reason; nobody is let in who was removed.
+    InPart(String),
+    /// The work was left for that on a newer one.
+    Overtaken,
 }
 
 /// The list of users, and how far the running server follows it.
@@ -51,6 +64,8 @@ pub(super) struct UserList {
     news: watch::Sender<ProcessStatus>,
     /// The keys of the Racks that the server knows.
     known: BTreeSet<String>,
+    /// The removed Racks that it does not let in.
+    closed: BTreeSet<EntityId>,
     /// When the last reading ended, and what it took.
     last: Option<(Instant, Duration)>,
 }
@@ -61,6 +76,7 @@ impl UserList {
             users,
             news,
             known: BTreeSet::new(),
+            closed: BTreeSet::new(),
             last: None,
         }
     }
@@ -71,18 +87,53 @@ impl UserList {
         ListVersion {
             version: access.version,
             keys: access.keys(),
+            removed: access.removed.clone(),
         }
     }
 
     /// A server that was started with this version is ready.
-    pub(super) fn started_with(&mut self, list: ListVersion) {
+    pub(super) fn started_with(&mut self, list: ListVersion, outcome: ListOutcome) {
         self.last = None;
-        self.follows(list);
+        self.end(list, outcome);
+    }
+
+    /// What became of the work on a list. False if that is to be done again.
+    fn end(&mut self, list: ListVersion, outcome: ListOutcome) -> bool {
+        match outcome {
+            ListOutcome::Followed => self.follows(list),
+            ListOutcome::Overtaken => {}
+            ListOutcome::InPart(reason) => {
+                self.follows(list);
+                tracing::error!(
+                    reason,
+                    "the bus server does not take the accounts of all Racks; retrying"
+                );
+                self.tell(Some(BusAccessIssue::InPart(reason)));
+                return false;
+            }
+        }
+        true
     }
 
     fn follows(&mut self, list: ListVersion) {
-        self.known = list.keys;
+        (self.known, self.closed) = (list.keys, list.removed);
         self.users.applied.send_replace(list.version);
+        self.tell(None);
+    }
+
+    /// The server does not follow the list, for this reason.
+    pub(super) fn failed(&self, reason: &str) {
+        tracing::error!(reason, "the bus server did not take its users; retrying");
+        self.tell(Some(BusAccessIssue::Whole(reason.to_owned())));
+    }
+
+    fn tell(&self, issue: Option<BusAccessIssue>) {
+        self.news.send_modify(|status| status.access_issue = issue);
+    }
+
+    /// Whether the server followed the last list that it was given.
+    pub(super) fn is_followed(&self) -> bool {
+        self.news.borrow().access_issue.is_none()
     }
 
     /// Has a server read the list whenever that has changed, until it is dropped.
@@ -102,13 +153,17 @@ impl UserList {
 
     /// Waits until the server is to take a list: another one, the same where it did not take that, or because something else is due.
     pub(super) async fn next(&mut self, is_stale: bool, due: impl Future<Output = ()>) {
-        if is_stale {
-            sleep(AGAIN).await;
-        } else {
-            tokio::select! {
-                () = self.changed() => {}
-                () = due => {}
+        let again = async {
+            if is_stale {
+                sleep(AGAIN).await;
+            } else {
+                std::future::pending().await
             }
+        };
+        tokio::select! {
+            () = again => {}
+            () = self.changed() => {}
+            () = due => {}
         }
         self.gather().await;
     }
@@ -125,12 +180,10 @@ impl UserList {
         let quiet = async { while timeout(QUIET, self.changed()).await.is_ok() {} };
         timeout(GATHERED, quiet).await.ok();
         let Some((ended, took)) = self.last else { return };
-        let rested = ended + took;
-        while Instant::now() < rested && self.known.is_subset(&self.users.access.borrow().keys()) {
-            tokio::select! {
-                () = sleep_until(rested) => {}
-                () = self.changed() => {}
-            }
+        let removal = self.removal_after(&self.closed);
+        tokio::select! {
+            () = sleep_until(ended + took) => {}
+            () = removal => {}
         }
     }
 
@@ -140,7 +193,7 @@ impl UserList {
         let config = config.clone();
         let written = tokio::task::spawn_blocking(move || config.write()).await;
         if let Ok(Err(error)) = written {
-            tracing::error!(%error, "cannot write the users of the bus; retrying");
+            self.failed(&error.to_string());
             return false;
         }
         // The imports of an account that is new work from the second reading on (nats-server 2.15.1).
@@ -149,13 +202,17 @@ impl UserList {
             for _ in 0..readings {
                 system.reload(RELOAD).await?;
             }
-            Ok(())
+            Ok(ListOutcome::Followed)
         };
         self.apply(list, read).await
     }
 
-    /// Has the server take a list by this work. True if it follows it.
-    pub(super) async fn apply(&mut self, list: ListVersion, work: impl Future<Output = Result<(), String>>) -> bool {
+    /// Has the server take a list by this work. False if that is to be done again.
+    pub(super) async fn apply(
+        &mut self,
+        list: ListVersion,
+        work: impl Future<Output = Result<ListOutcome, String>>,
+    ) -> bool {
         // Who has left may come back, and is new then.
         self.known.retain(|key| list.keys.contains(key));
         let began = Instant::now();
@@ -164,13 +221,22 @@ impl UserList {
         self.news.send_modify(ProcessStatus::end_reload);
         self.last = Some((Instant::now(), began.elapsed()));
         match taken {
-            Ok(()) => {
-                self.follows(list);
-                true
-            }
-            Err(error) => {
-                tracing::error!(%error, "the bus server did not take its users; retrying");
+            Ok(outcome) => self.end(list, outcome),
+            Err(reason) => {
+                self.failed(&reason);
                 false
+            }
+        }
+    }
+
+    /// Waits until another Rack is removed than these.
+    pub(super) fn removal_after(&self, removed: &BTreeSet<EntityId>) -> impl Future<Output = ()> + use<> {
+        let (mut access, known) = (self.users.access.clone(), removed.clone());
+        async move {
+            let is_removed = access.wait_for(|now| !now.removed.is_subset(&known)).await.is_ok();
+            if !is_removed {
+                // Nobody changes it any more.
+                std::future::pending().await
             }
         }
     }

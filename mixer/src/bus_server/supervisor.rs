@@ -31,7 +31,7 @@ use super::binary::ServerProgram;
 use super::client::{authority, probe};
 use super::health::{ServerHealth, StoreDiskSpace};
 use super::nats_conf::{self, BusStorePaths, ServerConfig, StreamStoreSettings};
-use super::reload::UserList;
+use super::reload::{ListOutcome, UserList};
 use super::store_lock::StoreLock;
 use super::system_connection::SystemConnection;
 use super::{BusError, BusSettings, ManagedServer, ProcessStatus, ProcessWatch, damaged_consumers, operator_key};
@@ -221,7 +221,7 @@ impl ServerLauncher {
         match self.wait_ready(&mut child, pid).await {
             Ok((port, system)) => {
                 self.config.port = port;
-                self.users.started_with(list);
+                self.users.started_with(list, ListOutcome::Followed);
                 let free_bytes = StoreDiskSpace::at(&self.config.paths.store).map(|room| room.free);
                 self.news.send_modify(|process| {
                     process.pid = Some(pid);

@@ -221,8 +221,8 @@ config_section! {
         /// platform-mixer bus-operator makes.
         operator_key: Option<PathBuf>, unset("an external server has the users that you give it");
         /// Time that a Rack's credential for a bus in operator mode is valid; renewed by heartbeats in the second half of it. A Rack that hears nothing
-        /// of the Mixer for longer is no user of the bus until the Mixer is back.
-        rack_jwt_validity: Duration = "24h", at_least_ms(1_000);
+        /// of the Mixer for longer is no user of the bus until the Mixer is back; choose four heartbeats at the least (rack.heartbeat_interval).
+        rack_jwt_validity: Duration = "24h", at_least_ms(10_000);
     }
 }
 

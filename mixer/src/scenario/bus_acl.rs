@@ -179,7 +179,7 @@ fn owners(entries: &[AclEntry]) -> BTreeMap<Token, EntityId> {
         .collect()
 }
 
-/// The Racks that have told a key and are not removed, and those that are.
+/// The Racks that have told a key and are not removed, and those that are removed.
 fn acl_entries(
     registry: &ClusterRegistry,
     scenarios: &ScenarioCache,
@@ -201,13 +201,13 @@ fn acl_entries(
     let mut keys = BTreeSet::new();
     let (mut entries, mut removed) = (Vec::new(), BTreeSet::new());
     for row in registry.racks()? {
-        let RackRow { bus_key: Some(key), .. } = &row else {
-            continue;
-        };
         if row.state == RackState::Removed {
             removed.insert(row.entity_id);
             continue;
         }
+        let RackRow { bus_key: Some(key), .. } = &row else {
+            continue;
+        };
         // The server refuses a list in which a key is twice.
         if !keys.insert(key.clone()) {
             continue;
@@ -247,6 +247,17 @@ mod tests {
     use super::*;
     use crate::registry::tests::{damage, row};
     use crate::registry::{ActiveScenario, ScenarioRow, WireRow};
+
+    #[test]
+    fn a_removed_rack_is_said_to_be_removed_whether_it_told_a_key_or_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let registry = ClusterRegistry::open(&folder.path().join("registry.redb")).unwrap();
+        let mut silent = row("a");
+        (silent.bus_key, silent.state) = (None, RackState::Removed);
+        registry.change(|change| change.put_rack(&silent)).unwrap();
+        let (entries, removed) = acl_entries(&registry, &ScenarioCache::default()).unwrap();
+        assert_eq!((entries, removed), (Vec::new(), BTreeSet::from([silent.entity_id])));
+    }
 
     #[tokio::test(flavor = "multi_thread")]
     async fn a_removed_rack_leaves_the_list_as_soon_as_the_registry_can_be_read_again() {

@@ -1,7 +1,9 @@
 //! Racks on an external bus in operator mode: each is a user of an account of its own, by JWTs that the Mixer signs.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use harness::{TestBus, external_bus, process};
 
 use super::*;
@@ -102,9 +104,43 @@ fn racks_on_a_bus_in_operator_mode_work_as_themselves_over_renewals_and_restarts
         told.iter().all(|text| log.contains(text)).then_some(())
     })
     .map_err(|error| format!("{error}\n{}", a.log()))?;
-    let state = mixer.api.get("/api/v1/racks/rack-b")?.json["data"]["state"].clone();
-    assert_eq!(state, "active");
+    let b = mixer.api.get("/api/v1/racks/rack-b")?.json["data"].clone();
+    assert_eq!(b["state"], "active");
+
+    // A Rack whose account the server does not take keeps nobody else from working, and it is said.
+    let account = account_file(
+        &folder.path().join("accounts"),
+        b["entity_id"].as_str().unwrap_or_default(),
+    )?;
+    mixer.kill9()?;
+    std::fs::remove_file(&account)?;
+    std::fs::create_dir(&account)?;
+    mixer.restart()?;
+    let is_said = || {
+        let ready = mixer.api.get("/readyz").ok()?;
+        assert_eq!(ready.status, 200, "everybody else works: {}", ready.text);
+        Some(ready.text.contains("does not take the accounts of all Racks"))
+    };
+    eventually("a Mixer that says what its bus does not take", SOON, || {
+        is_said()?.then_some(())
+    })?;
+    std::fs::remove_dir(&account)?;
+    eventually("all of the list is taken", SOON, || (!is_said()?).then_some(()))?;
     Ok(())
+}
+
+/// Where a server in operator mode keeps the account of a Rack.
+fn account_file(folder: &Path, entity_id: &str) -> Result<PathBuf, Failure> {
+    for entry in std::fs::read_dir(folder)? {
+        let path = entry?.path();
+        let token = std::fs::read_to_string(&path)?;
+        let claims = token.split('.').nth(1).unwrap_or_default();
+        let claims = String::from_utf8(URL_SAFE_NO_PAD.decode(claims)?)?;
+        if claims.contains(&format!("rack {entity_id}")) {
+            return Ok(path);
+        }
+    }
+    Err(format!("no account of {entity_id} in {}", folder.display()).into())
 }
 
 #[test]
@@ -125,5 +161,14 @@ fn an_operator_is_founded_once_and_its_identity_may_lie_elsewhere() -> Result<()
     std::fs::remove_file(keys.join("nats-operator.nk"))?;
     assert_eq!(operator(&found()?.out), Some(first));
     assert!(!keys.join("nats-operator.nk").exists());
+    // Without it nothing is signed anew, and no other operator is founded beside the signing key that is in use.
+    let token = std::fs::read(keys.join("nats-operator.jwt"))?;
+    std::fs::remove_file(keys.join("nats-operator.jwt"))?;
+    let refused = found()?;
+    assert_eq!(refused.code, Some(78), "{}", refused.err);
+    assert!(refused.err.contains("nats-operator.nk"), "{}", refused.err);
+    assert!(!keys.join("nats-operator.nk").exists());
+    std::fs::write(keys.join("nats-operator.jwt"), token)?;
+    assert_eq!(found()?.code, Some(0));
     Ok(())
 }
