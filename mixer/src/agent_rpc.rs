@@ -17,7 +17,7 @@ use std::time::Duration;
 use async_nats::{Client, Message};
 use bytes::Bytes;
 use futures::StreamExt;
-use futures::stream::select_all;
+use futures::stream::select;
 use model::control::{EnrollReply, HelloReply, RackState};
 use model::subject;
 use serde::Serialize;
@@ -92,11 +92,14 @@ pub(crate) struct AgentRpcServer {
 impl AgentRpcServer {
     /// Subscribes, and answers until closed.
     pub(crate) async fn start(client: Client, services: RpcServices, fatal: &FailureReporter) -> Result<Self, String> {
-        let mut subscriptions = Vec::new();
-        for subject in [subject::HELLO, subject::ENROLL, subject::HEARTBEAT] {
-            let subscription = client.subscribe(subject).await;
-            subscriptions.push(subscription.map_err(|error| format!("cannot listen on {subject}: {error}"))?);
-        }
+        let [hello, enroll, heartbeats] = [subject::HELLO, subject::ENROLL, subject::HEARTBEAT].map(|subject| {
+            let client = client.clone();
+            async move {
+                let subscription = client.subscribe(subject).await;
+                subscription.map_err(|error| format!("cannot listen on {subject}: {error}"))
+            }
+        });
+        let (handshakes, heartbeats) = (select(hello.await?, enroll.await?), heartbeats.await?);
         // The server has seen the subscriptions once it answers a flush.
         client
             .flush()
@@ -104,7 +107,11 @@ impl AgentRpcServer {
             .map_err(|error| format!("cannot listen for Racks: {error}"))?;
         let services = Arc::new(services);
         let task = SupervisedTask::spawn("agent RPC", fatal, move |stop| async move {
-            serve(select_all(subscriptions), &client, &services, stop).await;
+            // Anybody may begin a handshake, and no heartbeat waits behind it.
+            tokio::join!(
+                serve(handshakes, &client, &services, stop.clone()),
+                serve(heartbeats, &client, &services, stop.clone())
+            );
         });
         Ok(Self { task })
     }

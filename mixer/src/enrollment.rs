@@ -48,6 +48,8 @@ pub(crate) use name_claims::{is_id, reserve_number};
 
 /// Racks that may wait for approval at one time.
 const MAX_PENDING: usize = 1000;
+/// How exactly it is kept when a Rack that waits for approval was heard of.
+const HEARD_OF: Duration = Duration::from_secs(60);
 /// How long a Rack that waits for approval was not heard of when another one may have its place.
 const GIVEN_UP: Duration = Duration::from_secs(3_600);
 /// The longest text a Rack may give for its host, address and version.
@@ -219,11 +221,11 @@ impl EnrollmentService {
 
     fn admit(&self, transcript: &EnrollTranscript) -> Result<AdmissionOutcome, AdmissionError> {
         let now = self.ambient.0.now();
-        self.registry.change(|change| {
+        self.registry.change_if(|change| {
             let mut news = Vec::new();
             let before = change.rack_with_key(&transcript.rack_key)?;
             let admitted_by = match invitation::redeem(change, transcript, before.as_ref(), now)? {
-                InviteDecision::Refused(refusal) => return Ok(AdmissionOutcome::refused(refusal)),
+                InviteDecision::Refused(refusal) => return Ok((AdmissionOutcome::refused(refusal), true)),
                 InviteDecision::Admitted { why, displaced } => {
                     news.extend(displaced.map(|entry| *entry));
                     Some(why)
@@ -244,9 +246,7 @@ impl EnrollmentService {
             row.ip.clone_from(&transcript.ip);
             row.software.clone_from(&transcript.software);
             row.heard = begun(row.heard, transcript.boot_epoch);
-            if row.bus_key != transcript.bus_key {
-                row.bus_key = own_bus_key(change, transcript, &row.entity_id)?;
-            }
+            row.bus_key = own_bus_key(change, transcript, &row)?;
             if admitted_by.is_some() && row.state == RackState::Pending {
                 row.state = RackState::Active;
             }
@@ -269,15 +269,18 @@ impl EnrollmentService {
             for entry in what_is_new(before.as_ref(), &row, admitted_by, now) {
                 news.push(change.record(entry)?);
             }
+            let is_as_before = before.as_ref().is_some_and(|before| waits_as_before(before, &row));
             let is_listed_anew = before.is_none_or(|before| {
                 (&before.bus_key, &before.name, before.is_adopted()) != (&row.bus_key, &row.name, row.is_adopted())
             });
-            Ok(AdmissionOutcome {
+            let outcome = AdmissionOutcome {
                 reply,
                 rack: Some(row),
                 news,
                 is_listed_anew,
-            })
+            };
+            let is_kept = !is_as_before || !outcome.news.is_empty();
+            Ok((outcome, is_kept))
         })
     }
 
@@ -387,25 +390,41 @@ fn is_user_key(key: &str) -> bool {
     key.starts_with('U') && nkeys::KeyPair::from_public_key(key).is_ok()
 }
 
-/// The key that the Rack tells for the bus, if no other Rack has it: the bus would take them for one.
+/// Whether nothing about a Rack that waits is new but that it was heard of a moment ago: strangers cost no write each time that they ask.
+fn waits_as_before(before: &RackRow, row: &RackRow) -> bool {
+    let heard = RackRow {
+        last_seen: row.last_seen,
+        ..before.clone()
+    };
+    row.state == RackState::Pending && heard == *row && row.last_seen.since(before.last_seen) < HEARD_OF
+}
+
+/// The key that the Rack tells for the bus. It stays the same: with another one at each handshake a stranger would have the server read its users
+/// without rest. And no other Rack has it: the bus would take them for one.
 fn own_bus_key(
     change: &RegistryTransaction<'_>,
     transcript: &EnrollTranscript,
-    id: &EntityId,
+    row: &RackRow,
 ) -> Result<Option<String>, AdmissionError> {
-    let Some(key) = &transcript.bus_key else {
-        return Ok(None);
+    let Some(key) = transcript
+        .bus_key
+        .as_ref()
+        .filter(|key| row.bus_key.as_ref() != Some(key))
+    else {
+        return Ok(row.bus_key.clone());
     };
-    match change.bus_key_holder(key)?.filter(|holder| holder != id) {
-        None => Ok(Some(key.clone())),
-        Some(holder) => {
-            let reason = format!(
-                "the key for the bus belongs to Rack {holder}: two Racks run with copies of one state file; start this one \
-                 with a fresh state file"
-            );
-            Err(no(RefusalCode::Malformed, reason))
-        }
+    if row.bus_key.is_some() {
+        let reason = "the key for the bus is another one than before, and follows from the key of the Rack: start it with a fresh state file";
+        return Err(no(RefusalCode::Malformed, reason));
     }
+    if let Some(holder) = change.bus_key_holder(key)? {
+        let reason = format!(
+            "the key for the bus belongs to Rack {holder}: two Racks run with copies of one state file; start this one \
+             with a fresh state file"
+        );
+        return Err(no(RefusalCode::Malformed, reason));
+    }
+    Ok(Some(key.clone()))
 }
 
 /// What a handshake changed: that a Rack is known, that it is adopted, that its first passport leaves, that it has another name.

@@ -14,7 +14,7 @@ use model::control::{
 use model::passport::Passport;
 use model::{EntityId, SignedPayload, SigningContext, Token, signed};
 
-use super::{AdmissionOutcome, EnrollmentService, reserve_number};
+use super::{AdmissionOutcome, EnrollmentService, HEARD_OF, reserve_number};
 use crate::cluster::Cluster;
 use crate::lifecycle_event::LifecycleEvent;
 use crate::registry::{AuditQuery, ClusterRegistry};
@@ -485,6 +485,42 @@ fn a_handshake_without_changes_does_not_rewrite_the_users_of_the_bus() {
     for _ in 0..100 {
         assert!(!listed(Some(&bus_key), "lathe").1);
     }
+}
+
+#[test]
+fn the_key_for_the_bus_stays_the_one_that_was_told_first() {
+    let bench = bench(false);
+    let key = rack(1);
+    let told = |bus_key: Option<String>| {
+        let mut transcript = bench.transcript(&key, name("press"), 0);
+        transcript.bus_key = bus_key;
+        bench.send(&transcript, &key)
+    };
+    let [first, other] = [(); 2].map(|()| nkeys::KeyPair::new_user().public_key());
+    assert!(told(Some(first.clone())).is_listed_anew);
+    for _ in 0..10 {
+        let refused = told(Some(other.clone()));
+        assert!(matches!(&refused.reply, EnrollReply::Refused(no) if no.reason.contains("another one than before")));
+        assert!(!refused.is_listed_anew);
+    }
+    let silent = told(None);
+    assert!(!silent.is_listed_anew);
+    assert_eq!(silent.rack.unwrap().bus_key, Some(first));
+}
+
+#[test]
+fn a_rack_that_waits_and_asks_again_costs_a_write_a_minute() {
+    let bench = bench(false);
+    let asked = || bench.enroll(&rack(1), name("press"), 0).rack.unwrap();
+    let kept = || bench.registry.racks().unwrap()[0].last_seen;
+    let first = asked();
+    bench.hand.forward(HEARD_OF / 2);
+    let second = asked();
+    assert!(second.last_seen > first.last_seen, "it is heard of");
+    assert_eq!(kept(), first.last_seen);
+    bench.hand.forward(HEARD_OF / 2);
+    let third = asked();
+    assert_eq!(kept(), third.last_seen);
 }
 
 #[test]

@@ -212,13 +212,7 @@ impl ClusterRegistry {
         &self,
         f: impl FnOnce(&RegistryTransaction<'_>) -> Result<T, E>,
     ) -> Result<T, E> {
-        let transaction = self.database.begin_write().map_err(db)?;
-        let answer = f(&RegistryTransaction {
-            transaction: &transaction,
-            audit_keep: self.audit_keep,
-        })?;
-        transaction.commit().map_err(db)?;
-        Ok(answer)
+        self.change_if(|change| Ok((f(change)?, true)))
     }
 
     /// What `f` would answer: it runs in a transaction that is undone.
@@ -229,12 +223,26 @@ impl ClusterRegistry {
         &self,
         f: impl FnOnce(&RegistryTransaction<'_>) -> Result<T, E>,
     ) -> Result<T, E> {
+        self.change_if(|change| Ok((f(change)?, false)))
+    }
+
+    /// [`ClusterRegistry::change`] where `f` says beside its answer whether it is to be durable: what it wrote is undone if not.
+    ///
+    /// # Errors
+    /// What `f` says, or [`RegistryError`].
+    pub(crate) fn change_if<T, E: From<RegistryError>>(
+        &self,
+        f: impl FnOnce(&RegistryTransaction<'_>) -> Result<(T, bool), E>,
+    ) -> Result<T, E> {
         let transaction = self.database.begin_write().map_err(db)?;
-        let answer = f(&RegistryTransaction {
+        let (answer, is_kept) = f(&RegistryTransaction {
             transaction: &transaction,
             audit_keep: self.audit_keep,
         })?;
-        transaction.abort().map_err(db)?;
+        match is_kept {
+            true => transaction.commit().map_err(db)?,
+            false => transaction.abort().map_err(db)?,
+        }
         Ok(answer)
     }
 
