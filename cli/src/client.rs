@@ -12,9 +12,11 @@ use serde_json::{Map, Value};
 use ureq::config::ConfigBuilder;
 use ureq::http::{HeaderValue, Request};
 use ureq::middleware::MiddlewareNext;
+use ureq::tls::TlsConfig;
 use ureq::typestate::AgentScope;
 use ureq::{SendBody, Timeout};
 
+use crate::api_tls::ApiTlsFiles;
 use crate::args::ApiArgs;
 use crate::error::Error;
 use crate::login::{ApiCredentials, is_loopback};
@@ -59,10 +61,11 @@ impl ApiClient {
     }
 
     /// One that asks a Mixer with a token that is not kept yet.
-    pub(crate) fn with_token(url: &str, token: String) -> Self {
+    pub(crate) fn with_token(url: &str, token: String, tls: ApiTlsFiles) -> Self {
         let credentials = ApiCredentials {
             url: url.to_owned(),
             token: Some(token),
+            tls,
         };
         Self::asking(Ok(credentials), answered_within(TIMEOUT))
     }
@@ -77,9 +80,13 @@ impl ApiClient {
     }
 
     fn asking(credentials: Result<ApiCredentials, Error>, config: ConfigBuilder<AgentScope>) -> Self {
-        let (base, token) = match credentials {
-            Ok(credentials) => (Ok(credentials.url), credentials.token),
-            Err(error) => (Err(error.to_string()), None),
+        let prepared = credentials.and_then(|ApiCredentials { url, token, tls }| {
+            let tls = url.starts_with("https:").then(|| tls.config()).transpose()?;
+            Ok((url, token, tls.unwrap_or_default()))
+        });
+        let (base, token, tls) = match prepared {
+            Ok((url, token, tls)) => (Ok(url), token, tls),
+            Err(error) => (Err(error.to_string()), None, TlsConfig::default()),
         };
         // What goes to this machine goes through no proxy, whatever the environment says of proxies.
         let config = match &base {
@@ -87,7 +94,7 @@ impl ApiClient {
             _ => config,
         };
         let bearer = token.and_then(|token| HeaderValue::try_from(format!("Bearer {token}")).ok());
-        let config = config.http_status_as_error(false).middleware(
+        let config = config.tls_config(tls).http_status_as_error(false).middleware(
             move |mut request: Request<SendBody<'_>>, next: MiddlewareNext<'_>| {
                 if let Some(bearer) = &bearer {
                     request.headers_mut().insert("authorization", bearer.clone());

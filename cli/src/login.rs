@@ -6,6 +6,8 @@
 //! [mixers."https://mixer.example:8090"]
 //! token = "plt_…"
 //! allow_insecure = false
+//! [mixers."https://mixer.example:8090".tls]
+//! ca_file = "/etc/company/ca.pem"
 //! ```
 //!
 //! # Invariants
@@ -22,6 +24,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use ureq::http::Uri;
 
+use crate::api_tls::ApiTlsFiles;
 use crate::error::Error;
 
 /// Where a Mixer on this machine listens.
@@ -36,6 +39,8 @@ pub(crate) struct MixerLogin {
     pub(crate) token: String,
     #[serde(default)]
     pub(crate) allow_insecure: bool,
+    #[serde(default)]
+    pub(crate) tls: ApiTlsFiles,
 }
 
 /// The file of all Mixers.
@@ -129,6 +134,7 @@ fn path() -> Result<PathBuf, Error> {
 pub(crate) struct ApiCredentials {
     pub(crate) url: String,
     pub(crate) token: Option<String>,
+    pub(crate) tls: ApiTlsFiles,
 }
 
 impl ApiCredentials {
@@ -148,7 +154,11 @@ impl ApiCredentials {
         if token.is_some() && !allows {
             refuse_clear_text(&url)?;
         }
-        Ok(Self { url, token })
+        let tls = kept
+            .map(|kept| kept.tls.clone())
+            .unwrap_or_default()
+            .after_environment();
+        Ok(Self { url, token, tls })
     }
 }
 
@@ -211,6 +221,10 @@ mod tests {
         let login = MixerLogin {
             token: "plt_x".to_owned(),
             allow_insecure: false,
+            tls: ApiTlsFiles {
+                ca_file: Some("/x/ca.pem".into()),
+                ..ApiTlsFiles::default()
+            },
         };
         let file = LoginFile {
             default: Some("https://m".to_owned()),
@@ -220,7 +234,11 @@ mod tests {
         file.write_to(&path).unwrap();
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         let read = LoginFile::read_from(&path).unwrap();
-        assert_eq!(read.mixers["https://m"].token, "plt_x");
+        let read = &read.mixers["https://m"];
+        assert_eq!(
+            (read.token.as_str(), read.tls.ca_file.as_deref()),
+            ("plt_x", Some(Path::new("/x/ca.pem")))
+        );
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).unwrap();
         let refused = LoginFile::read_from(&path).unwrap_err();
         assert!(refused.to_string().contains("chmod 600"), "{refused}");

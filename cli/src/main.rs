@@ -11,6 +11,7 @@
 
 mod agent;
 mod allocator_threads;
+mod api_tls;
 mod args;
 mod chart;
 mod client;

@@ -1,5 +1,7 @@
 //! The flags of the commands about who may call a Mixer: logins and API tokens.
 
+use std::path::PathBuf;
+
 use clap::{Args as ClapArgs, Subcommand};
 use model::{HumanDuration, Token};
 
@@ -13,6 +15,15 @@ pub(crate) struct LoginArgs {
     /// Allow sending the token in clear text to another machine
     #[arg(long)]
     pub(crate) allow_insecure: bool,
+    /// PEM file of the authorities that the Mixer's certificate may be of, in the place of the system's (or PLATFORM_CA_FILE)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) ca_file: Option<PathBuf>,
+    /// PEM file of the certificate that the Mixer asks clients for (or PLATFORM_CLIENT_CERT)
+    #[arg(long, value_name = "FILE", requires = "client_key")]
+    pub(crate) client_cert: Option<PathBuf>,
+    /// PEM file of its key (or PLATFORM_CLIENT_KEY)
+    #[arg(long, value_name = "FILE", requires = "client_cert")]
+    pub(crate) client_key: Option<PathBuf>,
 }
 
 #[derive(Debug, ClapArgs)]

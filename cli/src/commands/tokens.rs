@@ -5,6 +5,7 @@ use std::io::{self, BufRead, IsTerminal, Write};
 use nix::sys::termios::{self, LocalFlags, SetArg};
 use serde_json::{Map, Value, json};
 
+use crate::api_tls::ApiTlsFiles;
 use crate::args::{ApiArgs, LoginArgs, LogoutArgs, OutputFormat, TokenArgs, TokenCreateArgs, TokenVerb};
 use crate::client::{self, ApiClient};
 use crate::error::Error;
@@ -40,12 +41,19 @@ pub(crate) fn login(args: &LoginArgs) -> Result<(), Error> {
         refuse_clear_text(&url)?;
     }
     let token = read_token()?;
-    let caller = ApiClient::with_token(&url, token.clone()).get("/api/v1/whoami", &())?;
+    let tls = ApiTlsFiles {
+        ca_file: args.ca_file.clone(),
+        client_cert: args.client_cert.clone(),
+        client_key: args.client_key.clone(),
+    };
+    let tls = tls.absolute()?;
+    let caller = ApiClient::with_token(&url, token.clone(), tls.clone().or_environment()).get("/api/v1/whoami", &())?;
     let caller = client::one(caller, "it does not say who the caller is")?;
     let mut file = LoginFile::read()?;
     let login = MixerLogin {
         token,
         allow_insecure: args.allow_insecure,
+        tls,
     };
     file.mixers.insert(url.clone(), login);
     file.default = Some(url.clone());

@@ -124,7 +124,14 @@ pub(super) fn verify_log(
                     head.id, head.ts
                 ));
             }
-            Some(_) if next == 0 && (head.ts < expired || linked.len() >= MOST_ENTRIES) => older += 1,
+            Some(_) if next == 0 && head.ts < expired => older += 1,
+            Some(_) if next == 0 && linked.len() >= MOST_ENTRIES => {
+                return Err(format!(
+                    "entry {} is gone, which the checkpoint of {} signed: the log has {MOST_ENTRIES} entries, the most that it keeps, so newer ones \
+                     pushed it out before its time",
+                    head.id, head.ts
+                ));
+            }
             Some(entry) if next > 0 && entry.get("kind").is_some_and(|kind| kind == "backup_restored") => lost += 1,
             _ => {
                 return Err(format!(
