@@ -166,20 +166,27 @@ impl ServerTls {
 
     /// The settings by the files as they are now, or were a moment ago.
     fn config(&self) -> Arc<ServerConfig> {
-        let mut loaded = self.loaded();
-        if loaded.looked.elapsed() >= LOOK {
+        let stamps = {
+            let mut loaded = self.loaded();
+            if loaded.looked.elapsed() < LOOK {
+                return Arc::clone(&loaded.config);
+            }
             loaded.looked = Instant::now();
-            self.look(&mut loaded);
-        }
-        Arc::clone(&loaded.config)
+            loaded.stamps.clone()
+        };
+        // Files may be slow: others shake hands by what is loaded meanwhile.
+        self.look(&stamps);
+        Arc::clone(&self.loaded().config)
     }
 
-    fn look(&self, loaded: &mut LoadedTls) {
+    fn look(&self, known: &FileStamps) {
         let stamps = self.files.stamps(&*self.source);
-        if stamps == loaded.stamps {
+        if stamps == *known {
             return;
         }
-        match self.files.load(&*self.source) {
+        let read = self.files.load(&*self.source);
+        let mut loaded = self.loaded();
+        match read {
             Ok(config) => {
                 tracing::info!(certificate = %self.files.certificate.display(), "read the TLS certificate again");
                 (loaded.config, loaded.stamps, loaded.failed) = (config, stamps, None);

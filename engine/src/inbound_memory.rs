@@ -12,7 +12,7 @@
 //! - Bodies take nothing from the share of bus messages: clients that send slowly do not delay a Rack's telemetry.
 //! - Several holders that each wait for more of a share would deadlock. So one of them at a time may exceed the share without
 //!   waiting, until it needs no more than what it holds within the share. In this way a request that is larger than the share
-//!   passes, alone.
+//!   passes, alone. What one holder has within the share may be bounded, too ([`InboundMemory::with_each`]): then no one fills it.
 //! - Together they hold at most the share, plus what that one holder takes.
 
 use std::sync::Arc;
@@ -38,7 +38,7 @@ impl InboundShares {
     /// A half of it for bodies and a half for messages, and as much again for what is decoded.
     pub(crate) fn new(bytes: u64) -> Self {
         Self {
-            bodies: InboundMemory::new(bytes / 2),
+            bodies: InboundMemory::with_each(bytes / 2, bytes / 4),
             messages: InboundMemory::new(bytes / 2),
             decoding: InboundMemory::new(bytes),
         }
@@ -55,6 +55,8 @@ impl InboundShares {
 pub struct InboundMemory {
     share: Arc<Semaphore>,
     units: u32,
+    /// Of the share one holder has at most so many.
+    each: u32,
     beyond: Arc<Semaphore>,
     held: Arc<AtomicU64>,
 }
@@ -72,10 +74,18 @@ impl InboundMemory {
     /// All of it free.
     #[must_use]
     pub fn new(bytes: u64) -> Self {
-        let units = units(bytes).min(u32::MAX >> 3);
+        Self::with_each(bytes, bytes)
+    }
+
+    /// All of it free; one holder has at most so many bytes within the share.
+    #[must_use]
+    pub fn with_each(bytes: u64, each: u64) -> Self {
+        let units_of = |bytes| units(bytes).min(u32::MAX >> 3);
+        let units = units_of(bytes);
         Self {
             share: Arc::new(Semaphore::new(units as usize)),
             units,
+            each: units_of(each),
             beyond: Arc::new(Semaphore::new(1)),
             held: Arc::default(),
         }
@@ -90,6 +100,13 @@ impl InboundMemory {
             share: None,
             beyond: None,
         }
+    }
+
+    /// Another one, with three eighths of this one's share: for one of those who share it. With a holder beyond it, who has half of the share at
+    /// most, it leaves an eighth to others.
+    #[must_use]
+    pub fn part(&self) -> Self {
+        Self::new(u64::from(self.units) * UNIT / 8 * 3)
     }
 
     /// What all hold now.
@@ -115,7 +132,7 @@ impl InboundRoom {
             tokio::select! {
                 biased;
                 // The semaphores are never closed.
-                share = Arc::clone(&memory.share).acquire_many_owned(more), if wanted <= memory.units => {
+                share = Arc::clone(&memory.share).acquire_many_owned(more), if wanted <= memory.each => {
                     if let Ok(more) = share {
                         self.merge(more);
                     }
@@ -140,7 +157,9 @@ impl InboundRoom {
                 .as_mut()
                 .and_then(|share| share.split((held - needed) as usize));
             drop(spare);
-        } else if let Ok(more) = Arc::clone(&self.memory.share).try_acquire_many_owned(needed - held) {
+        } else if needed <= self.memory.each
+            && let Ok(more) = Arc::clone(&self.memory.share).try_acquire_many_owned(needed - held)
+        {
             // What is left of one that went beyond the share finds its place in it: the next one may go.
             self.merge(more);
             self.beyond = None;
@@ -210,6 +229,25 @@ mod tests {
         assert!(takes(&mut small, SHARE), "the share is for the others");
         drop(large);
         assert!(takes(&mut other, 64 * SHARE));
+    }
+
+    #[test]
+    fn no_holder_has_more_than_its_part_of_the_share() {
+        let memory = InboundMemory::with_each(SHARE, SHARE / 4);
+        let (mut large, mut other) = (memory.room(), memory.room());
+        assert!(takes(&mut large, SHARE / 4) && takes(&mut large, SHARE));
+        assert!(!takes(&mut other, SHARE / 2), "one at a time goes beyond");
+        let mut small = [memory.room(), memory.room(), memory.room()];
+        for room in &mut small {
+            assert!(takes(room, SHARE / 4), "the rest of the share is for the others");
+        }
+        large.shrink_to(SHARE);
+        assert!(
+            !takes(&mut other, SHARE / 2),
+            "it does not move into what is free for others"
+        );
+        large.shrink_to(SHARE / 4);
+        assert!(takes(&mut other, SHARE / 2));
     }
 
     #[test]

@@ -32,6 +32,7 @@ use tokio::sync::Semaphore;
 use crate::bus_server::{BusStatus, MixerBus};
 use crate::cluster::Cluster;
 use crate::command_clock::CommandClock;
+use crate::config::MixerConfig;
 use crate::enrollment::{is_id, reserve_number};
 use crate::events::EventPublisher;
 use crate::lifecycle_event::LifecycleEvent;
@@ -259,10 +260,24 @@ pub struct RackApproval {
 pub(crate) struct ControlLimits {
     /// Places for taps.
     pub(crate) taps: Arc<Semaphore>,
+    /// Places for looks through the audit log.
+    pub(crate) audit_scans: Arc<Semaphore>,
     /// `mixer.scenario_wait_timeout`.
     pub(crate) scenario_wait: Duration,
     /// `mixer.max_hops`.
     pub(crate) max_hops: u32,
+}
+
+impl ControlLimits {
+    /// What a configuration allows.
+    pub(crate) fn of(config: &MixerConfig) -> Self {
+        Self {
+            taps: Arc::new(Semaphore::new(MOST_TAPS)),
+            audit_scans: Arc::new(Semaphore::new(audit::AUDIT_SCANS)),
+            scenario_wait: config.mixer.scenario_wait_timeout,
+            max_hops: config.mixer.max_hops.into(),
+        }
+    }
 }
 
 impl ControlPlane {

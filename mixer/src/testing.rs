@@ -59,6 +59,7 @@ pub(crate) fn quotas(defaults: CallerQuotas, clock: Clock) -> Arc<QuotaPolicy> {
         followers: 100,
         taps: 16,
         sessions: 50,
+        connections: 100,
         patience: Duration::from_millis(200),
     };
     QuotaPolicy::new(defaults, places, clock)

@@ -5,9 +5,10 @@ use std::net::TcpStream;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use harness::credentials::{admin_token, self_signed};
-use harness::{Failure, TestMixer, binary};
+use harness::{Failure, TestMixer, binary, eventually};
 use nix::unistd::geteuid;
 use serde_json::{Value, json};
 use tokio_postgres::NoTls;
@@ -16,6 +17,7 @@ mod audit;
 mod capture;
 mod second_person;
 
+const SOON: Duration = Duration::from_secs(30);
 /// A user that owns nothing here.
 const NOBODY: u32 = 65_534;
 
@@ -389,4 +391,97 @@ fn curl_and_psql_come_over_tls_and_a_new_certificate_needs_no_restart() -> Resul
     })?;
     assert!(!ask(&former.display().to_string())?.0, "the former one is gone");
     mixer.kill9()
+}
+
+#[test]
+fn the_command_line_trusts_the_authority_that_it_is_given_and_shows_its_certificate() -> Result<(), Failure> {
+    let folder = tempfile::tempdir()?;
+    let home = folder.path();
+    let (certificate, key) = self_signed(home)?;
+    let clients = home.join("clients");
+    std::fs::create_dir(&clients)?;
+    let (client, client_key) = self_signed(&clients)?;
+    let quoted = [&certificate, &key, &client].map(|path| format!("{path:?}"));
+    let (file, admin) = admin_token(home)?;
+    let tokens = format!("{:?}", file.display().to_string());
+    let mut mixer = TestMixer::with(
+        &[
+            ("api.tls_cert", &quoted[0]),
+            ("api.tls_key", &quoted[1]),
+            ("api.tls_client_ca", &quoted[2]),
+            ("api.tokens_file", &tokens),
+        ],
+        &[],
+    )?;
+    let port = mixer.api.base.rsplit(':').next().unwrap_or_default();
+    mixer.api.base = format!("https://localhost:{port}");
+    let base = mixer.api.base.clone();
+    let run = |args: &[&str], token: &str, input: &str| platform(home, &mixer, args, (token, input));
+    let (code, _, said) = run(&["whoami"], &admin, "")?;
+    assert!(
+        code != 0 && said.contains("certificate"),
+        "the system does not know it: {said}"
+    );
+    let (code, _, said) = run(&["login", &base, "--ca-file", &certificate], "", &format!("{admin}\n"))?;
+    assert!(code != 0, "a certificate is asked for: {said}");
+    let shows = [
+        "login",
+        &base,
+        "--ca-file",
+        &certificate,
+        "--client-cert",
+        &client,
+        "--client-key",
+        &client_key,
+    ];
+    let (code, _, said) = run(&shows, "", &format!("{admin}\n"))?;
+    assert_eq!(code, 0, "{said}");
+    let (code, who, said) = run(&["whoami"], "", "")?;
+    assert!(code == 0 && who.contains("admin"), "{who} {said}");
+    let (code, _, said) = run(&["login", &base, "--ca-file", &client_key], "", &format!("{admin}\n"))?;
+    assert!(code == 64 && said.contains("has no certificate"), "{said}");
+    Ok(())
+}
+
+#[test]
+fn one_caller_has_half_of_the_connections_to_the_api() -> Result<(), Failure> {
+    let (_folder, mixer, admin) = guarded(&[])?;
+    let address = mixer.api.base.trim_start_matches("http://").to_owned();
+    let ask = |stream: &mut TcpStream| -> Result<String, Failure> {
+        write!(
+            stream,
+            "GET /api/v1/whoami HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {admin}\r\n\r\n"
+        )?;
+        let mut said = [0; 4096];
+        let length = stream.read(&mut said)?;
+        Ok(String::from_utf8_lossy(&said[..length])
+            .lines()
+            .next()
+            .unwrap_or_default()
+            .to_owned())
+    };
+    let mut open = Vec::new();
+    let refused = loop {
+        let mut stream = TcpStream::connect(&address)?;
+        stream.set_read_timeout(Some(SOON))?;
+        let said = ask(&mut stream)?;
+        if !said.contains("200") {
+            break said;
+        }
+        open.push(stream);
+        assert!(open.len() < 400, "there is no bound");
+    };
+    assert!(
+        refused.contains("429") && open.len() == 256,
+        "{} open: {refused}",
+        open.len()
+    );
+    let again = open.first_mut().ok_or("none is open")?;
+    assert!(ask(again)?.contains("200"), "over those that it has it goes on");
+    assert_eq!(mixer.api.get("/healthz")?.status, 200);
+    open.pop();
+    eventually("a place for another one", SOON, || {
+        let mut stream = TcpStream::connect(&address).ok()?;
+        ask(&mut stream).ok()?.contains("200").then_some(())
+    })
 }

@@ -24,10 +24,10 @@ async fn rows_are_published_sealed_and_indexed_while_bodies_hold_all_the_memory_
         (&inbound.messages, all / 2),
         (&inbound.decoding, all),
     ] {
-        // The share, and the one beyond it.
-        for _ in 0..2 {
+        // The share, of which one holds a half at most, and the one beyond it.
+        for bytes in [share / 2, share / 2, share] {
             let mut room = memory.room();
-            room.grow(share).await;
+            room.grow(bytes).await;
             rooms.push(room);
         }
     }

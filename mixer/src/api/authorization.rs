@@ -8,7 +8,7 @@
 //! # Invariants
 //!
 //! - What is in no row of the table of routes is refused, whatever handler there is.
-//! - A caller that has used up a quota is refused before its right is looked at (429).
+//! - A caller that has used up a quota, or has half of all connections, is refused before its right is looked at (429).
 //! - A request with a header that proxies write is never a local user's: a proxy on this machine speaks for others.
 //! - A token comes in the header `Authorization` alone, never in an address and never as a cookie: no page can have a browser send it.
 //!
@@ -22,13 +22,16 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use http::request::Parts;
 use http::{HeaderMap, Method, StatusCode, header};
+use parking_lot::Mutex;
 use query::QueryEngine;
+use tokio::sync::OwnedSemaphorePermit;
 
 use super::openapi::{RouteAccess, route_access};
 use super::problem::{ApiProblem, RefusalReason};
 use crate::access::{AccessRight, ApiCaller};
 use crate::authentication::{ApiAuthenticator, AuthenticationError, ConnectionEnds};
 use crate::control::ControlPlane;
+use crate::quotas::{CallerUsage, QuotaPlaces};
 use crate::registry::{AuditActor, CallerInterface};
 
 /// What proxies write for who they speak for.
@@ -39,6 +42,14 @@ const PROXY_HEADERS: [&str; 5] = ["forwarded", "x-forwarded-for", "x-forwarded-h
 pub(super) struct ClientConnection {
     pub(super) ends: ConnectionEnds,
     local_caller: Arc<OnceLock<Arc<ApiCaller>>>,
+    /// Whose place it has: that of who asked last over it.
+    place: Arc<Mutex<Option<ConnectionPlace>>>,
+}
+
+#[derive(Debug)]
+struct ConnectionPlace {
+    of: Arc<CallerUsage>,
+    _permit: OwnedSemaphorePermit,
 }
 
 impl ClientConnection {
@@ -46,7 +57,23 @@ impl ClientConnection {
         Self {
             ends,
             local_caller: Arc::default(),
+            place: Arc::default(),
         }
+    }
+
+    /// Has the connection be one of this caller's; false if it has half of all.
+    fn belong_to(&self, caller: &ApiCaller) -> bool {
+        let Some(usage) = &caller.usage else { return true };
+        let mut place = self.place.lock();
+        if place.as_ref().is_some_and(|place| Arc::ptr_eq(&place.of, usage)) {
+            return true;
+        }
+        *place = None;
+        *place = usage.place(QuotaPlaces::Connections).map(|permit| ConnectionPlace {
+            of: Arc::clone(usage),
+            _permit: permit,
+        });
+        place.is_some()
     }
 }
 
@@ -71,6 +98,14 @@ pub(super) async fn authorize(
         Ok(caller) => caller,
         Err(error) => return ApiProblem::unauthorized(&error).into_response(),
     };
+    let connection = request.extensions().get::<ClientConnection>();
+    if connection.is_some_and(|connection| !connection.belong_to(&caller)) {
+        let mut response = ApiProblem::too_many_connections().into_response();
+        let close = header::HeaderValue::from_static("close");
+        response.headers_mut().insert(header::CONNECTION, close);
+        response.extensions_mut().insert(caller);
+        return response;
+    }
     let exceeded = caller.admit_request().map_err(ApiProblem::from).err();
     let mut response = match exceeded.or_else(|| lacks(&caller, &route)) {
         Some(problem) => problem.into_response(),

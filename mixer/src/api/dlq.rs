@@ -4,16 +4,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::extract::State;
+use axum::extract::{FromRef, State};
 use axum::routing::{get, post};
 use http::StatusCode;
 use model::filter::LetterFilter;
 use model::{HumanDuration, LetterId};
+use query::QueryEngine;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 use tokio_util::task::TaskTracker;
 
+use super::authorization::CallerQuerier;
 use super::extractors::{BodyResult, RequestActor, ServiceHandle, body};
 use super::json_response::{ItemResponse, ListResponse};
 use super::problem::ApiProblem;
@@ -76,8 +78,18 @@ fn of_names<'de, D: Deserializer<'de>>(from: D) -> Result<Option<LetterFilter>, 
 
 type DlqHandle = State<ServiceHandle<DeadLetterQueue>>;
 
-async fn list(State(service): DlqHandle, params: QueryParams) -> Result<ListResponse<LetterView>, ApiProblem> {
-    let found = service.room.list(&params.filter::<LetterFilter>()?).await?;
+impl FromRef<ServiceHandle<DeadLetterQueue>> for Arc<QueryEngine> {
+    fn from_ref(service: &ServiceHandle<DeadLetterQueue>) -> Self {
+        Self::clone(service.room.querier())
+    }
+}
+
+async fn list(
+    State(service): DlqHandle,
+    CallerQuerier(querier): CallerQuerier,
+    params: QueryParams,
+) -> Result<ListResponse<LetterView>, ApiProblem> {
+    let found = service.room.list(&querier, &params.filter::<LetterFilter>()?).await?;
     let partial = found.stats.partial.clone();
     let stats = match serde_json::to_value(found.stats) {
         Ok(Value::Object(stats)) => stats,
@@ -91,13 +103,19 @@ async fn list(State(service): DlqHandle, params: QueryParams) -> Result<ListResp
     })
 }
 
-async fn show(State(service): DlqHandle, id: InPath, _: NoParams) -> Result<ItemResponse<LetterDetail>, ApiProblem> {
-    let data = service.room.show(named(id)?).await?;
+async fn show(
+    State(service): DlqHandle,
+    CallerQuerier(querier): CallerQuerier,
+    id: InPath,
+    _: NoParams,
+) -> Result<ItemResponse<LetterDetail>, ApiProblem> {
+    let data = service.room.show(&querier, named(id)?).await?;
     Ok(ItemResponse { data })
 }
 
 async fn replay(
     State(service): DlqHandle,
+    CallerQuerier(querier): CallerQuerier,
     RequestActor(actor): RequestActor,
     id: InPath,
     _: NoParams,
@@ -113,12 +131,13 @@ async fn replay(
         wait: within(wait),
         ..LetterUpdate::default()
     };
-    let report = back(&service, wish).await?;
-    after(&service, report, id).await
+    let report = back(&service, &querier, wish).await?;
+    after(&service, &querier, report, id).await
 }
 
 async fn drop_one(
     State(service): DlqHandle,
+    CallerQuerier(querier): CallerQuerier,
     RequestActor(actor): RequestActor,
     id: InPath,
     _: NoParams,
@@ -133,24 +152,26 @@ async fn drop_one(
         ..LetterUpdate::default()
     };
     let report = service
-        .run_to_completion(Arc::clone(&service.room).drop_letters(wish))
+        .run_to_completion(Arc::clone(&service.room).drop_letters(Arc::clone(&querier), wish))
         .await?;
-    after(&service, report, id).await
+    after(&service, &querier, report, id).await
 }
 
 async fn replay_many(
     State(service): DlqHandle,
+    CallerQuerier(querier): CallerQuerier,
     RequestActor(actor): RequestActor,
     _: NoParams,
     sent: BodyResult,
 ) -> Result<ItemResponse<LetterUpdateReport>, ApiProblem> {
     let wish = body::<BulkUpdateBody>(sent)?.wish(actor)?;
-    let data = back(&service, wish).await?;
+    let data = back(&service, &querier, wish).await?;
     Ok(ItemResponse { data })
 }
 
 async fn drop_many(
     State(service): DlqHandle,
+    CallerQuerier(querier): CallerQuerier,
     RequestActor(actor): RequestActor,
     _: NoParams,
     sent: BodyResult,
@@ -160,15 +181,19 @@ async fn drop_many(
         return Err(bad("again and wait are for a replay"));
     }
     let data = service
-        .run_to_completion(Arc::clone(&service.room).drop_letters(asking.wish(actor)?))
+        .run_to_completion(Arc::clone(&service.room).drop_letters(querier, asking.wish(actor)?))
         .await?;
     Ok(ItemResponse { data })
 }
 
 /// Replays. That letters go back is carried to its end; the wait for their gears ends with the request.
-async fn back(service: &ServiceHandle<DeadLetterQueue>, wish: LetterUpdate) -> Result<LetterUpdateReport, ApiProblem> {
+async fn back(
+    service: &ServiceHandle<DeadLetterQueue>,
+    querier: &Arc<QueryEngine>,
+    wish: LetterUpdate,
+) -> Result<LetterUpdateReport, ApiProblem> {
     let begun = service
-        .run_to_completion(Arc::clone(&service.room).replay(wish))
+        .run_to_completion(Arc::clone(&service.room).replay(Arc::clone(querier), wish))
         .await?;
     Ok(service.room.wait_for_gears(begun).await?)
 }
@@ -176,11 +201,12 @@ async fn back(service: &ServiceHandle<DeadLetterQueue>, wish: LetterUpdate) -> R
 /// The letter as it is after a change that was for it alone.
 async fn after(
     service: &ServiceHandle<DeadLetterQueue>,
+    querier: &QueryEngine,
     report: LetterUpdateReport,
     id: LetterId,
 ) -> Result<ItemResponse<LetterDetail>, ApiProblem> {
     report.or_refused()?;
-    let data = service.room.show(id).await?;
+    let data = service.room.show(querier, id).await?;
     Ok(ItemResponse { data })
 }
 

@@ -190,8 +190,7 @@ async fn ingest(
     request: Request,
 ) -> Result<ItemResponse<IngestResponse>, ApiProblem> {
     let latest = Instant::now() + ANSWER;
-    let begun = tokio::time::timeout(ARRIVAL, door.begin((table, &caller), params, request)).await;
-    let begun = begun.map_err(|_| ApiProblem::slow_body())??;
+    let begun = door.begin((table, &caller), params, request).await?;
     door.finish(begun, latest).await
 }
 
@@ -228,8 +227,11 @@ impl IngestHandler {
         let packing = body::packing(&head.headers)?;
         let publisher = headers::publisher(&head.headers)?;
         let key = IdempotencyHeader::of(&head.headers, table, (&publisher, &scope.entities))?;
-        let mut room = IngestReservation::new(&self.engine.inbound().bodies);
-        let body = body::receive(packing, &head.headers, body, &mut room).await;
+        let mut room = IngestReservation::of_caller(&self.engine.inbound().bodies, caller.usage.as_deref());
+        let received = body::receive(packing, &head.headers, body, &mut room);
+        // So that what takes too long is counted, too.
+        let body = tokio::time::timeout(ARRIVAL, received).await;
+        let body = body.unwrap_or_else(|_| Err(ApiProblem::slow_body()));
         // What cannot be used was received and unpacked as well.
         let bytes = body.as_ref().map_or_else(|_| room.bytes(), |body| body.len() as u64);
         self.counters.bytes.inc_by(bytes);

@@ -96,7 +96,7 @@ use problem::ApiProblem;
 
 pub use server::ApiServer;
 use server::SlowClientLimits;
-pub(crate) use server::next_connection;
+pub(crate) use server::{MAX_CONNECTIONS, next_connection};
 
 /// The largest body of a request, telemetry apart.
 const MAX_BODY: usize = 64 << 10;

@@ -178,6 +178,11 @@ impl ApiProblem {
         Self::new(StatusCode::TOO_MANY_REQUESTS, "too_many", detail)
     }
 
+    pub(crate) fn too_many_connections() -> Self {
+        let detail = "this caller has half of the connections that there may be: close some, or try again later";
+        Self::new(StatusCode::TOO_MANY_REQUESTS, "too_many", detail)
+    }
+
     pub(crate) fn slow_request() -> Self {
         Self::new(
             StatusCode::REQUEST_TIMEOUT,

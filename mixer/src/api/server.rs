@@ -36,7 +36,7 @@ use super::authorization::ClientConnection;
 use super::tail::is_events;
 use crate::authentication::ConnectionEnds;
 
-const MAX_CONNECTIONS: usize = 512;
+pub(crate) const MAX_CONNECTIONS: usize = 512;
 const HEAD_TIME: Duration = Duration::from_secs(15);
 const GRACE: Duration = Duration::from_secs(3);
 /// After an error that is not a connection's own (no file descriptors left), accepting rests this long.

@@ -8,7 +8,6 @@ use engine::Engine;
 use model::control::{DurableFloor, RackState};
 use model::{Clock, Entropy, SigningContext};
 use query::QueryEngine;
-use tokio::sync::Semaphore;
 
 use super::listeners::{ListenAddresses, api_address, listen, postgres_address, reserve, reserve_postgres};
 use super::settings;
@@ -23,7 +22,7 @@ use crate::bus_server::{BusServer, MixerBus};
 use crate::cluster::Cluster;
 use crate::command_clock::CommandClock;
 use crate::config::MixerConfig;
-use crate::control::{ControlLimits, ControlPlane, DualControl, MOST_TAPS};
+use crate::control::{ControlLimits, ControlPlane, DualControl};
 use crate::dlq::{DeadLetterQueue, DlqParts, LetterReplayer};
 use crate::duckdb::ViewFileWriter;
 use crate::enrollment::EnrollmentService;
@@ -404,11 +403,7 @@ impl MixerComponents {
             acl: acl.clone(),
             rejections,
             dual_control: Arc::new(dual_control),
-            limits: ControlLimits {
-                taps: Arc::new(Semaphore::new(MOST_TAPS)),
-                scenario_wait: config.mixer.scenario_wait_timeout,
-                max_hops: config.mixer.max_hops.into(),
-            },
+            limits: ControlLimits::of(config),
         }))
     }
 

@@ -9,6 +9,7 @@ use model::subject::{GEARS_ALL, MESSAGES_ALL};
 use model::{ByteSize, Clock, Entropy};
 use tokio::sync::watch;
 
+use crate::api;
 use crate::bootstrap::KEYS_FOLDER;
 use crate::bucket::{self, BucketError};
 use crate::bus_server::{
@@ -248,6 +249,7 @@ pub(super) fn quotas(config: &MixerConfig, clock: &Clock) -> Arc<QuotaPolicy> {
         followers: limits.max_followers / 2,
         taps: MOST_TAPS / 2,
         sessions: postgres::MAX_CONNECTIONS / 2,
+        connections: api::MAX_CONNECTIONS / 2,
         patience: OWN_QUERIES_PATIENCE.min(limits.timeout),
     };
     QuotaPolicy::new(defaults, places, clock.clone())

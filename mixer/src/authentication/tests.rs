@@ -109,6 +109,54 @@ async fn the_last_use_is_written_at_the_end() {
 }
 
 #[tokio::test]
+async fn a_token_that_the_file_has_too_is_not_revoked_until_it_left_the_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let (registry, clock) = (registry(dir.path()), Hand::new());
+    let by = AuditActor::default();
+    let store = open(&registry, None, &clock);
+    let (token, _) = store.create(new("ci", None), &by).await.unwrap();
+    drop(store);
+    let path = dir.path().join("tokens.toml");
+    let text = format!(
+        "[[token]]\nname = \"ci\"\ntoken = \"{}\"\nroles = [\"reader\"]\n",
+        token.expose()
+    );
+    provide(&path, &text, 0o600);
+    let store = open(&registry, Some(&path), &clock);
+    assert!(matches!(store.revoke("ci", &by).await, Err(TokenError::Provided(_))));
+    provide(&path, "", 0o600);
+    store.read_file(&path, &mut None);
+    store.revoke("ci", &by).await.unwrap();
+    assert!(store.authenticate(token.digest()).is_err());
+}
+
+#[tokio::test]
+async fn tokens_that_expired_long_ago_make_room_and_no_name_is_an_id() {
+    let dir = tempfile::tempdir().unwrap();
+    let (registry, clock) = (registry(dir.path()), Hand::new());
+    let by = AuditActor::default();
+    let store = open(&registry, None, &clock);
+    let hour = Some(Duration::from_secs(3_600));
+    let (_, view) = store.create(new("job-1", hour), &by).await.unwrap();
+    clock.forward(Duration::from_secs(86_400));
+    store.create(new("job-2", hour), &by).await.unwrap();
+    assert_eq!(store.list().len(), 2, "it is still shown when it expired");
+    clock.forward(Duration::from_secs(30 * 86_400));
+    store.create(new("job-1", None), &by).await.unwrap();
+    let names = |store: &TokenStore| {
+        store
+            .list()
+            .into_iter()
+            .map(|view| view.name.to_string())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(names(&store), ["job-1", "job-2"]);
+    assert_eq!(names(&open(&registry, None, &clock)), ["job-1", "job-2"]);
+    let refused = store.create(new(&view.id, None), &by).await.unwrap_err();
+    assert!(refused.to_string().contains("form of a token's id"), "{refused}");
+}
+
+#[tokio::test]
 async fn tokens_of_a_file_are_in_force_and_its_faults_are_named_without_a_secret() {
     let dir = tempfile::tempdir().unwrap();
     let (registry, clock) = (registry(dir.path()), Hand::new());

@@ -25,6 +25,7 @@ use chassis::secret_file::{SecretFileError, read_secret};
 use model::{Timestamp, Token};
 use serde::Deserialize;
 
+use super::token_store::check_name;
 use crate::access::{AccessRole, AccessScope, ApiToken};
 use crate::quotas::QuotaOverrides;
 
@@ -86,8 +87,8 @@ impl ProvidedToken {
         if self.roles.is_empty() {
             return Err(format!("token {}: it has no roles", self.name));
         }
-        self.scope
-            .check()
+        check_name(&self.name)
+            .and_then(|()| self.scope.check())
             .and_then(|()| self.quotas.check())
             .map_err(|reason| format!("token {}: {reason}", self.name))?;
         Ok(self)

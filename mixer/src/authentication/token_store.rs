@@ -10,7 +10,7 @@
 //!
 //! Not here: texts of tokens (`access`), HTTP (`api::tokens`).
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -31,6 +31,8 @@ use crate::registry::{AuditActor, AuditEntry, ClusterRegistry, RegistryError, To
 
 /// So many tokens there may be.
 const MOST_TOKENS: usize = 10_000;
+/// A token that has expired is forgotten when another one is made so much later.
+const REMEMBERED: Duration = Duration::from_secs(30 * 86_400);
 /// How often uses are written and the file is looked at.
 const USES_WRITTEN: Duration = Duration::from_secs(60);
 const FILE_LOOKED_AT: Duration = Duration::from_secs(5);
@@ -94,6 +96,8 @@ pub(crate) struct TokenStore {
     /// The file as it was when it was last read whole.
     seen: Mutex<Option<FileStamp>>,
     tokens: RwLock<TokenTable>,
+    /// Those of the file that are not in force, because another has their name or their secret.
+    left_out: Mutex<BTreeSet<TokenDigest>>,
     /// Held over a change, so that two do not take one name.
     changing: tokio::sync::Mutex<()>,
     /// Verifiers of names that nobody has are made of it.
@@ -127,6 +131,7 @@ impl TokenStore {
             quotas,
             unknown: entropy.bytes(),
             seen: Mutex::default(),
+            left_out: Mutex::default(),
             changing: tokio::sync::Mutex::default(),
             registry,
             clock,
@@ -159,9 +164,11 @@ impl TokenStore {
             .collect();
         let mut tokens = self.tokens.write();
         let before: TokenTable = tokens.extract_if(|_, entry| entry.is_provided).collect();
+        let mut left_out = BTreeSet::new();
         for (digest, mut entry) in provided {
             if tokens.contains_key(&digest) || tokens.values().any(|other| other.name == entry.name) {
                 tracing::warn!(token = %entry.name, "a token of api.tokens_file is left out: another has its name or its secret");
+                left_out.insert(digest);
                 continue;
             }
             if let Some(former) = before.get(&digest) {
@@ -175,6 +182,7 @@ impl TokenStore {
             }
             tokens.insert(digest, Arc::new(entry));
         }
+        *self.left_out.lock() = left_out;
         for (digest, former) in before {
             let goes_on = tokens
                 .get(&digest)
@@ -247,7 +255,8 @@ impl TokenStore {
         let now = self.clock.now();
         check(&new)?;
         let _changing = self.changing.lock().await;
-        self.check_room(&new.name)?;
+        let gone = self.long_expired(now);
+        self.check_room(&new.name, &gone)?;
         let token = ApiToken::generate(&self.entropy);
         let digest = token.digest();
         let row = TokenRow {
@@ -262,24 +271,42 @@ impl TokenStore {
         };
         let why = format!("token {} {}, {}", row.name, digest.id(), role_list(&row.roles));
         let told = AuditEntry::new(LifecycleEvent::TokenCreated, by, now).because(why);
-        let kept = row.clone();
+        let (kept, forgotten) = (row.clone(), gone.clone());
         let written = self.registry.commit(move |change| {
+            forgotten
+                .into_iter()
+                .try_for_each(|digest| change.remove_token(digest))?;
             change.put_token(digest, &kept)?;
             change.record(told)
         });
         written.await?;
+        self.tokens.write().retain(|digest, _| !gone.contains(digest));
         let entry = TokenEntry::new(digest, row, None, &self.quotas);
         let view = entry.view(digest);
         self.tokens.write().insert(digest, Arc::new(entry));
         Ok((token, view))
     }
 
-    fn check_room(&self, name: &Token) -> Result<(), TokenError> {
+    /// Those that expired so long ago that nobody asks for them any more.
+    fn long_expired(&self, now: Timestamp) -> BTreeSet<TokenDigest> {
         let tokens = self.tokens.read();
-        if tokens.len() >= MOST_TOKENS {
+        let is_gone =
+            |entry: &TokenEntry| !entry.is_provided && entry.expires.is_some_and(|at| now.since(at) > REMEMBERED);
+        let gone = tokens.iter().filter(|(_, entry)| is_gone(entry));
+        // Of one that the file has, too, the file's would come into force.
+        let left_out = self.left_out.lock();
+        let gone = gone.filter(|(digest, _)| !left_out.contains(digest));
+        gone.map(|(digest, _)| *digest).collect()
+    }
+
+    /// Whether there is room for a token of this name, once those are gone.
+    fn check_room(&self, name: &Token, gone: &BTreeSet<TokenDigest>) -> Result<(), TokenError> {
+        let tokens = self.tokens.read();
+        let mut left = tokens.iter().filter(|(digest, _)| !gone.contains(digest));
+        if tokens.len() - gone.len() >= MOST_TOKENS {
             return Err(TokenError::TooMany);
         }
-        match tokens.values().any(|entry| entry.name == *name) {
+        match left.any(|(_, entry)| entry.name == *name) {
             true => Err(TokenError::NameTaken(name.clone())),
             false => Ok(()),
         }
@@ -299,7 +326,8 @@ impl TokenStore {
             found.map(|(digest, entry)| (*digest, Arc::clone(entry)))
         };
         let (digest, entry) = found.ok_or_else(|| TokenError::UnknownToken(name.to_owned()))?;
-        if entry.is_provided {
+        // The same secret would come into force by the file.
+        if entry.is_provided || self.left_out.lock().contains(&digest) {
             return Err(TokenError::Provided(entry.name.clone()));
         }
         let why = format!("token {} {}", entry.name, digest.id());
@@ -331,6 +359,7 @@ impl TokenStore {
             }
             self.end_expired();
             if let Some(path) = &self.file {
+                let _changing = self.changing.lock().await;
                 self.read_file(path, &mut failed);
             }
         }
@@ -422,6 +451,17 @@ impl TokenStore {
     }
 }
 
+/// A name in the form of an id would be taken for that of another token.
+pub(super) fn check_name(name: &Token) -> Result<(), String> {
+    let is_id = name.as_str().len() == 12 && name.as_str().bytes().all(|byte| byte.is_ascii_hexdigit());
+    match is_id {
+        true => Err(format!(
+            "name: {name} has the form of a token's id, 12 hexadecimal digits"
+        )),
+        false => Ok(()),
+    }
+}
+
 fn check(new: &NewToken) -> Result<(), TokenError> {
     if new.roles.is_empty() {
         let known: Vec<_> = AccessRole::ALL.iter().map(|role| role.as_str()).collect();
@@ -430,6 +470,6 @@ fn check(new: &NewToken) -> Result<(), TokenError> {
             known.join(", ")
         )));
     }
-    let checked = new.scope.check().and_then(|()| new.quotas.check());
-    checked.map_err(TokenError::BadToken)
+    let checked = check_name(&new.name).and_then(|()| new.scope.check());
+    checked.and_then(|()| new.quotas.check()).map_err(TokenError::BadToken)
 }

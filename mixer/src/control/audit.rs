@@ -1,7 +1,12 @@
 //! Queries of the audit log.
 
+use std::sync::Arc;
+
 use super::{ControlError, ControlPlane};
 use crate::registry::{AuditEntry, AuditQuery, ClusterRegistry, KeyHistory, SignedCheckpoint};
+
+/// So many look through the audit log at once; others wait.
+pub(super) const AUDIT_SCANS: usize = 4;
 
 impl ControlPlane {
     /// The entries of the audit log that a query wants, the newest first.
@@ -9,7 +14,13 @@ impl ControlPlane {
     /// # Errors
     /// [`ControlError::Registry`].
     pub async fn audit(&self, query: AuditQuery) -> Result<Vec<AuditEntry>, ControlError> {
-        Ok(self.registry.read(move |registry| registry.audit(&query)).await?)
+        // A look through all of it takes a thread for a while, whoever still waits for it.
+        let place = Arc::clone(&self.limits.audit_scans).acquire_owned().await;
+        let scan = move |registry: &ClusterRegistry| {
+            let _place = place;
+            registry.audit(&query)
+        };
+        Ok(self.registry.read(scan).await?)
     }
 
     /// The checkpoints of its hash chain below a number, the newest first.

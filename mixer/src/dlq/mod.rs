@@ -14,6 +14,7 @@
 //! - A letter is *replayed* when its Rack has said that it is taken, durably; never before.
 //! - A mark leaves with its letter's row.
 //! - Rows are read as many at once as there is memory for in queries, and one at a time is in the form of a letter.
+//! - Whoever asks reads them in its own places, and is charged for them; the queue reads for itself what it sends and counts.
 //!
 //! # Not here
 //!
@@ -177,11 +178,16 @@ impl DeadLetterQueue {
         }))
     }
 
+    /// The queries of whoever is not told apart.
+    pub(crate) const fn querier(&self) -> &Arc<QueryEngine> {
+        &self.parts.querier
+    }
+
     /// The letters that a filter asks for, the newest first; without a state, those that are open or waiting.
     ///
     /// # Errors
     /// [`DlqError`].
-    pub async fn list(&self, filter: &LetterFilter) -> Result<LetterPage, DlqError> {
+    pub async fn list(&self, querier: &QueryEngine, filter: &LetterFilter) -> Result<LetterPage, DlqError> {
         let wanted = page_size(filter.limit).map_err(|bad| DlqError::Wish {
             parameter: "limit",
             reason: bad.to_string(),
@@ -190,7 +196,7 @@ impl DeadLetterQueue {
         let mut look = LetterScan::new(filter);
         loop {
             let from = look.cursor.clone();
-            let mut page = self.look(&mut look).await?;
+            let mut page = self.look(querier, &mut look).await?;
             looked += page.rows;
             let missing = wanted - letters.len();
             if let Some((last, ..)) = page.found.get(missing) {
@@ -200,7 +206,7 @@ impl DeadLetterQueue {
                     chunk: u32::try_from(*last).unwrap_or(u32::MAX),
                     ..LetterScan::new(filter)
                 };
-                page = self.look(&mut again).await?;
+                page = self.look(querier, &mut again).await?;
                 look = again;
             }
             let found = page.found.into_iter().take(missing);
@@ -219,8 +225,8 @@ impl DeadLetterQueue {
     ///
     /// # Errors
     /// [`DlqError::Unknown`]; see [`DlqError`].
-    pub async fn show(&self, id: LetterId) -> Result<LetterDetail, DlqError> {
-        let letter = self.letter(id).await?.ok_or(DlqError::Unknown(id))?;
+    pub async fn show(&self, querier: &QueryEngine, id: LetterId) -> Result<LetterDetail, DlqError> {
+        let letter = self.letter(querier, id).await?.ok_or(DlqError::Unknown(id))?;
         let mut view = self.view(&letter, self.parts.registry.mark(&id)?);
         if view.replayable
             && let Err(reason) = self.replay_targets().await?.check(&letter)
@@ -240,7 +246,7 @@ impl DeadLetterQueue {
     }
 
     /// A letter by its id.
-    async fn letter(&self, id: LetterId) -> Result<Option<DeadLetterEntry>, DlqError> {
+    async fn letter(&self, querier: &QueryEngine, id: LetterId) -> Result<Option<DeadLetterEntry>, DlqError> {
         let next = Timestamp::from_micros(id.ts().micros().saturating_add(1));
         let mut filter = LetterFilter {
             since: Some(TimePoint::At(id.ts())),
@@ -249,7 +255,7 @@ impl DeadLetterQueue {
         };
         let mut chunk = CHUNK.0;
         loop {
-            let list = self.read(filter.clone(), &mut chunk).await?;
+            let list = self.read(querier, filter.clone(), &mut chunk).await?;
             if let Some(found) = letters(&list).flatten().find(|letter| letter.id == id) {
                 return Ok(Some(found));
             }
@@ -261,10 +267,15 @@ impl DeadLetterQueue {
     }
 
     /// The next rows that a filter meets, `chunk` of them; fewer, as `chunk` says then, if there is not the memory for so many.
-    async fn read(&self, mut filter: LetterFilter, chunk: &mut u32) -> Result<ListAnswer, DlqError> {
+    async fn read(
+        &self,
+        querier: &QueryEngine,
+        mut filter: LetterFilter,
+        chunk: &mut u32,
+    ) -> Result<ListAnswer, DlqError> {
         loop {
             filter.limit = Some(*chunk);
-            match self.parts.querier.list(&ListQuery::Letters(filter.clone())).await {
+            match querier.list(&ListQuery::Letters(filter.clone())).await {
                 Err(error) if error.lacks_memory() && *chunk > 1 => *chunk = (*chunk / 4).max(1),
                 list => return Ok(list?),
             }
@@ -272,13 +283,13 @@ impl DeadLetterQueue {
     }
 
     /// The next rows, and of them the letters that are asked for, each with its place among them.
-    async fn look(&self, look: &mut LetterScan) -> Result<LetterScanPage, DlqError> {
+    async fn look(&self, querier: &QueryEngine, look: &mut LetterScan) -> Result<LetterScanPage, DlqError> {
         let filter = LetterFilter {
             cursor: look.cursor.take(),
             ..look.filter.clone()
         };
         look.chunk = look.chunk.clamp(1, CHUNK.1);
-        let list = self.read(filter, &mut look.chunk).await?;
+        let list = self.read(querier, filter, &mut look.chunk).await?;
         let wanted = look.filter.clone();
         // Letters are decoded and looked up on a thread that may block.
         let looked = self.parts.registry.read(move |registry| {
@@ -306,10 +317,14 @@ impl DeadLetterQueue {
     }
 
     /// All letters that a filter asks for, in the order in which they failed, and why some may be missing.
-    async fn select(&self, filter: &LetterFilter) -> Result<(Vec<DeadLetterEntry>, Option<String>), DlqError> {
+    async fn select(
+        &self,
+        querier: &QueryEngine,
+        filter: &LetterFilter,
+    ) -> Result<(Vec<DeadLetterEntry>, Option<String>), DlqError> {
         let (mut look, mut all, mut partial) = (LetterScan::new(filter), Vec::new(), None);
         loop {
-            let page = self.look(&mut look).await?;
+            let page = self.look(querier, &mut look).await?;
             partial = page.stats.partial.or(partial);
             all.extend(page.found.into_iter().map(|(_, letter, _)| letter));
             if all.len() > MOST_CHANGED {

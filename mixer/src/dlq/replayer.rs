@@ -239,7 +239,7 @@ impl DeadLetterQueue {
             .saturating_sub(OVERHEAD);
         let (mut letters, mut bytes, mut outcome) = (Vec::new(), 0, ReplayOutcome::default());
         for (number, id) in turns {
-            let letter = match self.letter(*id).await? {
+            let letter = match self.letter(&self.parts.querier, *id).await? {
                 Some(letter) => self.sendable(*number, letter)?,
                 None => Err("its row is gone".to_owned()),
             };

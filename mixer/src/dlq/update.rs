@@ -19,6 +19,7 @@ use model::dead_letter::LetterState;
 use model::filter::LetterFilter;
 use model::scenario::Scenario;
 use model::{EntityId, LetterId, Token};
+use query::QueryEngine;
 use schemars::JsonSchema;
 use serde::Serialize;
 use tokio::time::{Instant, timeout_at};
@@ -176,9 +177,13 @@ impl DeadLetterQueue {
     ///
     /// # Errors
     /// [`DlqError`]; letters that cannot go back are in the report.
-    pub async fn replay(self: Arc<Self>, wish: LetterUpdate) -> Result<PendingReplay, DlqError> {
+    pub async fn replay(
+        self: Arc<Self>,
+        querier: Arc<QueryEngine>,
+        wish: LetterUpdate,
+    ) -> Result<PendingReplay, DlqError> {
         let deadline = Instant::now() + wish.wait;
-        let (report, changed) = self.change(LetterAction::Replay, wish).await?;
+        let (report, changed) = self.change(LetterAction::Replay, &querier, wish).await?;
         if !changed.is_empty() {
             self.bell.notify_one();
         }
@@ -209,8 +214,12 @@ impl DeadLetterQueue {
     ///
     /// # Errors
     /// [`DlqError`]; letters that cannot be dropped are in the report.
-    pub async fn drop_letters(self: Arc<Self>, wish: LetterUpdate) -> Result<LetterUpdateReport, DlqError> {
-        let (mut report, changed) = self.change(LetterAction::Drop, wish).await?;
+    pub async fn drop_letters(
+        self: Arc<Self>,
+        querier: Arc<QueryEngine>,
+        wish: LetterUpdate,
+    ) -> Result<LetterUpdateReport, DlqError> {
+        let (mut report, changed) = self.change(LetterAction::Drop, &querier, wish).await?;
         report.dropped = changed.len() as u64;
         self.dropped.fetch_add(report.dropped, Relaxed);
         Ok(report)
@@ -219,13 +228,14 @@ impl DeadLetterQueue {
     async fn change(
         self: &Arc<Self>,
         verb: LetterAction,
+        querier: &QueryEngine,
         wish: LetterUpdate,
     ) -> Result<(LetterUpdateReport, Vec<(LetterId, LetterMark)>), DlqError> {
         let mut report = LetterUpdateReport {
             dry_run: wish.dry_run,
             ..LetterUpdateReport::default()
         };
-        let letters = self.select_letters(&wish, &mut report).await?;
+        let letters = self.select_letters(querier, &wish, &mut report).await?;
         let stage = self.replay_targets().await?;
         let mut candidates = Vec::new();
         for letter in letters {
@@ -311,11 +321,12 @@ impl DeadLetterQueue {
     /// The letters that a wish means, in the order in which they failed.
     async fn select_letters(
         &self,
+        querier: &QueryEngine,
         wish: &LetterUpdate,
         report: &mut LetterUpdateReport,
     ) -> Result<Vec<DeadLetterEntry>, DlqError> {
         if let Some(filter) = &wish.filter {
-            let (letters, partial) = self.select(filter).await?;
+            let (letters, partial) = self.select(querier, filter).await?;
             (report.matched, report.partial) = (letters.len() as u64, partial);
             return Ok(letters);
         }
@@ -326,7 +337,7 @@ impl DeadLetterQueue {
         let mut letters = Vec::new();
         for id in ids {
             report.matched += 1;
-            match self.letter(id).await? {
+            match self.letter(querier, id).await? {
                 Some(letter) => letters.push(letter.without_payload()),
                 None => report.refuse(id, "there is no such letter".to_owned(), true),
             }

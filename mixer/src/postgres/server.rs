@@ -310,6 +310,7 @@ async fn served(
                 Err(_) => return Err(PgError::fatal("57P05", "the connection was idle for too long").into()),
             },
             () = session.give_up_late_portals() => continue,
+            () = caller.revoked.cancelled() => return Err(sasl::revoked().into()),
         };
         let Some(frame) = frame else { return Ok(()) };
         sasl::still_known(&host.authenticator, &caller)?;

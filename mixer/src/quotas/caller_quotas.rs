@@ -109,6 +109,7 @@ pub(crate) struct CallerPlaces {
     pub(crate) followers: usize,
     pub(crate) taps: usize,
     pub(crate) sessions: usize,
+    pub(crate) connections: usize,
     /// How long its queries wait for each other.
     pub(crate) patience: Duration,
 }

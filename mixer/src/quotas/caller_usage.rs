@@ -1,10 +1,11 @@
 //! What one caller has taken, and whether it may take more.
 
 use std::num::NonZeroU32;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use chassis::token_bucket::TokenBucket;
+use engine::InboundMemory;
 use model::{ByteSize, HumanDuration};
 use parking_lot::Mutex;
 use query::QueryCaller;
@@ -51,6 +52,8 @@ pub(crate) enum QuotaPlaces {
     Taps,
     /// Sessions of PostgreSQL clients.
     Sessions,
+    /// Connections to the API.
+    Connections,
 }
 
 /// See the module. One for each caller.
@@ -63,6 +66,8 @@ pub(crate) struct CallerUsage {
     queries: Arc<QueryCaller>,
     taps: Arc<Semaphore>,
     sessions: Arc<Semaphore>,
+    connections: Arc<Semaphore>,
+    bodies: OnceLock<InboundMemory>,
     buckets: Mutex<UsageBuckets>,
     stored: Mutex<DayTotal>,
 }
@@ -82,6 +87,8 @@ impl CallerUsage {
             queries: QueryCaller::new(quotas.queries, places.followers, places.patience),
             taps: Arc::new(Semaphore::new(places.taps.max(1))),
             sessions: Arc::new(Semaphore::new(places.sessions.max(1))),
+            connections: Arc::new(Semaphore::new(places.connections.max(1))),
+            bodies: OnceLock::new(),
             buckets: Mutex::new(UsageBuckets {
                 requests: bucket(quotas.requests),
                 scanned: bucket(quotas.scanned.get()),
@@ -104,8 +111,14 @@ impl CallerUsage {
         let places = match places {
             QuotaPlaces::Taps => &self.taps,
             QuotaPlaces::Sessions => &self.sessions,
+            QuotaPlaces::Connections => &self.connections,
         };
         Arc::clone(places).try_acquire_owned().ok()
+    }
+
+    /// What its bodies together hold of the memory for all: three eighths of it, and one of them more.
+    pub(crate) fn bodies(&self, all: &InboundMemory) -> &InboundMemory {
+        self.bodies.get_or_init(|| all.part())
     }
 
     /// Takes a request.

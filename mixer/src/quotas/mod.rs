@@ -16,7 +16,7 @@
 //! # Invariants
 //!
 //! - A caller's usage is one over all its connections, and goes on where its token is read again from a file.
-//! - Of tails, taps and sessions of PostgreSQL clients one caller has at most half.
+//! - Of tails, taps, sessions of PostgreSQL clients and connections to the API one caller has at most half, and of the memory for bodies that come three eighths and one body more.
 //! - Where nobody is asked who calls (`api.auth = "off"`) callers cannot be told apart, and there are no quotas.
 //! - Wall clocks may be set: a bucket sees time only go forward.
 //!

@@ -88,3 +88,28 @@ fn a_clock_that_is_set_back_and_forth_keeps_nobody_out() {
     clock.forward(Duration::from_secs(1));
     assert!(usage.admit_request().is_ok(), "a second has passed");
 }
+
+#[tokio::test(start_paused = true)]
+async fn one_caller_leaves_memory_for_bodies_to_others() {
+    const SMALL: u64 = 1 << 17;
+    let all = engine::InboundMemory::with_each(1 << 20, 1 << 19);
+    let policy = quotas(CallerQuotas::default(), Hand::new().clock());
+    let (greedy, other) = (policy.of_local_user(), policy.of_local_user());
+    let mut held = Vec::new();
+    let hold = async |usage: &CallerUsage| {
+        let (mut own, mut shared) = (usage.bodies(&all).room(), all.room());
+        let wait = async {
+            own.grow(SMALL).await;
+            shared.grow(SMALL).await;
+        };
+        let taken = tokio::time::timeout(Duration::from_secs(5), wait).await;
+        taken.is_ok().then_some((own, shared))
+    };
+    while let Some(room) = hold(&greedy).await {
+        held.push(room);
+    }
+    assert_eq!(held.len(), 4, "three eighths, and a body that grows to half of it");
+    assert!(hold(&other).await.is_some(), "there is room for others");
+    held.clear();
+    assert!(hold(&greedy).await.is_some());
+}

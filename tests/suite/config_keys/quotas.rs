@@ -21,7 +21,7 @@ type Said = (u16, String);
 
 impl<'a> TokenCaller<'a> {
     fn new(api: &'a Api, name: &str, quotas: Value) -> Result<Self, Failure> {
-        let wanted = json!({ "name": name, "roles": ["reader", "ingester"], "quotas": quotas });
+        let wanted = json!({ "name": name, "roles": ["reader", "ingester", "operator"], "quotas": quotas });
         let made = api.post("/api/v1/tokens", &wanted)?;
         let token = made.json["data"]["token"].as_str().ok_or("no token")?;
         let authorization = format!("Bearer {token}");
@@ -101,6 +101,16 @@ fn a_caller_gets_what_the_quotas_say_and_a_token_with_its_own_gets_those() -> Re
     let d = TokenCaller::new(&mixer.api, "d", json!({}))?;
     assert_eq!(d.sql("SELECT min(message) FROM logs")?.0, 200);
     assert_refused(&d.sql("SELECT min(message) FROM logs")?, "quotas.scanned_mb");
+
+    // Letters are rows like others, read in the places of who asks.
+    assert_refused(
+        &d.send(
+            "/api/v1/dlq/drop",
+            "application/json",
+            b"{\"all\":true,\"dry_run\":true}",
+        )?,
+        "quotas.scanned_mb",
+    );
 
     let e = &TokenCaller::new(&mixer.api, "e", json!({ "scanned_mb": 0 }))?;
     let said: Vec<Said> = std::thread::scope(|scope| {

@@ -23,6 +23,7 @@ use tokio::time::Instant;
 
 use crate::api::problem::ApiProblem;
 use crate::api::server::SlowClientLimits;
+use crate::quotas::CallerUsage;
 
 /// The largest body, packed and unpacked.
 pub(super) const MAX_BODY: usize = 64 << 20;
@@ -48,6 +49,8 @@ const ZSTD_WINDOW: u32 = 23;
 #[derive(Debug)]
 pub(super) struct IngestReservation {
     inbound: InboundRoom,
+    /// What it takes of the part of its caller.
+    own: Option<InboundRoom>,
     patience: Duration,
 }
 
@@ -55,12 +58,27 @@ impl IngestReservation {
     pub(super) fn new(memory: &InboundMemory) -> Self {
         Self {
             inbound: memory.room(),
+            own: None,
             patience: PATIENCE,
+        }
+    }
+
+    /// The same for a body of a caller, who has a part of that memory.
+    pub(super) fn of_caller(memory: &InboundMemory, usage: Option<&CallerUsage>) -> Self {
+        Self {
+            own: usage.map(|usage| usage.bodies(memory).room()),
+            ..Self::new(memory)
         }
     }
 
     /// Takes room for so many bytes more.
     pub(super) async fn grow(&mut self, bytes: usize) -> Result<(), ApiProblem> {
+        if let Some(own) = &mut self.own {
+            let taken = tokio::time::timeout(self.patience, own.grow(bytes as u64)).await;
+            let busy = "your earlier requests hold what one caller has of the memory for incoming rows, and nothing of this one is \
+                        stored";
+            taken.map_err(|_| ApiProblem::busy(busy))?;
+        }
         let taken = tokio::time::timeout(self.patience, self.inbound.grow(bytes as u64)).await;
         let busy = "earlier requests hold the memory for incoming rows, and nothing of this one is stored";
         taken.map_err(|_| ApiProblem::busy(busy))
@@ -73,7 +91,9 @@ impl IngestReservation {
 
     /// Gives back what it has beyond so many bytes.
     pub(super) fn shrink_to(&mut self, bytes: usize) {
-        self.inbound.shrink_to(bytes as u64);
+        for room in self.own.iter_mut().chain([&mut self.inbound]) {
+            room.shrink_to(bytes as u64);
+        }
     }
 
     /// Takes room for so many bytes more in a buffer, and some beyond them, if there may be more than them: `most` altogether.

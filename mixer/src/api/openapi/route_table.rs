@@ -578,8 +578,7 @@ pub(super) const ROUTES: &[ApiRoute] = &[
     get(AccessRight::HandleRequests, "/api/v1/requests", "change_requests", "The changes that wait for a second person, the oldest first")
         .gives(ResponseBody::Json("ChangeRequests"))
         .fails(&[400])
-        .leads_to(&[link("withdraw_change_request", &[("request", "$response.body#/data/0/id")])])
-        .details("A restart forgets them."),
+        .leads_to(&[link("withdraw_change_request", &[("request", "$response.body#/data/0/id")])]),
     post(AccessRight::HandleRequests, "/api/v1/requests/{request}/withdraw", "withdraw_change_request", "Forgets a change that waits for a second person")
         .takes(&[p::REQUEST_PATH])
         .with(RequestBody::Json("Nothing"))

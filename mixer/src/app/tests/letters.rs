@@ -55,7 +55,7 @@ async fn a_mixer_does_not_wait_for_a_replay_when_it_stops() {
     fails(&rack, 1).await;
     let dlq = mixer.api_parts().unwrap().dlq;
     let letter = eventually("the letter", || async {
-        let found = dlq.list(&LetterFilter::default()).await.unwrap().letters;
+        let found = dlq.list(dlq.querier(), &LetterFilter::default()).await.unwrap().letters;
         found.first().map(|letter| letter.id)
     })
     .await;
@@ -99,15 +99,18 @@ async fn a_rack_gets_letters_in_the_order_of_their_numbers_though_who_asked_firs
     }
     let dlq = mixer.api_parts().unwrap().dlq;
     let letters = eventually("both letters", || async {
-        let found = dlq.list(&LetterFilter::default()).await.unwrap().letters;
+        let found = dlq.list(dlq.querier(), &LetterFilter::default()).await.unwrap().letters;
         (found.len() == 2).then_some(found)
     })
     .await;
     let ask = |at: usize| {
-        let begun = Arc::clone(&dlq).replay(LetterUpdate {
-            ids: vec![letters[at].id],
-            ..LetterUpdate::default()
-        });
+        let begun = Arc::clone(&dlq).replay(
+            Arc::clone(dlq.querier()),
+            LetterUpdate {
+                ids: vec![letters[at].id],
+                ..LetterUpdate::default()
+            },
+        );
         let dlq = &dlq;
         async move { dlq.wait_for_gears(begun.await?).await }
     };
@@ -159,7 +162,7 @@ async fn letters_wait_for_a_rack_that_works_by_its_old_labels_still() {
     fails(&rack, 1).await;
     let dlq = mixer.api_parts().unwrap().dlq;
     let letter = eventually("the letter", || async {
-        let found = dlq.list(&LetterFilter::default()).await.unwrap().letters;
+        let found = dlq.list(dlq.querier(), &LetterFilter::default()).await.unwrap().letters;
         found.first().map(|letter| letter.id)
     })
     .await;
@@ -169,9 +172,9 @@ async fn letters_wait_for_a_rack_that_works_by_its_old_labels_still() {
         ids: vec![letter],
         ..LetterUpdate::default()
     };
-    let begun = Arc::clone(&dlq).replay(wish).await.unwrap();
+    let begun = Arc::clone(&dlq).replay(Arc::clone(dlq.querier()), wish).await.unwrap();
     eventually("why it waits", || async {
-        let whole = dlq.list(&LetterFilter::default()).await.unwrap().letters;
+        let whole = dlq.list(dlq.querier(), &LetterFilter::default()).await.unwrap().letters;
         let note = whole.first()?.note.clone()?;
         note.contains("does not run the active scenario").then_some(())
     })
