@@ -284,11 +284,10 @@ impl AccountResolver {
     /// Whether the server has the accounts without which nobody can work, and those are closed that are to be.
     fn can_serve(&self, list: &AclSnapshot) -> bool {
         let needed = [PlannedAccount::Mixer, PlannedAccount::Strangers].map(|account| self.signer.account(&account));
-        let closed = list.removed.iter().map(|entity_id| self.rack_account(*entity_id));
-        needed
-            .into_iter()
-            .chain(closed)
-            .all(|key| self.taken.contains_key(&key))
+        // One that is open still is among those that the server has, too.
+        let closed = digest(&of_removed());
+        let is_closed = |entity_id: &EntityId| self.taken.get(&self.rack_account(*entity_id)) == Some(&closed);
+        needed.iter().all(|key| self.has(key)) && list.removed.iter().all(is_closed)
     }
 
     /// Whether the server is known to have some claims of an account.
@@ -305,7 +304,7 @@ impl AccountResolver {
 
     /// Has the server take an account, unless it has it.
     async fn update(&mut self, key: &str, name: &str, claims: &Value) -> Result<(), ClaimsError> {
-        let digest: [u8; 32] = Sha256::digest(claims.to_string()).into();
+        let digest = digest(claims);
         if self.taken.get(key) == Some(&digest) {
             return Ok(());
         }
@@ -333,6 +332,10 @@ impl AccountResolver {
     }
 }
 
+fn digest(claims: &Value) -> [u8; 32] {
+    Sha256::digest(claims.to_string()).into()
+}
+
 /// What the server has of an account, and when that was issued.
 async fn look_up(client: &Client, key: &str) -> Result<Option<(Value, i64)>, ClaimsError> {
     let request = Request::new().timeout(Some(WITHIN));
@@ -349,4 +352,44 @@ async fn send(client: &Client, jwt: String) -> Result<(), ClaimsError> {
         .map_err(|error| ClaimsError::Refused(format!("its answer cannot be read: {error}")))?;
     let refused = answer.error.map(|refusal| ClaimsError::Refused(refusal.description));
     refused.map_or(Ok(()), Err)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    #[tokio::test]
+    async fn nobody_is_served_while_a_removed_racks_account_is_open_or_may_be() {
+        let folder = tempfile::tempdir().unwrap();
+        let (clock, entropy) = (chassis::system_clock(), chassis::os_entropy());
+        let (key, _) = crate::bus_server::found_operator(folder.path(), &clock, &entropy).unwrap();
+        let options = BusOptions::new("nats://127.0.0.1:1", "flux", "test");
+        let mut resolver = AccountResolver {
+            system: BusConnection::connect_forever(options).await.unwrap(),
+            signer: OperatorSigner::read(&key, clock, Duration::from_secs(60)).unwrap(),
+            streams: StreamNames {
+                domain: "flux".to_owned(),
+                business: "flux-msg".to_owned(),
+            },
+            taken: BTreeMap::new(),
+            issued: BTreeMap::new(),
+        };
+        let removed = EntityId::for_name("a");
+        let list = AclSnapshot {
+            removed: BTreeSet::from([removed]),
+            ..AclSnapshot::default()
+        };
+        let needed = [PlannedAccount::Mixer, PlannedAccount::Strangers];
+        for account in needed.map(|account| resolver.signer.account(&account)) {
+            assert!(!resolver.can_serve(&AclSnapshot::default()));
+            resolver.taken.insert(account, [1; 32]);
+        }
+        assert!(resolver.can_serve(&AclSnapshot::default()));
+        let account = resolver.rack_account(removed);
+        for (taken, serves) in [([1; 32], false), (SENT, false), (digest(&of_removed()), true)] {
+            resolver.taken.insert(account.clone(), taken);
+            assert_eq!(resolver.can_serve(&list), serves, "{taken:?}");
+        }
+    }
 }

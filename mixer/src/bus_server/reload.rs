@@ -122,7 +122,7 @@ impl UserList {
     }
 
     /// The server does not follow the list, for this reason.
-    pub(super) fn failed(&self, reason: &str) {
+    fn failed(&self, reason: &str) {
         tracing::error!(reason, "the bus server did not take its users; retrying");
         self.tell(Some(BusAccessIssue::Whole(reason.to_owned())));
     }
