@@ -2,8 +2,8 @@
 //!
 //! Method: the release Mixer with default settings. `BENCH_RACKS` (500) agents of this process, each with a state folder, a spool, an outbox
 //! and a connection to the bus of its own, start at once and speak the real protocol (heartbeat every 10 s). The scenario has two gears for every
-//! Rack. Timed from the first start until the Mixer says of every Rack, asked ten times a second, that it is active and runs the wanted content; CPU of
-//! that time and peak memory of the Mixer, the bus server and the Racks. Then the Mixer's CPU over a
+//! Rack. Timed from the first start until the Mixer says of every Rack, asked ten times a second, that it is active (it has its passport and its
+//! account), and until it says of each that it runs the wanted content; CPU of that time and peak memory of the Mixer, the bus server and the Racks. Then the Mixer's CPU over a
 //! further minute of heartbeats. Then a tenth of the Racks is dropped without a word: how long until exactly these are offline.
 //!
 //! `guarded`: only the enrolment, on each of three buses ([`BusGuard`]) in turn, `BENCH_ROUNDS` (3) rounds in another order each, and medians of them.
@@ -37,7 +37,8 @@ wires:
 ";
 
 /// The figures of an enrolment, as they are printed: behind its name, in its unit.
-const FIGURES: [(&str, &str); 7] = [
+const FIGURES: [(&str, &str); 8] = [
+    ("enrolled after", "s"),
     ("running after", "s"),
     ("Mixer CPU", "s"),
     ("nats-server CPU", "s"),
@@ -96,7 +97,7 @@ fn whole() -> Result<(), Failure> {
     println!(
         "a minute of heartbeats: {:.2} CPU s; {:?} still active",
         cost(mixer).cpu_seconds - before.cpu_seconds,
-        count(&fleet.site.mixer, "active", true)
+        count(&fleet.site.mixer, "active").map(|[_, running]| running)
     );
     let racks = fleet.agents.len();
     let silent = racks / 10;
@@ -105,7 +106,7 @@ fn whole() -> Result<(), Failure> {
     println!("{silent} Racks closed within {:.1} s", began.elapsed().as_secs_f64());
     eventually("the silent ones to be offline", Duration::from_secs(120), || {
         let mixer = &fleet.site.mixer;
-        (count(mixer, "offline", false)? == silent && count(mixer, "active", true)? == racks - silent).then_some(())
+        (count(mixer, "offline")?[0] == silent && count(mixer, "active")?[1] == racks - silent).then_some(())
     })?;
     println!(
         "exactly the {silent} silent ones are offline {:.1} s after the first went (three heartbeats are 30 s)",
@@ -144,10 +145,16 @@ impl Fleet {
         let (before, began) = (pids.map(cost), Instant::now());
         let agents = runtime.block_on(start(invites, folder.path(), &site.mixer.bus_url))?;
         println!("{racks} agents started after {:.1} s", began.elapsed().as_secs_f64());
+        let mut enrolled = None;
         eventually("every Rack to run the scenario", Duration::from_secs(300), || {
             // Asking more often would be load beside what is measured.
             std::thread::sleep(Duration::from_millis(100));
-            (count(&site.mixer, "active", true)? == racks).then_some(())
+            let asked = began.elapsed().as_secs_f64();
+            let [active, running] = count(&site.mixer, "active")?;
+            if active == racks {
+                enrolled.get_or_insert(asked);
+            }
+            (running == racks).then_some(())
         })?;
         let (seconds, after) = (began.elapsed().as_secs_f64(), pids.map(cost));
         let used: Vec<f64> = before
@@ -155,7 +162,8 @@ impl Fleet {
             .zip(&after)
             .map(|(before, after)| after.cpu_seconds - before.cpu_seconds)
             .collect();
-        let values = [seconds].into_iter().chain(used).chain(after.map(|cost| cost.peak_mib));
+        let times = [enrolled.unwrap_or(seconds), seconds];
+        let values = times.into_iter().chain(used).chain(after.map(|cost| cost.peak_mib));
         let figures = FIGURES
             .iter()
             .zip(values)
@@ -183,16 +191,16 @@ impl Fleet {
     }
 }
 
-/// Racks in a state; `right` counts only those that run what they should.
-fn count(mixer: &TestMixer, state: &str, right: bool) -> Option<usize> {
+/// The Racks in a state, and those of them that run what they should.
+fn count(mixer: &TestMixer, state: &str) -> Option<[usize; 2]> {
     let answer = mixer.api.get("/api/v1/racks").ok()?;
-    let racks = answer.json["data"].as_array()?;
-    let fits = |rack: &&serde_json::Value| {
+    let racks = answer.json["data"].as_array()?.iter();
+    let there: Vec<_> = racks.filter(|rack| rack["state"] == state).collect();
+    let runs = |rack: &&&serde_json::Value| {
         let scenario = &rack["scenario"];
-        let runs = scenario["wanted"].is_object() && scenario["wanted"] == scenario["running"];
-        rack["state"] == state && (!right || runs)
+        scenario["wanted"].is_object() && scenario["wanted"] == scenario["running"]
     };
-    Some(racks.iter().filter(fits).count())
+    Some([there.len(), there.iter().filter(runs).count()])
 }
 
 async fn start(invites: Vec<Option<String>>, folder: &Path, bus: &str) -> Result<Vec<RackAgent>, Failure> {

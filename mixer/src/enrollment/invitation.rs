@@ -99,7 +99,7 @@ fn obstacle(invite: &InviteRow, transcript: &EnrollTranscript, now: Timestamp) -
         NameClaim::Name(claimed) if claimed == name => None,
         claim => Some(format!(
             "the invite is for {name}, and this Rack asks to be {}: set base.name to {name}, or make an invite for the other name",
-            super::claimed(claim)
+            super::name_claims::claimed(claim)
         )),
     }
 }

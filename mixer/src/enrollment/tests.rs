@@ -1,6 +1,7 @@
 //! Enrolment, good and bad.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
+mod groups;
 mod invites;
 
 use std::sync::Arc;
@@ -14,7 +15,8 @@ use model::control::{
 use model::passport::Passport;
 use model::{EntityId, SignedPayload, SigningContext, Token, signed};
 
-use super::{AdmissionOutcome, EnrollmentService, HEARD_OF, reserve_number};
+use super::admission::{HEARD_OF, MAX_PENDING};
+use super::{AdmissionOutcome, EnrollmentService, reserve_number};
 use crate::cluster::Cluster;
 use crate::lifecycle_event::LifecycleEvent;
 use crate::registry::{AuditQuery, ClusterRegistry};
@@ -370,7 +372,7 @@ fn full_of_pending(last_seen: model::Timestamp) -> Bench {
     bench
         .registry
         .change(|change| {
-            for n in 0..super::MAX_PENDING {
+            for n in 0..MAX_PENDING {
                 change.put_rack(&crate::registry::RackRow {
                     entity_id: EntityId::for_name(&n.to_string()),
                     name: format!("r{n}").parse().unwrap(),
@@ -414,7 +416,7 @@ fn only_so_many_racks_may_wait_and_one_that_was_long_not_heard_of_makes_room() {
         kinds(&enrolled),
         [LifecycleEvent::RackRemoved, LifecycleEvent::RackPending]
     );
-    assert_eq!(bench.registry.racks().unwrap().len(), super::MAX_PENDING);
+    assert_eq!(bench.registry.racks().unwrap().len(), MAX_PENDING);
 }
 
 /// The same value with another text in the place of `good`.
