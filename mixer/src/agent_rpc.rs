@@ -218,6 +218,9 @@ impl RpcServices {
                 true => self.acl.refresh().await,
                 false => self.acl.wait_applied().await,
             }
+            if let Some(name) = &enrolled.left_name {
+                self.rollout.leave_name(name).await;
+            }
             self.liveness
                 .record_handshake(rack.entity_id, rack.last_seen, rack.heard);
             for news in &enrolled.news {

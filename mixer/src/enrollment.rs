@@ -33,7 +33,7 @@ use model::control::{
     reply_key,
 };
 use model::passport;
-use model::{BadSignature, Clock, Entropy, SignedPayload, SigningContext, signed};
+use model::{BadSignature, Clock, Entropy, SignedPayload, SigningContext, Token, signed};
 
 use crate::cluster::Cluster;
 use crate::registry::{AuditEntry, ClusterRegistry, RackRow, RegistryError};
@@ -66,6 +66,8 @@ pub(crate) struct AdmissionOutcome {
     pub(crate) news: Vec<AuditEntry>,
     /// Whether the list of the bus's users is another by it.
     pub(crate) is_listed_anew: bool,
+    /// The name that it had until now.
+    pub(crate) left_name: Option<Token>,
 }
 
 impl AdmissionOutcome {
@@ -75,6 +77,7 @@ impl AdmissionOutcome {
             rack: None,
             news: Vec::new(),
             is_listed_anew: false,
+            left_name: None,
         }
     }
 }

@@ -155,6 +155,26 @@ async fn a_missing_token_is_denied_and_the_right_one_accepted() {
 }
 
 #[tokio::test]
+async fn a_wrong_token_is_denied_with_the_key_to_set_and_without_either_token() {
+    let server = Server::start("authorization { token: hush }\n").await;
+    let mut options = server.options("plant");
+    options.token = Some(SecretString::new("guessed"));
+    let error = BusConnection::connect(options.clone()).await.unwrap_err();
+    assert!(matches!(error, Error::BusDenied { .. }), "{error}");
+    assert_eq!(error.exit(), crate::ExitReason::Denied);
+    let text = error.to_string();
+    assert!(
+        text.contains("refuses our credentials") && text.contains("PLATFORM_SNAKE_TOKEN"),
+        "{text}"
+    );
+    for said in [text, format!("{error:?}"), format!("{options:?}")] {
+        assert!(!said.contains("guessed") && !said.contains("hush"), "{said}");
+    }
+    options.token = Some(SecretString::new("hush"));
+    BusConnection::connect(options).await.unwrap();
+}
+
+#[tokio::test]
 async fn a_killed_server_is_noticed_and_found_again() {
     let mut server = Server::start(STREAMS).await;
     let bus = BusConnection::connect(server.options("plant")).await.unwrap();

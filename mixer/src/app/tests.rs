@@ -16,6 +16,7 @@ mod real;
 mod scenarios;
 mod start;
 mod taps;
+mod turned_away;
 
 use std::path::Path;
 use std::time::Duration;

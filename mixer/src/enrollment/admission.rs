@@ -84,6 +84,10 @@ impl EnrollmentService {
         for entry in what_is_new(before.as_ref(), &row, admitted_by, now) {
             news.push(change.record(entry)?);
         }
+        let left_name = before
+            .as_ref()
+            .filter(|before| before.is_adopted() && before.name != row.name);
+        let left_name = left_name.map(|before| before.name.clone());
         let is_as_before = before.as_ref().is_some_and(|before| waits_as_before(before, &row));
         let is_listed_anew = before.is_none_or(|before| {
             (&before.bus_key, &before.name, before.is_adopted()) != (&row.bus_key, &row.name, row.is_adopted())
@@ -93,6 +97,7 @@ impl EnrollmentService {
             rack: Some(row),
             news,
             is_listed_anew,
+            left_name,
         };
         let is_kept = !is_as_before || !outcome.news.is_empty();
         Ok((outcome, is_kept))

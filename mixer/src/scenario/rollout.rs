@@ -127,6 +127,13 @@ impl ScenarioRollout {
         self.parts.consumers.request_reconcile();
     }
 
+    /// A Rack has left this name: it takes nothing more of what is for the name.
+    pub(crate) async fn leave_name(&self, name: &Token) {
+        if let Err(reason) = self.parts.consumers.renew(&self.parts.bus, name).await {
+            tracing::error!(%name, reason, "the Rack that had this name may take what is for it until it connects anew");
+        }
+    }
+
     /// What activating a scenario would do to wires; why that is not known, if it is not.
     pub(crate) async fn rehearse(&self, scenario: &Scenario, resumes: bool) -> Result<Vec<WireChange>, String> {
         let flows = self.parts.all_flows(scenario).map_err(|error| error.to_string())?;

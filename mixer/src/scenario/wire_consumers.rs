@@ -257,6 +257,21 @@ impl WireConsumerManager {
         Ok(is_changed)
     }
 
+    /// Has the consumers of a Rack's wires made anew, each where it stands: whoever had the name so far takes nothing more from them. The
+    /// server goes on answering a pull that was left open when the right to pull has gone.
+    pub(super) async fn renew(&self, bus: &MixerBus, rack: &Token) -> Result<(), String> {
+        let mut made = self.made.lock().await;
+        let mut change = self.reconciliation(bus, &[]).await?;
+        let of_rack = |row: &WireRow| row.rack.as_ref() == Some(rack) && !row.is_paused && !row.ends;
+        let pauses = change.rows.iter().filter(|(_, row)| of_rack(row));
+        change.all = pauses.map(|(name, _)| (name.clone(), WireTransition::Pauses)).collect();
+        made.clear();
+        let paused = change.carry_out(&self.registry).await.map(drop);
+        // What is in force goes on where it was.
+        self.request_reconcile();
+        paused
+    }
+
     async fn reconciliation<'a>(
         &self,
         bus: &MixerBus,
@@ -477,7 +492,9 @@ mod tests {
         let stream = bus.jetstream().get_stream("flux-msg").await.unwrap();
         publish(bus, 3).await;
         let consumer: PullConsumer = stream.get_consumer(&before.name).await.unwrap();
-        let mut taken = consumer.fetch().max_messages(1).messages().await.unwrap();
+        // Not `fetch`, which does not wait for what the consumer has not seen yet.
+        let batch = consumer.batch().max_messages(1).expires(Duration::from_secs(20));
+        let mut taken = batch.messages().await.unwrap();
         taken.try_next().await.unwrap().unwrap().double_ack().await.unwrap();
         let said = consumers
             .rehearse(bus, std::slice::from_ref(&moved), true)

@@ -118,7 +118,7 @@ fn next(consumer: &str) -> String {
 }
 
 /// Pulls messages; where they are acknowledged.
-async fn pull(guest: &Guest, key: &str, consumer: &str, batch: usize) -> Vec<String> {
+pub(super) async fn pull(guest: &Guest, key: &str, consumer: &str, batch: usize) -> Vec<String> {
     let inbox = format!("{}.pulled", subject::inbox(key));
     let mut pulled = guest.client.subscribe(inbox.clone()).await.unwrap();
     let body =

@@ -19,7 +19,7 @@ pub(super) struct Guest {
 }
 
 impl Guest {
-    async fn open(bus: &MixerBus, options: ConnectOptions) -> Result<Self, async_nats::ConnectError> {
+    pub(super) async fn open(bus: &MixerBus, options: ConnectOptions) -> Result<Self, async_nats::ConnectError> {
         let (tell, said) = mpsc::unbounded_channel();
         let options = bus.trusting(options).event_callback(move |event| {
             let _ = tell.send(event);
@@ -31,7 +31,7 @@ impl Guest {
     }
 
     /// Somebody whom nobody knows.
-    async fn stranger(bus: &MixerBus) -> Self {
+    pub(super) async fn stranger(bus: &MixerBus) -> Self {
         let options = ConnectOptions::new().custom_inbox_prefix(subject::inbox(subject::ENROLL_USER));
         Self::open(bus, options).await.unwrap()
     }
@@ -52,7 +52,7 @@ impl Guest {
         Self::open(bus, options).await
     }
 
-    async fn event(&mut self) -> BusEvent {
+    pub(super) async fn event(&mut self) -> BusEvent {
         let event = tokio::time::timeout(Duration::from_secs(20), self.said.recv()).await;
         event.expect("no event").unwrap()
     }

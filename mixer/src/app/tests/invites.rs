@@ -9,6 +9,7 @@ use chassis::config::LogThrottleConfig;
 use chassis::log_rate_limiter::LogRateLimiter;
 use futures::FutureExt as _;
 use model::RackInvite;
+use model::passport::StateBundle;
 use parking_lot::Mutex;
 use rack::config::RackConfig;
 use rack::telemetry::TelemetryLayer;
@@ -114,6 +115,23 @@ async fn joined(folder: &Path, invite: &str, more: &[(&str, &str)]) -> RackAgent
         TelemetryLayer::default(),
     );
     RackAgent::start(parts).await.unwrap()
+}
+
+/// The passport in the state file of an invited Rack.
+fn kept_passport(folder: &Path) -> Option<Passport> {
+    let bytes = std::fs::read(folder.join("rack/rack.flux")).unwrap();
+    let state = StateBundle::from_bytes(&bytes).unwrap();
+    assert!(state.joined.is_some());
+    state.open().unwrap()
+}
+
+/// Starts the Rack in a folder again, with an invite that leads to this Mixer, which admits it.
+async fn joins_its_own_cluster(folder: &Path, mixer: &Mixer) {
+    let agent = joined(folder, &invite(mixer).await, &[]).await;
+    agent.wait_for(is_active).await;
+    agent.close().await;
+    let passport = kept_passport(folder).unwrap();
+    assert_eq!(passport.cluster_id, mixer.control().cluster_id());
 }
 
 fn is_active(status: &AgentStatus) -> bool {
@@ -226,6 +244,7 @@ async fn a_man_in_the_middle_who_strips_tls_or_has_another_authority_gets_nothin
     let agent = joined(folder.path(), &invite_to(&mixer, address).await, &[]).await;
     heard.recv().await.unwrap();
     agent.close().await;
+    assert_eq!(kept_passport(folder.path()), None);
     let bytes = capture.lock().clone();
     assert_eq!(
         bytes.first(),
@@ -250,6 +269,8 @@ async fn a_man_in_the_middle_who_strips_tls_or_has_another_authority_gets_nothin
     }
     assert_eq!(agent.status(), AgentStatus::default());
     agent.close().await;
+    assert_eq!(kept_passport(&rack), None);
+    joins_its_own_cluster(&rack, &mixer).await;
     mixer.close().await;
 }
 
@@ -285,6 +306,8 @@ async fn another_clusters_mixer_is_not_believed_by_who_was_invited() {
     assert_eq!(impostor.control().racks().unwrap(), []);
     assert_eq!(agent.status(), AgentStatus::default());
     agent.close().await;
+    assert_eq!(kept_passport(ours.path()), None);
+    joins_its_own_cluster(ours.path(), &mixer).await;
     mixer.close().await;
     impostor.close().await;
 }
