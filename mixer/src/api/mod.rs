@@ -215,7 +215,9 @@ fn guarded(
             authorization::report_refusals,
         ))
         .layer(CatchPanicLayer::custom(|_| {
-            ApiProblem::internal("a request made the program panic").into_response()
+            let mut answer = ApiProblem::internal("a request made the program panic").into_response();
+            protect_answer(answer.headers_mut());
+            answer
         }))
         .layer(middleware::from_fn_with_state(exposition, exposition::count))
 }

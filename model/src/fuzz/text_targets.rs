@@ -48,13 +48,12 @@ pub(super) fn targets() -> Vec<FuzzTarget> {
                 || port.is_ok_and(|port| port.to_string() == text)
         }),
         FuzzTarget::of_text("names.time", &TIMES, |text| {
-            let point = text
-                .parse::<TimePoint>()
-                .map(|point| point.resolve(Timestamp::from_micros(0)));
+            let point = text.parse::<TimePoint>();
             assert!(
-                point.is_err() || !text.contains('+') || text.contains('T'),
+                !matches!(point, Ok(TimePoint::Ago(_))) || !text.contains('+'),
                 "a duration has no sign"
             );
+            let _ = point.map(|point| point.resolve(Timestamp::from_micros(0)));
             rewrites::<HumanDuration>(text) | rewrites::<Timestamp>(text)
         }),
         FuzzTarget::of_text("names.subject", &SUBJECTS, |subject| {

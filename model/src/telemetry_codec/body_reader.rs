@@ -87,7 +87,7 @@ enum BodyCursor {
     End,
 }
 
-/// Good rows of an Arrow stream and where they were in it.
+/// Good rows and where they were in the body.
 #[derive(Debug)]
 struct PositionedBatch {
     batch: RecordBatch,
@@ -186,28 +186,34 @@ impl BodyRecordReader {
 
     /// The next good rows of those before a position.
     fn part(&mut self, size: usize, before: u64) -> Result<Option<RecordChunk>, ArrowError> {
-        while let Some(chunk) = self.chunk(size, before)? {
-            let Some(writers) = &self.writers else {
-                return Ok(Some(chunk));
+        while let Some((PositionedBatch { batch, positions }, to)) = self.chunk(size, before)? {
+            let (batch, refused) = match &self.writers {
+                Some(writers) => writers.sift(&batch)?,
+                None => (batch, Vec::new()),
             };
-            let (batch, refused) = writers.sift(&chunk.batch)?;
-            if let Some(name) = refused {
-                let rows = (chunk.batch.num_rows() - batch.num_rows()) as u64;
-                let reason = format!("the token may not store rows of the entity {name:?}");
-                self.reject_rows(chunk.last, rows, &reason);
+            let (mut refused, mut last) = (refused.into_iter().peekable(), None);
+            for (row, position) in positions.into_iter().enumerate() {
+                match refused.next_if(|(other, _)| *other == row) {
+                    Some((_, entity)) => {
+                        let reason = format!("the token may not store rows of the entity {entity}");
+                        self.reject(position, &reason);
+                    }
+                    None => last = Some(position),
+                }
             }
-            if batch.num_rows() > 0 {
-                return Ok(Some(RecordChunk { batch, ..chunk }));
+            if let Some(last) = last {
+                return Ok(Some(RecordChunk { batch, last, to }));
             }
         }
         Ok(None)
     }
 
-    fn chunk(&mut self, size: usize, before: u64) -> Result<Option<RecordChunk>, ArrowError> {
+    /// Rows that are what the table takes, whoever's they are, and the position behind all that was read for them.
+    fn chunk(&mut self, size: usize, before: u64) -> Result<Option<(PositionedBatch, u64)>, ArrowError> {
         if let BodyCursor::Arrow(parts) = &mut self.source {
             return Ok(next_slice(parts, size, before));
         }
-        let mut last = 0;
+        let mut positions = Vec::new();
         while self.next < before
             && let Some(found) = self.pending.take().or_else(|| self.find())
         {
@@ -240,7 +246,7 @@ impl BodyRecordReader {
                     self.pending = Some(found);
                     break;
                 }
-                Ok(()) => last = row,
+                Ok(()) => positions.push(row),
                 Err(reason) => self.reject(row, &reason),
             }
         }
@@ -248,8 +254,7 @@ impl BodyRecordReader {
             return Ok(None);
         }
         let batch = self.rows.take()?;
-        let to = self.next;
-        Ok(Some(RecordChunk { batch, last, to }))
+        Ok(Some((PositionedBatch { batch, positions }, self.next)))
     }
 
     /// Whether nothing follows the last part.
@@ -403,7 +408,7 @@ fn cbor_array(body: &[u8]) -> Option<BodyCursor> {
 }
 
 /// The first rows of the first batch that lie before a position, of about `size` bytes, at least one.
-fn next_slice(all: &mut VecDeque<PositionedBatch>, size: usize, before: u64) -> Option<RecordChunk> {
+fn next_slice(all: &mut VecDeque<PositionedBatch>, size: usize, before: u64) -> Option<(PositionedBatch, u64)> {
     let inside = |good: &mut PositionedBatch| good.positions.first().is_some_and(|first| *first < before);
     let PositionedBatch { batch, mut positions } = all.pop_front_if(inside)?;
     let mut rows = positions.partition_point(|position| *position < before);
@@ -417,8 +422,7 @@ fn next_slice(all: &mut VecDeque<PositionedBatch>, size: usize, before: u64) -> 
             positions: behind,
         });
     }
-    let last = positions.last().copied().unwrap_or(0);
+    let to = positions.last().map_or(0, |last| last + 1);
     let batch = batch.slice(0, rows);
-    let to = last + 1;
-    Some(RecordChunk { batch, last, to })
+    Some((PositionedBatch { batch, positions }, to))
 }

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod bounds;
+mod writers;
 
 use proptest::prelude::*;
 use serde_json::{Value, json};

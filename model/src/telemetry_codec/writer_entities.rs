@@ -40,11 +40,11 @@ impl WriterEntities {
         self.names.contains(name) && self.ids.iter().any(|known| known == id)
     }
 
-    /// The rows that may be stored, and one that may not: its entity's name.
+    /// The rows that may be stored, and the numbers of those that may not, in order, each with the name and the id of its entity.
     ///
     /// # Errors
     /// If the batch has no entities, a defect here.
-    pub(super) fn sift(&self, batch: &RecordBatch) -> Result<(RecordBatch, Option<String>), ArrowError> {
+    pub(super) fn sift(&self, batch: &RecordBatch) -> Result<(RecordBatch, Vec<(usize, String)>), ArrowError> {
         let column = |name: &str| {
             let column = batch.column_by_name(name);
             column.ok_or_else(|| ArrowError::SchemaError(format!("there is no column {name}")))
@@ -56,8 +56,16 @@ impl WriterEntities {
         let passes =
             |row: usize| names.is_valid(row) && ids.is_valid(row) && self.has(ids.value(row), names.value(row));
         let passing: BooleanArray = (0..batch.num_rows()).map(|row| Some(passes(row))).collect();
-        let refused = (0..batch.num_rows()).find(|row| !passing.value(*row));
-        let refused = refused.map(|row| names.value(row).to_owned());
+        let entity = |row: usize| {
+            let id = <[u8; 16]>::try_from(ids.value(row)).map(EntityId::from_bytes);
+            format!(
+                "{:?} with the id {}",
+                names.value(row),
+                id.map_or_else(|_| "?".to_owned(), |id| id.to_string())
+            )
+        };
+        let refused = (0..batch.num_rows()).filter(|row| !passing.value(*row));
+        let refused = refused.map(|row| (row, entity(row))).collect();
         Ok((filter_record_batch(batch, &passing)?, refused))
     }
 }

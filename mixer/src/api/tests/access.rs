@@ -1,11 +1,19 @@
 //! Every route against every kind of caller, generated from the table of routes.
 
+mod ingest_scopes;
+mod roles;
+mod scopes;
+mod strangers;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use axum::Router;
 use axum::body::Body;
+use axum::response::Response;
+use axum::{Extension, Router};
+use http::request::Builder;
 use http::{Method, Request, StatusCode, header};
+use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
 use super::*;
@@ -15,6 +23,9 @@ use crate::authentication::NewToken;
 use crate::quotas::{CallerQuotas, QuotaOverrides};
 use crate::registry::AuditActor;
 use crate::testing::Hand;
+
+/// The status of an answer, and its code where it is a problem of the requester's.
+type CallOutcome = (StatusCode, String);
 
 /// The routes of a whole Mixer behind tokens alone, on a clock of its own for them.
 pub(super) struct GuardedApi {
@@ -53,6 +64,8 @@ impl GuardedApi {
         };
         let hosts = HostGuard::new(([127, 0, 0, 1], 0).into(), Vec::new());
         let router = crate::api::routes(parts, hosts, &TaskTracker::new()).unwrap();
+        // As a server has it: without, no stream begins.
+        let router = router.layer(Extension(server::ShutdownToken(CancellationToken::new())));
         Self { router, tokens, clock }
     }
 
@@ -67,17 +80,29 @@ impl GuardedApi {
         self.tokens.create(new, &AuditActor::default()).await.unwrap().0
     }
 
-    /// The status and the code of the answer to a request without a body; of a good answer nothing is read.
-    async fn ask(&self, method: &Method, path: &str, authorization: Option<&str>) -> (StatusCode, String) {
-        let mut request = Request::builder()
-            .method(method)
-            .uri(path)
-            .header(header::HOST, "localhost");
-        if let Some(value) = authorization {
-            request = request.header(header::AUTHORIZATION, value);
+    /// A token whose scope is said as requests say it.
+    async fn scoped(&self, name: &str, roles: &[AccessRole], scope: Value) -> ApiToken {
+        self.token(name, roles, serde_json::from_value(scope).unwrap()).await
+    }
+
+    /// One token for each role, without a limit.
+    async fn token_of_each_role(&self) -> BTreeMap<AccessRole, ApiToken> {
+        let mut by_role = BTreeMap::new();
+        for role in AccessRole::ALL {
+            by_role.insert(role, self.token(role.as_str(), &[role], AccessScope::default()).await);
         }
-        let request = request.body(Body::empty()).unwrap();
-        let answer = self.router.clone().oneshot(request).await.unwrap();
+        by_role
+    }
+
+    /// The answer to a request; nothing of its body is read.
+    async fn respond(&self, request: Builder, body: impl Into<Body>) -> Response {
+        let request = request.body(body.into()).unwrap();
+        self.router.clone().oneshot(request).await.unwrap()
+    }
+
+    /// What comes of a request without a body; of a good answer nothing is read.
+    async fn outcome(&self, request: Builder) -> CallOutcome {
+        let answer = self.respond(request, Body::empty()).await;
         let status = answer.status();
         if !status.is_client_error() {
             return (status, String::new());
@@ -91,15 +116,46 @@ impl GuardedApi {
         (status, problem["code"].as_str().unwrap_or_default().to_owned())
     }
 
-    async fn bearer(&self, method: &Method, path: &str, token: &ApiToken) -> (StatusCode, String) {
-        self.ask(method, path, Some(&format!("Bearer {}", token.expose())))
-            .await
+    /// The whole answer to a request.
+    async fn fetch(&self, request: Builder, body: impl Into<Body>) -> (StatusCode, Value) {
+        let answer = self.respond(request, body).await;
+        let status = answer.status();
+        let body = axum::body::to_bytes(answer.into_body(), 1 << 20).await.unwrap();
+        (status, serde_json::from_slice(&body).unwrap())
+    }
+
+    async fn ask(&self, method: &Method, path: &str, authorization: Option<&str>) -> CallOutcome {
+        let mut request = request(method, path);
+        if let Some(value) = authorization {
+            request = request.header(header::AUTHORIZATION, value);
+        }
+        self.outcome(request).await
+    }
+
+    async fn bearer(&self, method: &Method, path: &str, token: &ApiToken) -> CallOutcome {
+        self.ask(method, path, Some(&credential(token))).await
     }
 }
 
+/// The beginning of a request to the Mixer by its own name.
+fn request(method: &Method, path: &str) -> Builder {
+    let request = Request::builder().method(method).uri(path);
+    request.header(header::HOST, "localhost")
+}
+
+/// A token as `Authorization` has it.
+fn credential(token: &ApiToken) -> String {
+    format!("Bearer {}", token.expose())
+}
+
 /// Whether a caller came as far as the handler.
-fn is_let_in((status, code): &(StatusCode, String)) -> bool {
+fn is_let_in((status, code): &CallOutcome) -> bool {
     *status != StatusCode::UNAUTHORIZED && code != "forbidden"
+}
+
+/// Whether a caller that is known was refused for its roles or its scope.
+fn is_forbidden((status, code): &CallOutcome) -> bool {
+    *status == StatusCode::FORBIDDEN && code == "forbidden"
 }
 
 /// A path with something in the place of its parameters.
@@ -117,10 +173,7 @@ async fn every_route_lets_in_the_roles_that_have_its_right_and_nobody_else() {
     let folder = tempfile::tempdir().unwrap();
     let mixer = whole_mixer(folder.path()).await;
     let api = GuardedApi::new(&mixer, folder.path());
-    let mut by_role = BTreeMap::new();
-    for role in AccessRole::ALL {
-        by_role.insert(role, api.token(role.as_str(), &[role], AccessScope::default()).await);
-    }
+    let by_role = api.token_of_each_role().await;
     let revoked = api.token("revoked", &[AccessRole::Admin], AccessScope::default()).await;
     api.tokens.revoke("revoked", &AuditActor::default()).await.unwrap();
     let expired = NewToken {
@@ -177,7 +230,27 @@ async fn every_route_lets_in_the_roles_that_have_its_right_and_nobody_else() {
             cells += 1;
         }
     }
-    assert!(cells > 900, "{cells}");
+    assert_eq!(cells, every_route().len() * (bad.len() + AccessRole::ALL.len()));
+    mixer.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn liveness_alone_is_open_to_anybody_asked_for_with_get_or_with_head() {
+    let folder = tempfile::tempdir().unwrap();
+    let mixer = whole_mixer(folder.path()).await;
+    let api = GuardedApi::new(&mixer, folder.path());
+    let routes = every_route();
+    let open = routes.iter().filter(|(.., right)| *right == AccessRight::Anybody);
+    let open: Vec<_> = open.map(|(method, path, _)| (method.as_str(), *path)).collect();
+    assert_eq!(open, [("GET", "/healthz")]);
+    for (_, path, _) in routes.iter().filter(|(method, ..)| *method == Method::GET) {
+        let (status, _) = api.ask(&Method::HEAD, &filled(path), None).await;
+        let wanted = match *path {
+            "/healthz" => StatusCode::OK,
+            _ => StatusCode::UNAUTHORIZED,
+        };
+        assert_eq!(status, wanted, "HEAD {path}");
+    }
     mixer.close().await;
 }
 
