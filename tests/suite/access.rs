@@ -15,6 +15,7 @@ use tokio_postgres::NoTls;
 
 mod audit;
 mod capture;
+mod postgres;
 mod second_person;
 
 const SOON: Duration = Duration::from_secs(30);
@@ -237,77 +238,6 @@ fn sqlstate(failed: &Failure) -> String {
     error
         .and_then(|error| Some(error.code()?.code().to_owned()))
         .unwrap_or_else(|| failed.to_string())
-}
-
-#[test]
-fn postgresql_clients_show_a_token_as_their_password() -> Result<(), Failure> {
-    let (folder, mixer, admin) = guarded(&[("postgres.enabled", "true"), ("postgres.port", "0")])?;
-    let make = |args: &[&str]| -> Result<String, Failure> {
-        let (code, token, said) = platform(folder.path(), &mixer, args, (&admin, ""))?;
-        assert_eq!(code, 0, "{said}");
-        Ok(token.trim().to_owned())
-    };
-    let reader = make(&["token", "create", "bi", "--role", "reader"])?;
-    let monitor = make(&["token", "create", "watch", "--role", "monitor"])?;
-    assert_eq!(selected(&mixer, "bi", &reader, "SELECT 1 + 1")?, "2");
-    for (user, password, wanted) in [
-        ("bi", "wrong", "28P01"),
-        ("bi", &monitor, "28P01"),
-        ("nobody", &reader, "28P01"),
-        ("", &reader, "28P01"),
-        ("watch", &monitor, "42501"),
-    ] {
-        let refused = selected(&mixer, user, password, "SELECT 1");
-        assert_eq!(
-            refused.as_ref().err().map(sqlstate).as_deref(),
-            Some(wanted),
-            "{user}: {refused:?}"
-        );
-    }
-    assert_eq!(
-        platform(folder.path(), &mixer, &["token", "revoke", "bi"], (&admin, ""))?.0,
-        0
-    );
-    assert!(selected(&mixer, "bi", &reader, "SELECT 1").is_err());
-    Ok(())
-}
-
-#[test]
-fn a_postgresql_session_ends_with_the_token_that_it_began_with() -> Result<(), Failure> {
-    let (folder, mixer, admin) = guarded(&[("postgres.enabled", "true"), ("postgres.port", "0")])?;
-    let (_, token, _) = platform(
-        folder.path(),
-        &mixer,
-        &["token", "create", "bi", "--role", "reader"],
-        (&admin, ""),
-    )?;
-    let address = mixer.postgres.ok_or("no PostgreSQL port")?;
-    let mut config = tokio_postgres::Config::new();
-    config
-        .host(address.ip().to_string())
-        .port(address.port())
-        .user("bi")
-        .password(token.trim())
-        .dbname("platform");
-    run(async {
-        let (client, connection) = config.connect(NoTls).await?;
-        let connection = tokio::spawn(connection);
-        client.simple_query("SELECT 1").await?;
-        let revoked = tokio::task::spawn_blocking({
-            let (home, admin) = (folder.path().to_owned(), admin.clone());
-            move || {
-                platform(&home, &mixer, &["token", "revoke", "bi"], (&admin, ""))
-                    .map(|done| (done.0, mixer))
-                    .map_err(|error| error.to_string())
-            }
-        });
-        let (code, _mixer) = revoked.await??;
-        assert_eq!(code, 0);
-        let refused = client.simple_query("SELECT 1").await;
-        assert!(refused.is_err_and(|error| error.code().is_none_or(|code| code.code() == "28P01")));
-        connection.abort();
-        Ok(())
-    })
 }
 
 fn output(program: &str, args: &[&str], envs: &[(&str, &str)]) -> Result<(bool, String), Failure> {

@@ -12,7 +12,7 @@
 //! - Nothing that a client sends is larger than `wire::MAX_FRAME`, or takes memory before it is there.
 //! - A client that leaves, and a request to cancel, end the statement that runs; its work stops with the next batch. One that has
 //!   only closed its sending half gets its answers.
-//! - At `server::MAX_CONNECTIONS` a client is told so (53300). One that says nothing in `server::STARTUP_TIME`, or between
+//! - At `server::MAX_CONNECTIONS` a client is told so (53300). One that has not said who it is in `server::STARTUP_TIME`, or between
 //!   statements for `server::IDLE_TIME`, is let go.
 //!
 //! # Not here

@@ -108,7 +108,10 @@ pub(super) fn still_known(authenticator: &ApiAuthenticator, caller: &Arc<ApiCall
 
 /// That the token of a session opens nothing any more, or something else.
 pub(super) fn revoked() -> PgError {
-    PgError::fatal("28P01", "the token was revoked or changed: connect again")
+    PgError::fatal(
+        "28P01",
+        "the token was revoked or changed, or has expired: connect again",
+    )
 }
 
 fn without_right(caller: &ApiCaller) -> PgError {

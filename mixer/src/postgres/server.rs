@@ -20,6 +20,7 @@ use query::QueryEngine;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -38,7 +39,7 @@ use crate::quotas::QuotaPlaces;
 pub(crate) const MAX_CONNECTIONS: usize = 100;
 /// So many more are heard, to be told that there is no place or to cancel.
 const SPARE: usize = 32;
-/// A client that has not said who it is for so long is let go.
+/// A client that has not said who it is for so long, all messages and the TLS handshake together, is let go.
 pub(super) const STARTUP_TIME: Duration = Duration::from_secs(15);
 /// A client that asks nothing for so long is let go.
 pub(super) const IDLE_TIME: Duration = Duration::from_secs(30 * 60);
@@ -190,14 +191,15 @@ async fn connection(stream: TcpStream, host: Arc<SessionManager>, _heard: OwnedS
         return;
     }
     let Ok(ends) = ConnectionEnds::of(&stream) else { return };
+    let login_by = Instant::now() + STARTUP_TIME;
     let (mut incoming, mut out) = framing::split(stream);
-    let mut begun = started(&host, &mut incoming, &mut out, offered(&host)).await;
+    let mut begun = started((&host, login_by), &mut incoming, &mut out, offered(&host)).await;
     let mut is_encrypted = false;
     if let (Ok(StartupRequest::Encryption), Some(tls)) = (&begun, &host.tls) {
         let encrypted = tokio::select! {
             biased;
             () = host.stop.cancelled() => return,
-            encrypted = framing::encrypt((incoming, out), tls, STARTUP_TIME) => encrypted,
+            encrypted = framing::encrypt((incoming, out), tls, login_by.duration_since(Instant::now())) => encrypted,
         };
         match encrypted {
             Ok(halves) => (incoming, out) = halves,
@@ -207,7 +209,7 @@ async fn connection(stream: TcpStream, host: Arc<SessionManager>, _heard: OwnedS
             }
         }
         is_encrypted = true;
-        begun = started(&host, &mut incoming, &mut out, PgEncryption::NotOffered).await;
+        begun = started((&host, login_by), &mut incoming, &mut out, PgEncryption::NotOffered).await;
     }
     let ended = match begun {
         Ok(StartupRequest::Session { .. })
@@ -219,7 +221,7 @@ async fn connection(stream: TcpStream, host: Arc<SessionManager>, _heard: OwnedS
             )
             .into())
         }
-        Ok(purpose) => served(&host, (purpose, ends), &mut incoming, &mut out).await,
+        Ok(purpose) => served((&host, login_by), (purpose, ends), &mut incoming, &mut out).await,
         Err(error) => Err(error),
     };
     if let Err(PgReplyError::Fault(fault)) = ended {
@@ -239,7 +241,7 @@ fn offered(host: &SessionManager) -> PgEncryption {
 
 /// What a client connects for.
 async fn started(
-    host: &SessionManager,
+    (host, login_by): (&SessionManager, Instant),
     incoming: &mut FrontendReader,
     out: &mut BackendWriter,
     encryption: PgEncryption,
@@ -247,7 +249,7 @@ async fn started(
     tokio::select! {
         biased;
         () = host.stop.cancelled() => Err(stopping().into()),
-        purpose = tokio::time::timeout(STARTUP_TIME, startup::purpose(incoming, out, encryption)) => match purpose {
+        purpose = tokio::time::timeout_at(login_by, startup::purpose(incoming, out, encryption)) => match purpose {
             Ok(purpose) => purpose,
             Err(_) => Err(PgError::protocol("the first message did not come in time").into()),
         },
@@ -255,7 +257,7 @@ async fn started(
 }
 
 async fn served(
-    host: &SessionManager,
+    (host, login_by): (&SessionManager, Instant),
     (purpose, ends): (StartupRequest, ConnectionEnds),
     incoming: &mut FrontendReader,
     out: &mut BackendWriter,
@@ -279,7 +281,7 @@ async fn served(
     let caller = tokio::select! {
         biased;
         () = host.stop.cancelled() => return Err(stopping().into()),
-        caller = tokio::time::timeout(STARTUP_TIME, authenticated) => match caller {
+        caller = tokio::time::timeout_at(login_by, authenticated) => match caller {
             Ok(caller) => caller?,
             Err(_) => return Err(PgError::protocol("the password did not come in time").into()),
         },

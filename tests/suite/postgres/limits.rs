@@ -1,5 +1,7 @@
 //! What clients may take: places, time, rows; and that what is cancelled or left ends.
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use harness::Failure;
@@ -294,6 +296,62 @@ fn a_caller_beyond_half_of_the_connections_is_refused_until_one_leaves_and_other
         }
         Ok(())
     })
+}
+
+#[test]
+fn silent_connections_keep_an_honest_client_out_no_longer_than_they_may_be_silent() -> Result<(), Failure> {
+    // 15 s, and as much again for a busy machine.
+    const LONGEST: Duration = Duration::from_secs(30);
+    let mixer = mixer(&[])?;
+    let address = mixer.postgres.ok_or("no port")?;
+    // More than there are places: the system's queue has the last ones, and the honest client behind them.
+    let opened: Result<Vec<_>, _> = (0..140).map(|_| TcpStream::connect(address)).collect();
+    let mut silent = opened?;
+    run(async {
+        let honest = tokio::time::timeout(LONGEST, connect(&mixer)).await;
+        let honest = honest.map_err(|_| "an honest client is kept out")??;
+        honest.simple_query("SELECT 1").await?;
+        Ok(())
+    })?;
+    let first = silent.first_mut().ok_or("none is open")?;
+    first.set_read_timeout(Some(SOON))?;
+    let mut said = Vec::new();
+    first.read_to_end(&mut said)?;
+    let said = String::from_utf8_lossy(&said);
+    assert!(
+        said.contains("\0C08P01\0") && said.contains("did not come in time"),
+        "{said:?}"
+    );
+    Ok(())
+}
+
+#[test]
+fn who_says_late_who_it_is_has_no_more_time_for_its_password() -> Result<(), Failure> {
+    let mixer = mixer(&[("api.auth", "\"tokens\"")])?;
+    let address = mixer.postgres.ok_or("no port")?;
+    let (ended, first) = std::sync::mpsc::channel();
+    let ends = |name: &'static str, mut stream: TcpStream| {
+        let ended = ended.clone();
+        std::thread::spawn(move || {
+            // An error is an end as well.
+            let _ = stream.read_to_end(&mut Vec::new());
+            let _ = ended.send(name);
+        })
+    };
+    let mut late = TcpStream::connect(address)?;
+    let waiting = ends("late", late.try_clone()?);
+    // What passes between them is what the test is about: the silent one comes between the two messages of the other.
+    std::thread::sleep(Duration::from_secs(3));
+    let silent = ends("silent", TcpStream::connect(address)?);
+    std::thread::sleep(Duration::from_secs(4));
+    let body = b"\x00\x03\x00\x00user\0a\0\0";
+    late.write_all(&(u32::try_from(body.len())? + 4).to_be_bytes())?;
+    late.write_all(body)?;
+    assert_eq!(first.recv_timeout(SOON)?, "late", "it came first, so it goes first");
+    for thread in [waiting, silent] {
+        thread.join().map_err(|_| "a reader failed")?;
+    }
+    Ok(())
 }
 
 #[test]
