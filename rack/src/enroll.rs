@@ -23,7 +23,7 @@ use model::signed_reply::ClusterKey;
 use model::{BadSignature, ClusterId, Entropy, RackInvite, SignedPayload, SigningContext, signed, subject};
 use tokio::time::Instant;
 
-use crate::signed_rpc::RpcClient;
+use crate::signed_rpc::{RpcClient, RpcError};
 
 /// Why a handshake led to nothing.
 #[derive(Debug, thiserror::Error)]
@@ -68,6 +68,18 @@ pub(crate) enum HandshakeError {
     Refused(RackRefusal),
 }
 
+impl HandshakeError {
+    /// Why the Mixer does not answer a Rack that knows this cluster, or none.
+    pub(crate) fn of(unanswered: RpcError, ours: Option<&ClusterKey>) -> Self {
+        match (unanswered.other, ours) {
+            (Some(found), Some(ours)) if found == ours.id => Self::OtherKey(found),
+            (Some(found), Some(ours)) => Self::OtherCluster { found, ours: ours.id },
+            (Some(found), None) => Self::NotInvited(found),
+            (None, _) => Self::Bus(unanswered.error),
+        }
+    }
+}
+
 /// What a Rack says of itself.
 pub(crate) struct EnrollmentApplicant<'a> {
     pub(crate) key: &'a SigningKey,
@@ -110,12 +122,7 @@ pub(crate) async fn enroll(
     let invited = applicant.invite.map(|invite| invite.cluster);
     let expected = ours.as_ref().map(ClusterKey::fingerprint).or(invited);
     let answered = asker.call(bus, question, expected, Some(&reply_key), within).await;
-    let (reply, cluster) = answered.map_err(|unanswered| match (unanswered.other, &ours) {
-        (Some(found), Some(ours)) if found == ours.id => HandshakeError::OtherKey(found),
-        (Some(found), Some(ours)) => HandshakeError::OtherCluster { found, ours: ours.id },
-        (Some(found), None) => HandshakeError::NotInvited(found),
-        _ => HandshakeError::Bus(unanswered.error),
-    })?;
+    let (reply, cluster) = answered.map_err(|unanswered| HandshakeError::of(unanswered, ours.as_ref()))?;
     let challenge = match reply {
         HelloReply::Challenge(challenge) if is_for(&challenge, &hello.nonce, &cluster) => challenge,
         HelloReply::Challenge(_) => return Err(HandshakeError::Challenge),

@@ -503,9 +503,9 @@ impl MixerSession {
             .clamp(Duration::from_secs(1), HEARTBEAT_WITHIN);
         let question = (subject::HEARTBEAT, heartbeat);
         let ours = self.state.passport().and_then(ClusterKey::of);
-        let ours = ours.map(|cluster| cluster.fingerprint());
-        let answered = self.asker.call(&self.bus, question, ours, None, within).await;
-        Ok(answered.map_err(|unanswered| unanswered.error)?)
+        let expected = ours.as_ref().map(ClusterKey::fingerprint);
+        let answered = self.asker.call(&self.bus, question, expected, None, within).await;
+        answered.map_err(|unanswered| HandshakeError::of(unanswered, ours.as_ref()))
     }
 
     /// Waits; shorter if a command brings news, or the bus comes back.

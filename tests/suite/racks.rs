@@ -2,10 +2,12 @@
 
 mod audit;
 mod credentials;
+mod invites;
 mod labels;
 mod life;
 mod names;
 mod operator_mode;
+mod restored;
 mod rotation;
 mod sandbox;
 pub(crate) mod states;

@@ -5,6 +5,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::Path;
+use std::process::Command;
 
 use chassis::config::schema_check::load_from;
 use nix::unistd::{Uid, setfsuid};
@@ -377,4 +378,39 @@ fn files_are_renamed_in_a_folder_that_may_not_be_listed() {
     let (is_renamed, says) = renaming.join().unwrap();
     assert!(is_renamed && says.contains("needs the right to read it"), "{says}");
     fs::set_permissions(bench.files(), fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+const SETTING: &str = "PLATFORM_SNAKE_TOKEN";
+const PLAIN: &str = "TOKEN_OF_A_POLICY_TEST";
+const WITH_VARIABLES: &str = "policy::tests::variables_in_a_process_that_has_a_setting_and_a_plain_one";
+
+/// Run as a process of its own by the test below; alone it does nothing.
+#[test]
+#[ignore = "a helper process of settings_of_the_rack_are_not_given_away_where_every_variable_is_listed"]
+fn variables_in_a_process_that_has_a_setting_and_a_plain_one() {
+    if std::env::var_os(SETTING).is_none() {
+        return;
+    }
+    for listed in [
+        r#"["*"]"#,
+        r#"["PLATFORM_*", "TOKEN_*"]"#,
+        r#"["PLATFORM_SNAKE_TOKEN", "*"]"#,
+    ] {
+        let bench = PolicyBench::new(&format!("env = {listed}"));
+        let policy = bench.policy.as_ref().unwrap();
+        assert_eq!(policy.variable(SETTING), None, "{listed}");
+        assert_eq!(policy.variable(PLAIN).as_deref(), Some("given"), "{listed}");
+    }
+}
+
+#[test]
+fn settings_of_the_rack_are_not_given_away_where_every_variable_is_listed() {
+    let ran = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", WITH_VARIABLES, "--ignored", "--nocapture"])
+        .envs([(SETTING, "hush"), (PLAIN, "given")])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&ran.stdout);
+    let failure = String::from_utf8_lossy(&ran.stderr);
+    assert!(ran.status.success() && said.contains("1 passed"), "{said}{failure}");
 }

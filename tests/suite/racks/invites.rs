@@ -1,0 +1,138 @@
+//! Invites with real Racks: each admits one, and none once it is revoked.
+
+use harness::process::{self, Finished};
+use serde_json::Value;
+
+use super::*;
+
+/// A Mixer that asks before it admits anybody.
+pub(super) fn strict() -> Result<TestMixer, Failure> {
+    TestMixer::start("[enrollment]\nauto_adopt = false\npush_delay = \"50ms\"\n")
+}
+
+/// A command of an operator on the Mixer's machine.
+pub(super) fn platform(mixer: &TestMixer, args: &[&str]) -> Result<Finished, Failure> {
+    let url = [("PLATFORM_API_URL", mixer.api.base.as_str())];
+    process::run(&binary("platform")?, args, mixer.path(), &url)
+}
+
+/// What such a command prints.
+pub(super) fn printed(mixer: &TestMixer, args: &[&str]) -> Result<String, Failure> {
+    let done = platform(mixer, args)?;
+    assert_eq!(done.code, Some(0), "{args:?}: {}{}", done.out, done.err);
+    Ok(done.out.trim().to_owned())
+}
+
+/// The text of a new invite.
+pub(super) fn invite(mixer: &TestMixer, name: &str) -> Result<String, Failure> {
+    printed(mixer, &["racks", "invite", name])
+}
+
+/// Has a Rack that does not run join with an invite; its key.
+pub(super) fn join(rack: &TestRack, invite: &str) -> Result<String, Failure> {
+    let joined = process::run(&binary("platform")?, &["join", invite], rack.path(), &[])?;
+    assert_eq!(joined.code, Some(0), "{}{}", joined.out, joined.err);
+    let key = joined.out.trim().rsplit(' ').next().unwrap_or_default();
+    assert!(key.starts_with("SHA256:"), "{}", joined.out);
+    Ok(key.to_owned())
+}
+
+/// A Rack as the Mixer shows it, by its name or id.
+pub(super) fn shown(mixer: &TestMixer, rack: &str) -> Result<Value, Failure> {
+    Ok(mixer.api.get(&format!("/api/v1/racks/{rack}"))?.json["data"].clone())
+}
+
+pub(super) fn becomes(mixer: &TestMixer, rack: &str, state: &str) -> Result<(), Failure> {
+    eventually(&format!("{rack} is {state}"), SOON, || {
+        (shown(mixer, rack).ok()?["state"] == state).then_some(())
+    })
+}
+
+/// Waits until a Rack obeys a command of this Mixer.
+pub(super) fn obeys(mixer: &TestMixer, rack: &str) -> Result<(), Failure> {
+    eventually(&format!("{rack} obeys"), SOON, || {
+        let path = format!("/api/v1/racks/{rack}/log-level");
+        let answer = mixer.api.post(&path, &json!({ "level": "info" })).ok()?;
+        (answer.status == 200).then_some(())
+    })
+}
+
+#[test]
+fn a_second_rack_with_an_invite_is_refused_and_told_by_which_key_it_was_used() -> Result<(), Failure> {
+    let mixer = strict()?;
+    let text = invite(&mixer, "press")?;
+    let mut first = TestRack::new("press", &mixer.bus_url, "")?;
+    let key = join(&first, &text)?;
+    first.start()?;
+    becomes(&mixer, "press", "active")?;
+
+    let mut second = TestRack::new("press", &mixer.bus_url, "")?;
+    let other = join(&second, &text)?;
+    assert_ne!(other, key);
+    second.spawn()?;
+    let said = eventually("the refusal at the second Rack", SOON, || {
+        let log = second.log();
+        log.lines()
+            .find(|line| line.contains("the invite for press was used at"))
+            .map(str::to_owned)
+    })
+    .map_err(|error| format!("{error}: {}", second.log()))?;
+    for part in [
+        key.as_str(),
+        "somebody else has the invite",
+        "platform racks remove press",
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+
+    let racks = mixer.api.rows("/api/v1/racks")?;
+    assert_eq!(racks.len(), 1, "{racks:?}");
+    assert_eq!(racks[0]["key_fingerprint"], key, "the first one has the name");
+    obeys(&mixer, "press")?;
+    let invites = mixer.api.rows("/api/v1/invites")?;
+    assert_eq!(invites.len(), 1, "{invites:?}");
+    assert_eq!(
+        (&invites[0]["state"], &invites[0]["used_by"]),
+        (&json!("used"), &json!(key))
+    );
+    // Once for each time that it asked so far.
+    let refused = mixer.api.rows("/api/v1/audit?kind=invite_refused")?;
+    assert!(!refused.is_empty());
+    for entry in &refused {
+        let why = entry["why"].as_str().unwrap_or_default();
+        assert!(entry["rack"] == "press" && why.starts_with(&other), "{entry:?}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_rack_with_a_revoked_invite_is_refused_and_joins_with_a_new_one() -> Result<(), Failure> {
+    let mixer = strict()?;
+    let revoked = invite(&mixer, "press")?;
+    printed(&mixer, &["racks", "revoke-invite", "press"])?;
+    assert!(mixer.api.rows("/api/v1/invites")?.is_empty(), "nothing of it is left");
+    let twice = platform(&mixer, &["racks", "revoke-invite", "press"])?;
+    assert_eq!(twice.code, Some(1), "{}{}", twice.out, twice.err);
+
+    let mut rack = TestRack::new("press", &mixer.bus_url, "")?;
+    let key = join(&rack, &revoked)?;
+    rack.spawn()?;
+    eventually("the refusal at the Rack", SOON, || {
+        let log = rack.log();
+        log.contains("the invite is not known here: it was revoked")
+            .then_some(())
+    })
+    .map_err(|error| format!("{error}: {}", rack.log()))?;
+    assert!(mixer.api.rows("/api/v1/racks")?.is_empty(), "it does not even wait");
+    assert_eq!(mixer.api.rows("/api/v1/audit?kind=invite_revoked")?.len(), 1);
+    let refused = mixer.api.rows("/api/v1/audit?kind=invite_refused")?;
+    assert!(refused.is_empty(), "anybody can send an unknown invite: {refused:?}");
+
+    rack.kill9()?;
+    let fresh = invite(&mixer, "press")?;
+    assert_eq!(join(&rack, &fresh)?, key, "it is the same Rack");
+    rack.start()?;
+    becomes(&mixer, "press", "active")?;
+    assert_eq!(shown(&mixer, "press")?["key_fingerprint"], key);
+    Ok(())
+}
