@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use harness::{Failure, TestRack, eventually, process};
+use nix::sys::stat::{Mode, umask};
 
 use crate::faults::run_in;
 use crate::first_light::{mixer_with, tail_scenario};
@@ -42,9 +43,13 @@ fn mode_of(path: &Path) -> std::io::Result<u32> {
 fn group_reads_data_files_alone_and_others_nothing() -> Result<(), Failure> {
     let logs = harness::gear_files()?;
     let file = logs.path().join("app.log");
+    // The programs inherit a umask that takes nothing away: the modes are of their own making.
+    let before = umask(Mode::empty());
     let (mut mixer, _scenario) = mixer_with(&tail_scenario(&file))?;
     let mut rack = TestRack::new("rack-a", &mixer.bus_url, "")?;
     rack.start()?;
+    umask(before);
+    assert_ne!(mode_of(mixer.path())? & 0o022, 0, "the umask is the runner's");
     writeln!(process::append_to(&file)?, "WARN disk almost full")?;
     let published = eventually("a published data file", SOON, || {
         let found = modes_below(&mixer.telemetry().join("logs")).ok()?;

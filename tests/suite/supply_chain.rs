@@ -1,4 +1,4 @@
-//! What the programs are made of: `unsafe` code, and the list of linked crates.
+//! What the programs are made of: `unsafe` code, the list of linked crates, and that their advisories and licences are checked.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -77,6 +77,31 @@ fn unsafe_code_is_where_the_list_says() -> Result<(), Failure> {
         listed.collect(),
         "file and places; reasons belong in UNSAFE_CODE"
     );
+    Ok(())
+}
+
+/// The prerequisites of a target of the Makefile, and its recipe.
+fn make_rule<'a>(makefile: &'a str, target: &str) -> Option<(&'a str, Vec<&'a str>)> {
+    let start = format!("{target}:");
+    // A rule, not a variable of the target.
+    let mut lines = makefile
+        .lines()
+        .skip_while(|line| !line.starts_with(&start) || line.contains("export "));
+    let prerequisites = lines.next()?.strip_prefix(&start)?.split('#').next()?.trim();
+    let recipe = lines.map_while(|line| line.strip_prefix('\t'));
+    Some((prerequisites, recipe.collect()))
+}
+
+#[test]
+fn continuous_integration_checks_the_dependencies() -> Result<(), Failure> {
+    let makefile = std::fs::read_to_string(format!("{ROOT}/Makefile"))?;
+    let (_, check) = make_rule(&makefile, "check").ok_or("no target check")?;
+    assert!(check.contains(&"scripts/check-dependencies.sh"), "{check:?}");
+    let (test, _) = make_rule(&makefile, "test").ok_or("no target test")?;
+    assert!(test.split(' ').any(|needs| needs == "check"), "{test}");
+    let ci = std::fs::read_to_string(format!("{ROOT}/.ci/run"))?;
+    let last = ci.lines().last().unwrap_or_default();
+    assert_eq!(last, "exec make test");
     Ok(())
 }
 

@@ -1,10 +1,17 @@
-//! What somebody on the way sees of a Rack that joins, of its scenario and messages, and of HTTP ingest: over TLS nothing of it, and in clear
-//! text all of it, which shows that the same look at the same traffic finds it.
+//! What somebody on the way sees of a Rack that joins, of its scenario and messages, and of HTTP ingest: with the defaults beyond loopback, and
+//! on a bus in operator mode at a `tls://` address, nothing of it; in clear text all of it, which shows that the same look at the same traffic
+//! finds it.
+//!
+//! Not here: that clear text beyond loopback must be allowed first (`config_keys::bus`).
 
+use std::net::{Ipv4Addr, TcpListener};
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use harness::link::Link;
-use harness::{Api, TestRack, eventually, free_port, process};
+use harness::process::Process;
+use harness::{Api, TestRack, eventually, external_bus, free_port, process};
 
 use super::*;
 
@@ -25,45 +32,158 @@ wires:
   - { from: shape.out, to: sink.in, lane: guaranteed }
 ";
 
+/// Who speaks TLS.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum CaptureCase {
+    /// Nobody.
+    ClearText,
+    /// Who does so beyond loopback by default, and the API, which is not opened there without.
+    Defaults,
+    /// The API and an external bus in operator mode.
+    OperatorMode,
+}
+
+/// A Mixer that is reached over links that record what passes.
+struct RecordedMixer {
+    _mixer: TestMixer,
+    /// The bus where it is external.
+    _server: Option<Process>,
+    client: Api,
+    admin: String,
+    /// Whom the system trusts for the Mixer and its Racks.
+    envs: Vec<(&'static str, String)>,
+    to_bus: Link,
+    to_api: Link,
+    _folder: tempfile::TempDir,
+}
+
+/// An address of this machine that other machines reach; of loopback where there is none.
+fn outside_address() -> Result<Ipv4Addr, Failure> {
+    let own = nix::ifaddrs::getifaddrs()?.filter_map(|own| Some(own.address?.as_sockaddr_in()?.ip()));
+    let mut outside = own.filter(|ip| !ip.is_loopback() && TcpListener::bind((*ip, 0)).is_ok());
+    Ok(outside.next().unwrap_or_else(|| {
+        println!(
+            "LEFT OUT: this machine has no IPv4 address but those of loopback, so TLS of the bus is not its default"
+        );
+        Ipv4Addr::LOCALHOST
+    }))
+}
+
+fn quoted(value: impl ToString) -> String {
+    format!("{:?}", value.to_string())
+}
+
+/// An external bus server in operator mode with this certificate, its URL, and the file of the key that signs its accounts.
+fn bus_in_operator_mode(folder: &Path, [certificate, key]: [&str; 2]) -> Result<(Process, String, String), Failure> {
+    let founded = process::run(&binary("platform-mixer")?, &["bus-operator"], folder, &[])?;
+    assert_eq!(founded.code, Some(0), "{}", founded.err);
+    let more = format!(
+        "tls {{ cert_file: {certificate:?}, key_file: {key:?} }}\n{}",
+        founded.out
+    );
+    let (server, url) = external_bus::start_with(folder, "256MB", &more)?;
+    let signing_key = folder.join("data/keys/nats-signing.nk").display().to_string();
+    Ok((server, url, signing_key))
+}
+
+impl RecordedMixer {
+    fn start(case: CaptureCase) -> Result<Self, Failure> {
+        let (folder, address) = (tempfile::tempdir()?, outside_address()?);
+        let (certificate, key) = self_signed(folder.path())?;
+        let (tokens, admin) = admin_token(folder.path())?;
+        let (api, bus) = (free_port()?.to_string(), free_port()?.to_string());
+        let host = match address.is_loopback() {
+            true => quoted(address),
+            false => quoted(Ipv4Addr::UNSPECIFIED),
+        };
+        let to_api = Link::recording(&format!("{address}:{api}"))?;
+        let mut keys = vec![
+            ("api.auth", quoted("tokens")),
+            ("api.tokens_file", quoted(tokens.display())),
+            ("api.host", host.clone()),
+            ("api.port", api),
+            ("enrollment.auto_adopt", "false".to_owned()),
+        ];
+        let (server, to_bus) = if case == CaptureCase::OperatorMode {
+            let (server, url, signing_key) = bus_in_operator_mode(folder.path(), [&certificate, &key])?;
+            let link = Link::recording(&url)?;
+            keys.extend([
+                ("snake.server", quoted("external")),
+                ("snake.url", quoted(link.bus_url().replace("nats://", "tls://"))),
+                ("snake.max_store_mb", "200".to_owned()),
+                ("snake.operator_key", quoted(signing_key)),
+            ]);
+            (Some(server), link)
+        } else {
+            let link = Link::recording(&format!("{address}:{bus}"))?;
+            keys.extend([
+                ("snake.host", host),
+                ("snake.port", bus),
+                ("snake.url", quoted(link.bus_url())),
+            ]);
+            (None, link)
+        };
+        let scheme = if case == CaptureCase::ClearText {
+            keys.push(("snake.tls", quoted("off")));
+            keys.extend(["snake.allow_insecure", "api.allow_insecure"].map(|key| (key, "true".to_owned())));
+            "http"
+        } else {
+            keys.extend([("api.tls_cert", quoted(&certificate)), ("api.tls_key", quoted(&key))]);
+            "https"
+        };
+        if case == CaptureCase::Defaults && address.is_loopback() {
+            keys.push(("snake.tls", quoted("on")));
+        }
+        let base = format!("{scheme}://localhost:{}", to_api.port());
+        let client = Api::guarded(&base, &admin, (scheme == "https").then_some(certificate.as_str()))?;
+        let envs = match case {
+            CaptureCase::OperatorMode => vec![("SSL_CERT_FILE", certificate)],
+            CaptureCase::ClearText | CaptureCase::Defaults => Vec::new(),
+        };
+        let keys: Vec<_> = keys.iter().map(|(key, value)| (*key, value.as_str())).collect();
+        let shown: Vec<_> = envs.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        Ok(Self {
+            _mixer: TestMixer::with(&keys, &shown)?,
+            _server: server,
+            client,
+            admin,
+            envs,
+            to_bus,
+            to_api,
+            _folder: folder,
+        })
+    }
+}
+
 /// What passed, each connection and direction for itself.
 struct CapturedTraffic {
     bus: Vec<Vec<u8>>,
     api: Vec<Vec<u8>>,
-    /// The invite and the token.
-    secrets: Vec<String>,
+    /// The text of the invite, and the token.
+    texts: [String; 2],
+    /// The secret of the invite, which its text has in Base64.
+    invite_secret: Vec<u8>,
+}
+
+/// What ends the form of an invite, before the checksum.
+fn secret_of(invite: &str) -> Result<Vec<u8>, Failure> {
+    let bytes = URL_SAFE_NO_PAD.decode(invite.strip_prefix("plinv1_").ok_or("no invite")?)?;
+    Ok(bytes[bytes.len() - 36..bytes.len() - 4].to_vec())
 }
 
 /// Everything that passes while a Rack joins by an invite, runs a scenario, and rows are ingested.
-fn captured(tls: bool) -> Result<CapturedTraffic, Failure> {
-    let (api, bus) = (free_port()?.to_string(), free_port()?.to_string());
-    let way_to_bus = Link::recording(&format!("127.0.0.1:{bus}"))?;
-    let way_to_api = Link::recording(&format!("127.0.0.1:{api}"))?;
-    let folder = tempfile::tempdir()?;
-    let (certificate, key) = self_signed(folder.path())?;
-    let quoted = [&certificate, &key].map(|path| format!("{path:?}"));
-    let url = format!("{:?}", way_to_bus.bus_url());
-    let mut keys = vec![
-        ("snake.tls", if tls { "\"on\"" } else { "\"off\"" }),
-        ("snake.port", bus.as_str()),
-        ("snake.url", url.as_str()),
-        ("api.port", api.as_str()),
-        ("enrollment.auto_adopt", "false"),
-    ];
-    if tls {
-        keys.extend([
-            ("api.tls_cert", quoted[0].as_str()),
-            ("api.tls_key", quoted[1].as_str()),
-        ]);
-    }
-    let (_home, _mixer, admin) = guarded(&keys)?;
-    let scheme = if tls { "https" } else { "http" };
-    let base = format!("{scheme}://localhost:{}", way_to_api.port());
-    let client = Api::guarded(&base, &admin, tls.then_some(certificate.as_str()))?;
-
+fn captured(case: CaptureCase) -> Result<CapturedTraffic, Failure> {
+    let recorded = RecordedMixer::start(case)?;
+    let client = &recorded.client;
     let invite = client.post("/api/v1/invites", &json!({ "name": "rack-a" }))?;
-    let text = invite.json["data"]["invite"].as_str().ok_or("no invite")?.to_owned();
-    let mut rack = TestRack::with("rack-a", "nats://localhost:4222", &[], &[])?;
-    let joined = process::run(&binary("platform")?, &["join", &text], rack.path(), &[])?;
+    let invite = invite.json["data"]["invite"].as_str().ok_or("no invite")?.to_owned();
+    let envs: Vec<_> = recorded
+        .envs
+        .iter()
+        .map(|(name, value)| (*name, value.as_str()))
+        .collect();
+    let mut rack = TestRack::with("rack-a", "nats://localhost:4222", &[], &envs)?;
+    let joined = process::run(&binary("platform")?, &["join", &invite], rack.path(), &envs)?;
     assert_eq!(joined.code, Some(0), "{}", joined.err);
     rack.start()?;
     let yaml = [("Content-Type", "application/yaml")];
@@ -88,41 +208,50 @@ fn captured(tls: bool) -> Result<CapturedTraffic, Failure> {
         (is_there(MARKS[1]) && is_there(MARKS[2])).then_some(())
     })?;
     Ok(CapturedTraffic {
-        bus: way_to_bus.recorded(),
-        api: way_to_api.recorded(),
-        secrets: vec![text, admin],
+        bus: recorded.to_bus.recorded(),
+        api: recorded.to_api.recorded(),
+        invite_secret: secret_of(&invite)?,
+        texts: [invite, recorded.admin],
     })
 }
 
-fn has(captured: &[Vec<u8>], text: &str) -> bool {
+fn has(captured: &[Vec<u8>], part: impl AsRef<[u8]>) -> bool {
+    let part = part.as_ref();
     let mut streams = captured.iter();
-    streams.any(|bytes| bytes.windows(text.len()).any(|part| part == text.as_bytes()))
+    streams.any(|bytes| bytes.windows(part.len()).any(|window| window == part))
 }
 
 #[test]
 fn who_reads_what_passes_of_an_enrolment_a_scenario_and_ingest_sees_no_secret_and_no_payload_over_tls()
 -> Result<(), Failure> {
     let [scenario, message, row] = MARKS;
-    let clear = captured(false)?;
+    let clear = captured(CaptureCase::ClearText)?;
     assert!(has(&clear.bus, scenario) && has(&clear.bus, message));
     assert!(has(&clear.api, scenario) && has(&clear.api, row));
-    for secret in &clear.secrets {
-        assert!(has(&clear.api, secret) && !has(&clear.bus, secret), "{secret}");
+    for text in &clear.texts {
+        assert!(has(&clear.api, text) && !has(&clear.bus, text), "{text}");
     }
-    let CapturedTraffic { bus, api, secrets } = captured(true)?;
-    for captured in [&bus, &api] {
-        assert!(
-            captured.iter().map(Vec::len).sum::<usize>() > 4_000,
-            "it went another way"
-        );
-        for mark in MARKS {
-            assert!(!has(captured, mark), "{mark}");
-        }
+    assert!(!has(&clear.bus, &clear.invite_secret), "it is proven, not sent");
+    for case in [CaptureCase::Defaults, CaptureCase::OperatorMode] {
+        let CapturedTraffic {
+            bus,
+            api,
+            texts,
+            invite_secret,
+        } = captured(case)?;
+        let secrets = texts.iter().map(String::as_bytes).chain([&*invite_secret]);
         // Pieces of a secret are no better.
-        for secret in &secrets {
-            let pieces = secret.as_bytes().windows(12).map(String::from_utf8_lossy);
-            for piece in pieces {
-                assert!(!has(captured, &piece), "{piece} of {secret}");
+        let pieces: Vec<_> = secrets.flat_map(|secret| secret.windows(12)).collect();
+        for captured in [&bus, &api] {
+            assert!(
+                captured.iter().map(Vec::len).sum::<usize>() > 4_000,
+                "{case:?}: it went another way"
+            );
+            for mark in MARKS {
+                assert!(!has(captured, mark), "{case:?}: {mark}");
+            }
+            for piece in &pieces {
+                assert!(!has(captured, piece), "{case:?}: {}", piece.escape_ascii());
             }
         }
     }
