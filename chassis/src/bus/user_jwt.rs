@@ -3,7 +3,7 @@
 //! # Invariants
 //!
 //! - What is shown is what is held when a connection is made: a JWT that replaces another one needs no new client.
-//! - A server refuses an expired JWT with an error of its own, which the client reports as one of the network. So when [`FRUITLESS`] attempts in a row
+//! - In the second in which a JWT expires a server refuses it with an error of its own, which the client reports as one of the network. So when [`FRUITLESS`] attempts in a row
 //!   that showed a JWT led to no connection, one counts as refused: its holder asks for another one. No clock is needed for that.
 //!
 //! # Not here
