@@ -218,8 +218,8 @@ impl RpcServices {
                 true => self.acl.refresh().await,
                 false => self.acl.wait_applied().await,
             }
-            if let Some(name) = &enrolled.left_name {
-                self.rollout.leave_name(name).await;
+            if enrolled.left_wires {
+                self.rollout.rewire();
             }
             self.liveness
                 .record_handshake(rack.entity_id, rack.last_seen, rack.heard);

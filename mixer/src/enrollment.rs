@@ -19,7 +19,7 @@
 
 mod admission;
 mod challenge;
-mod commit_group;
+mod group_commit;
 mod invitation;
 mod name_claims;
 #[cfg(test)]
@@ -33,12 +33,12 @@ use model::control::{
     reply_key,
 };
 use model::passport;
-use model::{BadSignature, Clock, Entropy, SignedPayload, SigningContext, Token, signed};
+use model::{BadSignature, Clock, Entropy, SignedPayload, SigningContext, signed};
 
 use crate::cluster::Cluster;
 use crate::registry::{AuditEntry, ClusterRegistry, RackRow, RegistryError};
 use challenge::ChallengeStore;
-use commit_group::CommitGroup;
+use group_commit::GroupCommit;
 pub(crate) use name_claims::{is_id, reserve_number};
 
 /// The longest text a Rack may give for its host, address and version.
@@ -51,7 +51,7 @@ pub(crate) struct EnrollmentService {
     cluster: Arc<Cluster>,
     registry: Arc<ClusterRegistry>,
     challenges: Mutex<ChallengeStore>,
-    admissions: CommitGroup<EnrollTranscript, Result<AdmissionOutcome, AdmissionError>>,
+    admissions: GroupCommit<EnrollTranscript, Result<AdmissionOutcome, AdmissionError>>,
     ambient: (Clock, Entropy),
 }
 
@@ -66,8 +66,8 @@ pub(crate) struct AdmissionOutcome {
     pub(crate) news: Vec<AuditEntry>,
     /// Whether the list of the bus's users is another by it.
     pub(crate) is_listed_anew: bool,
-    /// The name that it had until now.
-    pub(crate) left_name: Option<Token>,
+    /// Whether wires are for the name that an admitted Rack has left.
+    pub(crate) left_wires: bool,
 }
 
 impl AdmissionOutcome {
@@ -77,7 +77,7 @@ impl AdmissionOutcome {
             rack: None,
             news: Vec::new(),
             is_listed_anew: false,
-            left_name: None,
+            left_wires: false,
         }
     }
 }
@@ -126,7 +126,7 @@ impl EnrollmentService {
             cluster,
             registry,
             challenges: Mutex::default(),
-            admissions: CommitGroup::default(),
+            admissions: GroupCommit::default(),
             ambient: (clock, entropy),
         }
     }
@@ -174,7 +174,9 @@ impl EnrollmentService {
     pub(crate) fn enroll(&self, body: &[u8]) -> AdmissionOutcome {
         let decided = self.verify(body).and_then(|transcript| {
             let interrupted = || RegistryError::Interrupted("another handshake of its group failed".to_owned());
-            let decided = self.admissions.decide(transcript, |group| self.admit_together(group));
+            let decided = self
+                .admissions
+                .commit_with(transcript, |group| self.admit_together(group));
             decided.unwrap_or_else(|| Err(interrupted().into()))
         });
         decided.unwrap_or_else(|no| AdmissionOutcome::refused(no.into_refusal()))
@@ -217,8 +219,8 @@ impl EnrollmentService {
         }
     }
 
-    /// Admits what waits in one transaction: hundreds of Racks that start together wait for a few syncs and not for hundreds. A refusal that
-    /// undoes what was written undoes the transaction, and each has its own one then.
+    /// Admits what waits in one transaction: hundreds of Racks that start together wait for a few syncs and not for hundreds. What fails undoes
+    /// the transaction, and each has its own one then.
     fn admit_together(&self, group: &[EnrollTranscript]) -> Vec<Result<AdmissionOutcome, AdmissionError>> {
         let admit = |group: &[EnrollTranscript]| {
             self.registry.change_if(|change| {

@@ -2,7 +2,9 @@
 //!
 //! # Invariants
 //!
-//! - A refusal may come after something was written: its transaction is undone.
+//! - A refusal leaves nothing behind: where an invite was used up before it, its transaction is undone. Only that an invite was refused is
+//!   recorded.
+//! - The consumers of wires that are for a name are made anew once its Rack has left it: that is owed from the transaction on.
 //! - A Rack that has another name is owed its part of the scenario by it, in the same transaction.
 //! - A passport counter below the highest one the Rack has shown is stale: a copy of an old state file. One above the
 //!   last shown but below the last issued is a lost answer, and fine.
@@ -29,32 +31,47 @@ pub(super) const MAX_PENDING: usize = 1000;
 pub(super) const HEARD_OF: Duration = Duration::from_secs(60);
 /// How long a Rack that waits for approval was not heard of when another one may have its place.
 const GIVEN_UP: Duration = Duration::from_secs(3_600);
+
 impl EnrollmentService {
-    /// The outcome, and whether it must be durable.
+    /// The outcome, and whether it must be durable. A refusal is an outcome where nothing was written before it, and else an error.
     pub(super) fn admit(
         &self,
         change: &RegistryTransaction<'_>,
         transcript: &EnrollTranscript,
     ) -> Result<(AdmissionOutcome, bool), AdmissionError> {
         let now = self.ambient.0.now();
-        let mut news = Vec::new();
         let before = change.rack_with_key(&transcript.rack_key)?;
-        let admitted_by = match invitation::redeem(change, transcript, before.as_ref(), now)? {
-            InviteDecision::Refused(refusal) => return Ok((AdmissionOutcome::refused(refusal), true)),
-            InviteDecision::Admitted { why, displaced } => {
-                news.extend(displaced.map(|entry| *entry));
-                Some(why)
+        let mut is_written = false;
+        let admitted = invitation::redeem(change, transcript, before.as_ref(), now).and_then(|decision| {
+            is_written = matches!(decision, InviteDecision::Admitted { .. });
+            let (admitted_by, news) = match decision {
+                InviteDecision::Refused(refusal) => return Ok((AdmissionOutcome::refused(refusal), true)),
+                InviteDecision::Admitted { why, displaced } => (Some(why), displaced.map(|entry| *entry)),
+                InviteDecision::NotInvited => (self.auto_adopt.then(|| "enrollment.auto_adopt".to_owned()), None),
+            };
+            self.admit_by(change, (transcript, now), before, (admitted_by, news))
+        });
+        match admitted {
+            Err(refused @ AdmissionError::Refused(_)) if !is_written => {
+                Ok((AdmissionOutcome::refused(refused.into_refusal()), false))
             }
-            InviteDecision::NotInvited => self.auto_adopt.then(|| "enrollment.auto_adopt".to_owned()),
-        };
+            admitted => admitted,
+        }
+    }
+
+    /// The same of a Rack that is admitted for this reason, or that nobody vouches for, with what became of others by it. Unless an invite was
+    /// used up before, nothing is written before the last reason to refuse.
+    fn admit_by(
+        &self,
+        change: &RegistryTransaction<'_>,
+        (transcript, now): (&EnrollTranscript, Timestamp),
+        before: Option<RackRow>,
+        (admitted_by, displaced): (Option<String>, Option<AuditEntry>),
+    ) -> Result<(AdmissionOutcome, bool), AdmissionError> {
+        let mut news: Vec<AuditEntry> = displaced.into_iter().collect();
         let mut row = match before.clone() {
             Some(row) => returning(change, row, transcript)?,
-            None => {
-                if admitted_by.is_none() {
-                    news.extend(make_room(change, now)?);
-                }
-                self.newcomer(change, transcript, now)?
-            }
+            None => self.newcomer(change, transcript, now)?,
         };
         row.last_seen = now;
         row.host.clone_from(&transcript.host);
@@ -62,6 +79,9 @@ impl EnrollmentService {
         row.software.clone_from(&transcript.software);
         row.heard = begun(row.heard, transcript.boot_epoch);
         row.bus_key = own_bus_key(change, transcript, &row)?;
+        if before.is_none() && admitted_by.is_none() {
+            news.extend(make_room(change, now)?);
+        }
         if admitted_by.is_some() && row.state == RackState::Pending {
             row.state = RackState::Active;
         }
@@ -84,10 +104,13 @@ impl EnrollmentService {
         for entry in what_is_new(before.as_ref(), &row, admitted_by, now) {
             news.push(change.record(entry)?);
         }
-        let left_name = before
+        let renamed = before
             .as_ref()
             .filter(|before| before.is_adopted() && before.name != row.name);
-        let left_name = left_name.map(|before| before.name.clone());
+        let left_wires = match renamed {
+            Some(before) => change.leave_wires(&before.name, now)?,
+            None => false,
+        };
         let is_as_before = before.as_ref().is_some_and(|before| waits_as_before(before, &row));
         let is_listed_anew = before.is_none_or(|before| {
             (&before.bus_key, &before.name, before.is_adopted()) != (&row.bus_key, &row.name, row.is_adopted())
@@ -97,7 +120,7 @@ impl EnrollmentService {
             rack: Some(row),
             news,
             is_listed_anew,
-            left_name,
+            left_wires,
         };
         let is_kept = !is_as_before || !outcome.news.is_empty();
         Ok((outcome, is_kept))

@@ -1,7 +1,7 @@
 //! Enrolment, good and bad.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
-mod groups;
+mod group_commit;
 mod invites;
 
 use std::sync::Arc;

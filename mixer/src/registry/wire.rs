@@ -10,7 +10,7 @@
 use std::collections::BTreeMap;
 
 use model::scenario::{GearPort, OverflowPolicy};
-use model::{HumanDuration, Token};
+use model::{HumanDuration, Timestamp, Token};
 use redb::{ReadableDatabase, ReadableTable, TableDefinition, TableError};
 use serde::{Deserialize, Serialize};
 
@@ -42,6 +42,9 @@ pub(crate) struct WireRow {
     pub(crate) to: Option<GearPort>,
     /// What may wait for it.
     pub(crate) bounds: WireBounds,
+    /// When a Rack left the name that the wire is for, if its consumer was not made anew since.
+    #[serde(default)]
+    pub(crate) left: Option<Timestamp>,
 }
 
 /// What may wait for the receiver of a wire, as its scenario says.
@@ -98,7 +101,8 @@ impl ClusterRegistry {
 }
 
 impl RegistryTransaction<'_> {
-    /// Writes a wire down that was known as `was`: where it was moved since ([`Self::move_wire`]), it does not go back.
+    /// Writes a wire down that was known as `was`: where it was moved since ([`Self::move_wire`]), it does not go back, and that its
+    /// Rack has left it stays known ([`Self::leave_wires`]).
     pub(crate) fn put_wire(&self, name: &str, row: &WireRow, was: Option<&WireRow>) -> Result<(), RegistryError> {
         let mut wires = self.transaction.open_table(WIRES).map_err(db)?;
         let before = wires.get(name).map_err(db)?;
@@ -110,6 +114,7 @@ impl RegistryTransaction<'_> {
             is_same && was.is_some_and(|was| was.sequence < before.sequence)
         };
         let mut row = row.clone();
+        row.left = row.left.max(before.as_ref().and_then(|before| before.left));
         if let Some(before) = before.filter(has_moved) {
             row.sequence = row.sequence.max(before.sequence);
         }
@@ -136,6 +141,39 @@ impl RegistryTransaction<'_> {
         row.sequence = row.sequence.max(sequence);
         wires.insert(name, to_cbor("wire", &row)?.as_slice()).map_err(db)?;
         Ok(true)
+    }
+
+    /// A Rack has left this name: the consumers of the wires that are for it are to be made anew. False if there are none.
+    pub(crate) fn leave_wires(&self, rack: &Token, now: Timestamp) -> Result<bool, RegistryError> {
+        let mut wires = self.transaction.open_table(WIRES).map_err(db)?;
+        let mut left = Vec::new();
+        for entry in wires.iter().map_err(db)? {
+            let (name, row) = entry.map_err(db)?;
+            let row: WireRow = from_cbor("wire", row.value())?;
+            if row.rack.as_ref() == Some(rack) && !row.is_paused {
+                left.push((name.value().to_owned(), WireRow { left: Some(now), ..row }));
+            }
+        }
+        for (name, row) in &left {
+            wires
+                .insert(name.as_str(), to_cbor("wire", row)?.as_slice())
+                .map_err(db)?;
+        }
+        Ok(!left.is_empty())
+    }
+
+    /// The consumers of these wires were made anew since their Racks left them, at these times.
+    pub(crate) fn consumers_renewed(&self, renewed: &BTreeMap<String, Timestamp>) -> Result<(), RegistryError> {
+        let mut wires = self.transaction.open_table(WIRES).map_err(db)?;
+        for (name, left) in renewed {
+            let row = wires.get(name.as_str()).map_err(db)?;
+            let row = row.map(|row| from_cbor::<WireRow>("wire", row.value())).transpose()?;
+            if let Some(row) = row.filter(|row| row.left == Some(*left)) {
+                let row = to_cbor("wire", &WireRow { left: None, ..row })?;
+                wires.insert(name.as_str(), row.as_slice()).map_err(db)?;
+            }
+        }
+        Ok(())
     }
 
     /// These wires begin anew if they are paused.

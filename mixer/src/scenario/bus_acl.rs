@@ -90,14 +90,20 @@ impl BusAcl {
 
     /// Rebuilds the list, and waits until the server applies it. Concurrent callers share the next one.
     pub(crate) async fn refresh(&self) {
-        let Some(kept) = &self.0 else { return };
+        self.apply().await;
+    }
+
+    /// [`Self::refresh`], and whether the server follows the list.
+    pub(super) async fn apply(&self) -> bool {
+        let Some(kept) = &self.0 else { return true };
         kept.asked.fetch_add(1, Ordering::AcqRel);
         if let Err(error) = kept.remake().await {
             tracing::error!(%error, "could not update the access-control list of the bus; retrying");
             kept.owed.notify_one();
-            return;
+            return false;
         }
         self.wait_applied().await;
+        *kept.applied.borrow() >= kept.list.borrow().version
     }
 
     /// How often a new list was asked for.

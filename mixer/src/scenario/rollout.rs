@@ -127,13 +127,6 @@ impl ScenarioRollout {
         self.parts.consumers.request_reconcile();
     }
 
-    /// A Rack has left this name: it takes nothing more of what is for the name.
-    pub(crate) async fn leave_name(&self, name: &Token) {
-        if let Err(reason) = self.parts.consumers.renew(&self.parts.bus, name).await {
-            tracing::error!(%name, reason, "the Rack that had this name may take what is for it until it connects anew");
-        }
-    }
-
     /// What activating a scenario would do to wires; why that is not known, if it is not.
     pub(crate) async fn rehearse(&self, scenario: &Scenario, resumes: bool) -> Result<Vec<WireChange>, String> {
         let flows = self.parts.all_flows(scenario).map_err(|error| error.to_string())?;
@@ -525,6 +518,16 @@ impl RolloutParts {
         run.insert(active);
         self.scenarios.retain(&run);
         Ok(wires)
+    }
+
+    /// The wires that Racks have left whose rights the server has taken away since, and when they did.
+    pub(super) async fn left_wires(&self) -> Result<BTreeMap<String, Timestamp>, String> {
+        let wires = self.registry.read(ClusterRegistry::wires).await;
+        let wires = wires.map_err(|error: RegistryError| error.to_string())?;
+        let left = wires.into_iter().filter_map(|(name, row)| Some((name, row.left?)));
+        let left: BTreeMap<_, _> = left.collect();
+        let is_followed = left.is_empty() || self.acl.apply().await;
+        Ok(if is_followed { left } else { BTreeMap::new() })
     }
 
     /// The active scenario, and its content.

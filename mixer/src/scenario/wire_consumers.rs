@@ -8,7 +8,8 @@
 //! - A wire that is in force no more is paused: where it goes on is written down before its consumer goes. What becomes of wires is
 //!   said in [`super::wire_transition`], and done in [`super::reconcile`]. One that takes over from another one of its Rack goes on with that
 //!   one's consumer, so the Rack's notes of what it has taken hold.
-//! - A consumer that exists is left as it is but for its limits: it knows what its Rack has.
+//! - A consumer that exists is left as it is but for its limits, and unless a Rack has left the name that its wire is for
+//!   ([`super::reconcile`]): it knows what its Rack has.
 //! - One that was lost is made anew from where its wire began (the registry knows): its Rack passes over what it has taken by the
 //!   numbers of the messages. Until then nothing that it wants leaves the stream ([`super::stream_trimmer`]).
 //! - Who changes wires holds the lock from before the active scenario is read: an older one never comes after a newer one.
@@ -21,7 +22,7 @@ use std::time::Duration;
 
 use async_nats::jetstream::stream::Stream;
 use chassis::bus::BusState;
-use model::Token;
+use model::{Timestamp, Token};
 use schemars::JsonSchema;
 use serde::Serialize;
 use tokio::sync::{Mutex, Notify};
@@ -245,6 +246,7 @@ impl WireConsumerManager {
         bus: &MixerBus,
         made: &mut BTreeSet<String>,
         wires: &EffectiveWires,
+        left: BTreeMap<String, Timestamp>,
     ) -> Result<bool, String> {
         made.clear();
         let rows = self.registry.wires().map_err(text)?;
@@ -252,24 +254,10 @@ impl WireConsumerManager {
         let mut change = self.reconciliation(bus, &flows).await?;
         change.ends_unknown = wires.active.is_some() && wires.unsettled.is_empty() && wires.unreadable.is_empty();
         change.keep(|name, row| wires.keeps(name, row));
+        change.renewed = left;
         let is_changed = !change.all.is_empty();
         *made = change.carry_out(&self.registry).await?;
         Ok(is_changed)
-    }
-
-    /// Has the consumers of a Rack's wires made anew, each where it stands: whoever had the name so far takes nothing more from them. The
-    /// server goes on answering a pull that was left open when the right to pull has gone.
-    pub(super) async fn renew(&self, bus: &MixerBus, rack: &Token) -> Result<(), String> {
-        let mut made = self.made.lock().await;
-        let mut change = self.reconciliation(bus, &[]).await?;
-        let of_rack = |row: &WireRow| row.rack.as_ref() == Some(rack) && !row.is_paused && !row.ends;
-        let pauses = change.rows.iter().filter(|(_, row)| of_rack(row));
-        change.all = pauses.map(|(name, _)| (name.clone(), WireTransition::Pauses)).collect();
-        made.clear();
-        let paused = change.carry_out(&self.registry).await.map(drop);
-        // What is in force goes on where it was.
-        self.request_reconcile();
-        paused
     }
 
     async fn reconciliation<'a>(
@@ -286,6 +274,7 @@ impl WireConsumerManager {
             flows,
             rows,
             ends_unknown: false,
+            renewed: BTreeMap::new(),
         })
     }
 
@@ -325,11 +314,12 @@ pub(crate) async fn keep(parts: Arc<RolloutParts>, stop: CancellationToken) {
 }
 
 async fn reconcile_wires(parts: &Arc<RolloutParts>) -> Result<(), String> {
+    let left = parts.left_wires().await?;
     let mut made = parts.consumers.made.lock().await;
     let parts_of = Arc::clone(parts);
     let read = tokio::task::spawn_blocking(move || parts_of.wires_in_force()).await;
     let wires = read.map_err(text)?.map_err(text)?;
-    let is_changed = parts.consumers.reconcile(&parts.bus, &mut made, &wires).await?;
+    let is_changed = parts.consumers.reconcile(&parts.bus, &mut made, &wires, left).await?;
     drop(made);
     if is_changed {
         // Rights follow what is in force.
@@ -348,7 +338,7 @@ mod tests {
     use super::super::reconcile::{AT_ONCE, config};
     use super::*;
     use crate::bus_server::BusServer;
-    use crate::registry::{ActiveScenario, RegistryTransaction};
+    use crate::registry::{ActiveScenario, RegistryError, RegistryTransaction};
     use crate::tasks::failure_channel;
     use crate::testing::{bus_settings, managed};
 
@@ -397,8 +387,10 @@ mod tests {
     }
 
     async fn look(consumers: &WireConsumerManager, bus: &MixerBus, wires: &EffectiveWires) {
+        let rows = consumers.registry.wires().unwrap().into_iter();
+        let left = rows.filter_map(|(name, row)| Some((name, row.left?))).collect();
         let mut made = consumers.made.lock().await;
-        consumers.reconcile(bus, &mut made, wires).await.unwrap();
+        consumers.reconcile(bus, &mut made, wires, left).await.unwrap();
     }
 
     fn only(active: &[GuaranteedWire]) -> EffectiveWires {
@@ -522,6 +514,62 @@ mod tests {
         publish(bus, 2).await;
         ensure(&consumers, bus, std::slice::from_ref(&before)).await;
         assert_eq!(pending(&stream, &before).await, 4);
+        server.close().await;
+    }
+
+    #[tokio::test]
+    async fn consumers_for_a_name_that_a_rack_has_left_are_made_anew_where_they_stand() {
+        let (server, registry, _folder) = ground().await;
+        let bus = server.bus();
+        let consumers = WireConsumerManager::new("flux-msg".to_owned(), Arc::clone(&registry));
+        let (left, other) = (flow("left"), flow("other"));
+        let all = only(&[left.clone(), other.clone()]);
+        ensure(&consumers, bus, &[left.clone(), other.clone()]).await;
+        let stream = bus.jetstream().get_stream("flux-msg").await.unwrap();
+        publish(bus, 3).await;
+        let taken = async |messages: usize| {
+            let consumer: PullConsumer = stream.get_consumer(&left.name).await.unwrap();
+            let batch = consumer.batch().max_messages(messages).expires(Duration::from_secs(20));
+            let taken: Vec<_> = batch.messages().await.unwrap().try_collect().await.unwrap();
+            taken
+        };
+        // One is acknowledged, and one is on its way to who had the name.
+        taken(2).await[0].double_ack().await.unwrap();
+        let created = async || {
+            let infos = corrected_infos(&stream).await.unwrap();
+            [&left, &other].map(|flow| infos[&flow.name].created)
+        };
+        let before = created().await;
+        let leave = |at: i64| {
+            let (rack, at) = (left.rack.clone(), Timestamp::from_micros(at));
+            registry
+                .change::<_, RegistryError>(move |change| change.leave_wires(&rack, at))
+                .unwrap()
+        };
+        assert!(leave(1));
+        look(&consumers, bus, &all).await;
+        let after = created().await;
+        assert_eq!((before[0] == after[0], before[1] == after[1]), (false, true));
+        let sequences: Vec<_> = taken(2)
+            .await
+            .iter()
+            .map(|message| message.info().unwrap().stream_sequence)
+            .collect();
+        assert_eq!(sequences, [2, 3], "what was not acknowledged comes again");
+        let row = registry.wire(&left.name).unwrap().unwrap();
+        assert_eq!((row.left, row.is_paused, row.sequence), (None, false, 2));
+        look(&consumers, bus, &all).await;
+        assert_eq!(created().await, after, "once");
+
+        // Left again while the first time is worked on: that is still owed, also where another look writes the wire down.
+        assert!(leave(3));
+        let earlier = BTreeMap::from([(left.name.clone(), Timestamp::from_micros(2))]);
+        registry.change(|change| change.consumers_renewed(&earlier)).unwrap();
+        ensure(&consumers, bus, &[left.clone(), other.clone()]).await;
+        assert_eq!(
+            registry.wire(&left.name).unwrap().unwrap().left,
+            Some(Timestamp::from_micros(3))
+        );
         server.close().await;
     }
 
