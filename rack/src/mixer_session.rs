@@ -19,6 +19,7 @@
 //!   credential, so a Rack that nobody ever answered asks that way first, and a later one that was not answered asks so the next time. One with an
 //!   invite, whose bus cannot know it yet, does not ask as itself before.
 
+use std::mem::discriminant;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -395,7 +396,7 @@ impl MixerSession {
 
     /// Heartbeats until the Mixer does not know us any more; why.
     async fn send_heartbeats(&mut self, identity: &RackIdentity) -> RefusalCode {
-        let mut missed = false;
+        let mut missed = None;
         loop {
             let bus = self.bus.clone();
             let beat = tokio::select! {
@@ -418,7 +419,7 @@ impl MixerSession {
                     },
                     cluster,
                 )) => {
-                    if std::mem::take(&mut missed) {
+                    if missed.take().is_some() {
                         tracing::info!("the Mixer answers heartbeats again");
                     }
                     self.stores.spool.apply_floors(floors.iter().copied());
@@ -450,7 +451,9 @@ impl MixerSession {
                     return refusal.code;
                 }
                 Err(error) => {
-                    if !std::mem::replace(&mut missed, true) {
+                    // Another kind of reason is news: who restores a Mixer stops it first.
+                    let kind = discriminant(&error);
+                    if missed.replace(kind) != Some(kind) {
                         tracing::warn!(%error, "heartbeat not answered; gears keep running, telemetry waits in the spool");
                     }
                     self.wait(self.settings.heartbeat_interval.min(MISSED_PAUSE)).await;

@@ -25,7 +25,7 @@ use serde_json::Value;
 use super::batch_builder::RecordBatchBuilder;
 use super::record_framing::{cbor, element, line};
 use super::value_count::ValueCount;
-use super::writer_entities::WriterEntities;
+use super::writer_entities::{WriterEntities, entity_of};
 use super::{BatchEncoding, DecodeError, PublisherIdentity, arrow_batches, body_error};
 use crate::Table;
 use crate::batch::{slice_bytes, split_conforming};
@@ -187,22 +187,24 @@ impl BodyRecordReader {
     /// The next good rows of those before a position.
     fn part(&mut self, size: usize, before: u64) -> Result<Option<RecordChunk>, ArrowError> {
         while let Some((PositionedBatch { batch, positions }, to)) = self.chunk(size, before)? {
-            let (batch, refused) = match &self.writers {
+            let (good, refused) = match &self.writers {
                 Some(writers) => writers.sift(&batch)?,
-                None => (batch, Vec::new()),
+                None => (batch.clone(), Vec::new()),
             };
             let (mut refused, mut last) = (refused.into_iter().peekable(), None);
             for (row, position) in positions.into_iter().enumerate() {
-                match refused.next_if(|(other, _)| *other == row) {
-                    Some((_, entity)) => {
-                        let reason = format!("the token may not store rows of the entity {entity}");
-                        self.reject(position, &reason);
-                    }
-                    None => last = Some(position),
+                if refused.next_if_eq(&row).is_none() {
+                    last = Some(position);
+                } else if self.named.len() < NAMED {
+                    let entity = entity_of(&batch, row)?;
+                    let reason = format!("the token may not store rows of the entity {entity}");
+                    self.reject(position, &reason);
+                } else {
+                    self.rejected += 1;
                 }
             }
             if let Some(last) = last {
-                return Ok(Some(RecordChunk { batch, last, to }));
+                return Ok(Some(RecordChunk { batch: good, last, to }));
             }
         }
         Ok(None)
