@@ -35,7 +35,7 @@ use crate::quotas::{CallerUsage, QuotaPlaces};
 use crate::registry::{AuditActor, CallerInterface};
 
 /// What proxies write for who they speak for.
-const PROXY_HEADERS: [&str; 5] = ["forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via"];
+pub(super) const PROXY_HEADERS: [&str; 5] = ["forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via"];
 
 /// A connection, and who is at its other end once that was asked.
 #[derive(Debug, Clone)]
@@ -179,8 +179,10 @@ fn method_problem(request: &Request, allowed: &str) -> Response {
 }
 
 fn caller(authenticator: &ApiAuthenticator, request: &Request) -> Result<Arc<ApiCaller>, AuthenticationError> {
-    if let Some(value) = request.headers().get(header::AUTHORIZATION) {
-        let token = value.to_str().ok().and_then(bearer);
+    let mut values = request.headers().get_all(header::AUTHORIZATION).iter();
+    if let Some(value) = values.next() {
+        // Of two a proxy in front may mean the other one.
+        let token = value.to_str().ok().filter(|_| values.next().is_none()).and_then(bearer);
         return authenticator.by_token(token.ok_or(AuthenticationError::Malformed)?);
     }
     let connection = request.extensions().get::<ClientConnection>();

@@ -5,7 +5,7 @@
 //!
 //! # Invariants
 //!
-//! - A tail ends when its client leaves, when its token is revoked, when the API stops, or when a write makes no progress (`server`). It has no deadline.
+//! - A tail ends when its client leaves, when its token is revoked or expires, when the API stops, or when a write makes no progress (`server`). It has no deadline.
 //!
 //! # Not here
 //!

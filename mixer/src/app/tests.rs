@@ -13,10 +13,10 @@ mod labels;
 mod letters;
 mod racks;
 mod real;
+mod rejected_credentials;
 mod scenarios;
 mod start;
 mod taps;
-mod turned_away;
 
 use std::path::Path;
 use std::time::Duration;

@@ -8,6 +8,7 @@ use async_nats::jetstream::{consumer, stream};
 use super::bus_modes::{BusMode, in_every_mode};
 use super::credentials::{ADOPTS, Guest, Member, member};
 use super::*;
+use crate::bus_server::MixerBus;
 
 /// Two wires between the Racks, one each way: each has a consumer.
 const WIRES: &str = "
@@ -28,7 +29,7 @@ const STORED: u64 = 40;
 
 /// What is stored, as the Mixer sees it.
 struct Ground<'a> {
-    bus: &'a crate::bus_server::MixerBus,
+    bus: &'a MixerBus,
     /// The consumers of rack-a and of rack-b.
     consumers: [String; 2],
 }
@@ -45,23 +46,10 @@ struct State {
 impl<'a> Ground<'a> {
     async fn of(mixer: &'a Mixer) -> Self {
         let bus = &mixer.control().bus;
-        let consumers = eventually("the consumers of both wires", || async {
-            let stream = bus.jetstream().get_stream("flux-msg").await.ok()?;
-            let infos: Vec<_> = stream
-                .consumers()
-                .filter_map(|info| async { info.ok() })
-                .collect()
-                .await;
-            let from = |rack: &str| {
-                let of = |config: &consumer::Config| {
-                    let several = config.filter_subjects.iter().chain([&config.filter_subject]);
-                    several.into_iter().any(|subject| subject.starts_with(rack))
-                };
-                Some(infos.iter().find(|info| of(&info.config))?.name.clone())
-            };
-            Some([from("flux.msg.rack-b.")?, from("flux.msg.rack-a.")?])
-        })
-        .await;
+        let consumers = [
+            consumer_of(bus, "flux.msg.rack-b.").await.name,
+            consumer_of(bus, "flux.msg.rack-a.").await.name,
+        ];
         Self { bus, consumers }
     }
 
@@ -107,13 +95,32 @@ impl<'a> Ground<'a> {
     }
 }
 
+/// The consumer of the wire whose messages have subjects that begin like this.
+pub(super) async fn consumer_of(bus: &MixerBus, subject: &str) -> consumer::Info {
+    eventually("the consumer of a wire", || async {
+        let stream = bus.jetstream().get_stream("flux-msg").await.ok()?;
+        let infos: Vec<consumer::Info> = stream
+            .consumers()
+            .filter_map(|info| async { info.ok() })
+            .collect()
+            .await;
+        infos.into_iter().find(|info| {
+            let config = &info.config;
+            let mut filters = config.filter_subjects.iter().chain([&config.filter_subject]);
+            filters.any(|filter| filter.starts_with(subject))
+        })
+    })
+    .await
+}
+
 async fn count(stream: &stream::Stream, subject: &str) -> u64 {
     let info = stream.info_with_subjects(subject).await.unwrap();
     let counts: Vec<u64> = info.map(|found| found.unwrap().1 as u64).collect().await;
     counts.iter().sum()
 }
 
-fn next(consumer: &str) -> String {
+/// Where one asks for the next messages of a consumer.
+pub(super) fn pull_subject(consumer: &str) -> String {
     format!("$JS.flux.API.CONSUMER.MSG.NEXT.flux-msg.{consumer}")
 }
 
@@ -125,7 +132,7 @@ pub(super) async fn pull(guest: &Guest, key: &str, consumer: &str, batch: usize)
         serde_json::json!({ "batch": batch, "expires": 20_000_000_000_u64, "idle_heartbeat": 5_000_000_000_u64 });
     let asked = guest
         .client
-        .publish_with_reply(next(consumer), inbox, body.to_string().into());
+        .publish_with_reply(pull_subject(consumer), inbox, body.to_string().into());
     asked.await.unwrap();
     let mut places = Vec::new();
     while places.len() < batch {
@@ -163,12 +170,12 @@ async fn requests(a: &Member, consumer: &str) -> Vec<(String, Vec<u8>)> {
         text(&api("STREAM.INFO.flux-msg"), ""),
         text(&api(&format!("CONSUMER.INFO.flux-msg.{consumer}")), ""),
         // A message; a status and nothing more; what is no pull.
-        text(&next(consumer), r#"{"batch":1,"expires":100000000}"#),
+        text(&pull_subject(consumer), r#"{"batch":1,"expires":100000000}"#),
         text(
-            &next(consumer),
+            &pull_subject(consumer),
             r#"{"batch":1,"expires":1000000,"idle_heartbeat":900000}"#,
         ),
-        text(&next(consumer), r#"{"batch":-1"#),
+        text(&pull_subject(consumer), r#"{"batch":-1"#),
         text(&places[0], "+ACK"),
         text(&places[1], "+NXT"),
         (subject::HELLO.to_owned(), signed::encode(&hello).unwrap()),

@@ -1,4 +1,4 @@
-//! Which role has which right, and who may use the routes that change or tell the most: both written out by hand, so that a role that is
+//! Which role has which right, and who may use sensitive routes: both written out by hand, so that a role that is
 //! given more is a failure here, whatever the route table says.
 
 use std::collections::HashSet;
@@ -147,7 +147,7 @@ fn each_role_has_the_rights_that_are_listed_and_no_other() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_changes_or_tells_the_most_is_forbidden_to_all_roles_that_are_not_listed() {
+async fn sensitive_routes_are_forbidden_to_roles_that_are_not_listed() {
     let folder = tempfile::tempdir().unwrap();
     let mixer = whole_mixer(folder.path()).await;
     let api = GuardedApi::new(&mixer, folder.path());

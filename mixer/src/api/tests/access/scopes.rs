@@ -48,7 +48,7 @@ fn begins(path: &str, with: &[&str]) -> bool {
 }
 
 /// Has the registry know an active Rack at a site.
-async fn put_rack(mixer: &Mixer, name: &str, site: &str) -> RackRow {
+pub(super) async fn put_rack(mixer: &Mixer, name: &str, site: &str) -> RackRow {
     let rack = RackRow {
         labels: [("site".to_owned(), site.to_owned())].into(),
         scenario: None,
@@ -221,5 +221,51 @@ async fn an_admin_of_the_racks_of_one_site_acts_on_them_one_at_a_time_and_on_the
     let removed = mixer.control().registry.rack(&own.entity_id).unwrap().unwrap();
     assert_eq!(removed.state, model::control::RackState::Removed);
     assert_eq!(removed.labels, own.labels);
+    mixer.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_part_of_a_combined_scope_narrows_what_the_others_leave() {
+    let folder = tempfile::tempdir().unwrap();
+    let mixer = whole_mixer(folder.path()).await;
+    let api = GuardedApi::new(&mixer, folder.path());
+    for (name, site) in [("press-1", "paris"), ("press-2", "lyon"), ("press-3", "lyon")] {
+        put_rack(&mixer, name, site).await;
+    }
+    let scope = json!({ "tables": ["logs"], "racks": { "site": "lyon" } });
+    let logs = api.scoped("logs", &[AccessRole::Admin], scope).await;
+    let scope = json!({ "entities": ["press-1", "press-2"], "racks": { "site": "lyon" } });
+    let rows = api.scoped("rows", &[AccessRole::Admin], scope).await;
+    let (get, post, refused) = (Method::GET, Method::POST, (403, "forbidden"));
+    for (token, method, path, wanted) in [
+        (&logs, &get, "/api/v1/telemetry/logs", (200, "")),
+        (&logs, &get, "/api/v1/telemetry/metrics", refused),
+        (&logs, &post, "/api/v1/ingest/logs", (415, "bad_body")),
+        (&logs, &post, "/api/v1/ingest/metrics", refused),
+        (&logs, &get, "/api/v1/racks/press-2", (200, "")),
+        (&logs, &get, "/api/v1/racks/press-1", refused),
+        (&logs, &post, "/api/v1/racks/press-2/suspend", (200, "")),
+        (&logs, &post, "/api/v1/racks/press-1/suspend", refused),
+        // A tap shows messages.
+        (&logs, &get, "/api/v1/racks/press-2/tap", refused),
+        (&logs, &post, "/api/v1/scenarios/demo:1/activate", refused),
+        (&logs, &get, "/api/v1/tokens", refused),
+        (&logs, &post, "/api/v1/backup", refused),
+        (&rows, &get, "/api/v1/telemetry/logs", (200, "")),
+        (&rows, &get, "/api/v1/telemetry/dead_letters", refused),
+        (&rows, &get, "/api/v1/racks/press-2/tap", (400, "bad_parameter")),
+        // Of another site; of no entity of its own.
+        (&rows, &get, "/api/v1/racks/press-1/tap", refused),
+        (&rows, &get, "/api/v1/racks/press-3/tap", refused),
+        // Entities limit rows, not which Racks it acts on.
+        (&rows, &post, "/api/v1/racks/press-3/suspend", (200, "")),
+        (&rows, &post, "/api/v1/racks/press-1/suspend", refused),
+        (&rows, &post, "/api/v1/scenarios/demo:1/activate", refused),
+        (&rows, &post, "/api/v1/dlq/drop", refused),
+        (&rows, &get, "/api/v1/tokens", refused),
+    ] {
+        let (status, code) = api.bearer(method, path, token).await;
+        assert_eq!((status.as_u16(), code.as_str()), wanted, "{method} {path}");
+    }
     mixer.close().await;
 }

@@ -1,4 +1,4 @@
-//! Who shows the bus what it may not, or not any more: wrong and expired credentials, a name that was given up, a Rack that is suspended.
+//! Credentials that the bus rejects, wrong and expired ones; and what a renamed or a suspended Rack may do with its own.
 
 use async_nats::jetstream::consumer;
 use async_nats::{Auth, AuthError, ConnectErrorKind, ConnectOptions, Event as BusEvent, Message};
@@ -9,7 +9,7 @@ use model::control::LevelChange;
 use nkeys::KeyPair;
 use serde_json::{Value, json};
 
-use super::attacks::pull;
+use super::attacks::{consumer_of, pull, pull_subject};
 use super::bus_modes::{BusMode, in_every_mode};
 use super::credentials::{ADOPTS, Guest, Member, member};
 use super::*;
@@ -34,25 +34,22 @@ struct WireEnd {
     rack: &'static str,
     /// From where it comes, on rack-a.
     gear: &'static str,
-    consumer: String,
+    consumer: consumer::Info,
 }
 
 impl WireEnd {
     async fn of(mixer: &Mixer, rack: &'static str, gear: &'static str) -> Self {
-        let filter = format!("flux.msg.rack-a.{gear}.out");
-        let bus = &mixer.control().bus;
-        let consumer = eventually("the consumer of a wire", || async {
-            let stream = bus.jetstream().get_stream("flux-msg").await.ok()?;
-            let infos: Vec<consumer::Info> = stream
-                .consumers()
-                .filter_map(|info| async { info.ok() })
-                .collect()
-                .await;
-            let of_wire = infos.iter().find(|info| info.config.filter_subject == filter);
-            Some(of_wire?.name.clone())
-        })
-        .await;
+        let consumer = consumer_of(&mixer.control().bus, &source(gear)).await;
         Self { rack, gear, consumer }
+    }
+
+    /// The same once its consumer was made anew, as it is when a Rack has left the name.
+    async fn made_anew(self, mixer: &Mixer) -> Self {
+        eventually("another consumer of a wire", || async {
+            let now = Self::of(mixer, self.rack, self.gear).await;
+            (now.consumer.created != self.consumer.created).then_some(now)
+        })
+        .await
     }
 
     /// What a Rack publishes as the one of this name.
@@ -65,12 +62,24 @@ impl WireEnd {
         ]
     }
 
-    /// One more message that waits for the wire.
-    async fn store(&self, mixer: &Mixer) {
-        let subject = format!("flux.msg.rack-a.{}.out", self.gear);
-        let stored = mixer.control().bus.jetstream().publish(subject, "x".into()).await;
-        stored.unwrap().await.unwrap();
+    /// One more message that waits for the wire: its number in the stream.
+    async fn store(&self, mixer: &Mixer) -> u64 {
+        let js = mixer.control().bus.jetstream();
+        let stored = js.publish(source(self.gear), "x".into()).await;
+        stored.unwrap().await.unwrap().sequence
     }
+
+    /// The number in the stream of the message that is acknowledged at this place.
+    fn sequence(&self, place: &str) -> u64 {
+        let (_, numbers) = place.split_once(&format!(".{}.", self.consumer.name)).unwrap();
+        // How often it was delivered comes first.
+        numbers.split('.').nth(1).unwrap().parse().unwrap()
+    }
+}
+
+/// What a gear of rack-a publishes to.
+fn source(gear: &str) -> String {
+    format!("flux.msg.rack-a.{gear}.out")
 }
 
 /// What a client shows: a public key, a JWT or none, and the server's nonce signed with some key.
@@ -133,7 +142,7 @@ in_every_mode!(
     who_shows_a_wrong_credential_is_turned_away,
     a_renamed_rack_speaks_under_its_new_name_alone,
     a_pull_that_a_renamed_rack_left_open_takes_nothing_from_who_has_its_name_now,
-    a_suspended_rack_keeps_telemetry_heartbeats_and_commands_and_its_messages_wait,
+    a_suspended_rack_keeps_telemetry_heartbeats_and_commands_and_pulls_once_it_is_resumed,
 );
 
 async fn who_shows_a_wrong_credential_is_turned_away(mode: BusMode) {
@@ -205,10 +214,10 @@ async fn speaks_alone_as(mixer: &Mixer, rack: &mut Member, (own, other): (&WireE
         is_acknowledged(&rack.guest, &subject).await;
     }
     own.store(mixer).await;
-    pull(&rack.guest, &rack.key.public_key(), &own.consumer, 1).await;
+    pull(&rack.guest, &rack.key.public_key(), &own.consumer.name, 1).await;
     let of_consumer = [
-        format!("$JS.API.CONSUMER.MSG.NEXT.flux-msg.{}", other.consumer),
-        format!("$JS.ACK.flux-msg.{}.1.1.1.1.0", other.consumer),
+        format!("$JS.API.CONSUMER.MSG.NEXT.flux-msg.{}", other.consumer.name),
+        format!("$JS.ACK.flux-msg.{}.1.1.1.1.0", other.consumer.name),
     ];
     for subject in other.subjects().iter().chain(&of_consumer) {
         rack.guest.may_not_publish(subject).await;
@@ -235,6 +244,7 @@ async fn a_renamed_rack_speaks_under_its_new_name_alone(mode: BusMode) {
     let reply = former.rack.heartbeat(&beat, &former.passport.cluster_key).await;
     assert!(matches!(reply, HeartbeatReply::Ok { .. }), "{reply:?}");
 
+    let b = b.made_anew(&mixer).await;
     let mut newcomer = member(&mixer, 2, "rack-b").await;
     assert_ne!(newcomer.passport.entity_id, id);
     speaks_alone_as(&mixer, &mut newcomer, (&b, &c)).await;
@@ -275,29 +285,33 @@ async fn a_pull_that_a_renamed_rack_left_open_takes_nothing_from_who_has_its_nam
     let mut open = former.guest.client.subscribe(inbox.clone()).await.unwrap();
     let (expires, idle_heartbeat) = (120_000_000_000_u64, 5_000_000_000_u64);
     let order = json!({ "batch": 100, "expires": expires, "idle_heartbeat": idle_heartbeat });
-    let next = format!("$JS.flux.API.CONSUMER.MSG.NEXT.flux-msg.{}", wire.consumer);
-    let asked = former
-        .guest
-        .client
-        .publish_with_reply(next, inbox, order.to_string().into());
+    let asked =
+        former
+            .guest
+            .client
+            .publish_with_reply(pull_subject(&wire.consumer.name), inbox, order.to_string().into());
     asked.await.unwrap();
-    wire.store(&mixer).await;
+    let first = wire.store(&mixer).await;
     let waited = tokio::time::timeout(Duration::from_secs(20), delivered(&mut open)).await;
-    waited.expect("while it had the name, it was its own");
+    let place = waited.expect("while it had the name, it was its own").reply.unwrap();
+    assert_eq!(wire.sequence(&place), first);
 
     former.rack.adopted("rack-c").await;
+    let wire = wire.made_anew(&mixer).await;
     let newcomer = member(&mixer, 2, "rack-b").await;
-    let wire = WireEnd::of(&mixer, "rack-b", "for-b").await;
-    wire.store(&mixer).await;
+    let second = wire.store(&mixer).await;
     let key = newcomer.key.public_key();
     tokio::select! {
         message = delivered(&mut open) => panic!("who is rack-c now hears what is for rack-b: {message:?}"),
-        places = pull(&newcomer.guest, &key, &wire.consumer, 1) => assert_eq!(places.len(), 1),
+        places = pull(&newcomer.guest, &key, &wire.consumer.name, 2) => {
+            let pulled: Vec<u64> = places.iter().map(|place| wire.sequence(place)).collect();
+            assert_eq!(pulled, [first, second], "it begins with what the former one has not acknowledged");
+        }
     }
     mixer.close().await;
 }
 
-async fn a_suspended_rack_keeps_telemetry_heartbeats_and_commands_and_its_messages_wait(mode: BusMode) {
+async fn a_suspended_rack_keeps_telemetry_heartbeats_and_commands_and_pulls_once_it_is_resumed(mode: BusMode) {
     let folder = tempfile::tempdir().unwrap();
     let scenario = write_scenario(folder.path(), WIRES);
     let ground = mode.ground(folder.path()).await;
@@ -342,6 +356,6 @@ async fn a_suspended_rack_keeps_telemetry_heartbeats_and_commands_and_its_messag
     );
     resumed.unwrap();
     assert_eq!(told.state, RackState::Active);
-    pull(&rack.guest, &rack.key.public_key(), &wire.consumer, 1).await;
+    pull(&rack.guest, &rack.key.public_key(), &wire.consumer.name, 1).await;
     mixer.close().await;
 }

@@ -1,5 +1,7 @@
-//! What browsers send for pages of others, by any route; what answers say to browsers; and tokens where no credential belongs.
+//! DNS rebinding, CSRF and CORS: what browsers send for pages of others, by any route, and what answers allow them; and tokens where no
+//! credential belongs.
 
+use axum::routing::get;
 use http::HeaderMap;
 
 use super::*;
@@ -192,6 +194,28 @@ async fn every_answer_is_for_pages_of_its_own_origin_and_allows_no_other() {
         assert_protected(answer.headers(), &what);
     }
     mixer.close().await;
+}
+
+/// A handler with a defect.
+async fn defect() -> StatusCode {
+    panic!("words of the defect")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_after_a_panic_is_for_pages_of_its_own_origin_too() {
+    let bench = Bench::new().await;
+    // A path of the table, which anybody may ask for: no other one reaches its handler.
+    let routes = Router::new().route("/healthz", get(defect));
+    let router = guarded(routes, Arc::clone(&bench.exposition), bench.guards.clone());
+    let asked = request(&Method::GET, "/healthz").body(Body::empty()).unwrap();
+    let answer = router.oneshot(asked).await.unwrap();
+    assert_eq!(answer.status(), StatusCode::INTERNAL_SERVER_ERROR);
+    assert_protected(answer.headers(), "a panic");
+    let body = axum::body::to_bytes(answer.into_body(), 1 << 20).await.unwrap();
+    let problem: Value = serde_json::from_slice(&body).unwrap();
+    assert_eq!(problem["code"], "internal", "{problem}");
+    assert!(!problem.to_string().contains("words of the defect"), "{problem}");
+    bench.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
