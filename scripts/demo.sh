@@ -50,7 +50,7 @@ start_mixer
 proxied() {
   exec 3<>"/dev/tcp/127.0.0.1/$api_port"
   printf 'GET /api/v1/racks HTTP/1.1\r\nhost: localhost\r\nvia: 1.1 demo\r\nconnection: close\r\n\r\n' >&3
-  head -n 1 <&3 | tr -d '\r'
+  timeout 10 head -n 1 <&3 | tr -d '\r'
 }
 status=$(proxied || true)
 [[ $status = "HTTP/1.1 401 "* ]] || fail "authentication is not on: a call through a proxy and without a token got \"$status\" instead of 401"

@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_nats::ConnectOptions;
 use nix::unistd::Pid;
 
-use crate::process::{Process, children_of};
+use crate::process::{Finished, Process, children_of, run};
 use crate::store::files_below;
 use crate::{Api, Failure, TestBus, binary, owned, toml_of, tool};
 
@@ -129,6 +129,15 @@ impl TestMixer {
             .find(|path| path.extension().is_some_and(|kind| kind == "parquet"));
         std::fs::remove_file(file.ok_or("there is no data file")?)?;
         self.restart()
+    }
+
+    /// Runs the command line for its API, in its folder and in UTC.
+    ///
+    /// # Errors
+    /// If it cannot be started.
+    pub fn platform(&self, args: &[&str]) -> Result<Finished, Failure> {
+        let envs = [("PLATFORM_API_URL", self.api.base.as_str()), ("TZ", "UTC")];
+        run(&binary("platform")?, args, self.path(), &envs)
     }
 
     /// Its folder.

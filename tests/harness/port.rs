@@ -1,4 +1,4 @@
-//! Ports for programs that must be told theirs before they start, or that come back on it.
+//! Ports for programs that must be told theirs before they start, or that come back on it, and an address beyond loopback.
 //!
 //! # Invariants
 //!
@@ -37,4 +37,13 @@ pub fn free_port() -> Result<u16, Failure> {
 /// If no port is free.
 pub fn free_address() -> Result<SocketAddr, Failure> {
     Ok((Ipv4Addr::LOCALHOST, free_port()?).into())
+}
+
+/// An IPv4 address of this machine at which others may reach it, if it has one.
+///
+/// # Errors
+/// If the system does not list its addresses.
+pub fn outside_address() -> Result<Option<Ipv4Addr>, Failure> {
+    let mut own = nix::ifaddrs::getifaddrs()?.filter_map(|own| Some(own.address?.as_sockaddr_in()?.ip()));
+    Ok(own.find(|ip| !ip.is_loopback() && TcpListener::bind((*ip, 0)).is_ok()))
 }

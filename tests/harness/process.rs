@@ -207,6 +207,19 @@ pub fn children_of(parent: Pid, program: &str) -> Vec<Pid> {
         .collect()
 }
 
+/// The memory of a process in bytes, by a field of its `/proc/PID/status`: `VmRSS` is what it has, `VmHWM` the most that it ever had.
+///
+/// # Errors
+/// If there is no such process, or no such field of it.
+pub fn memory_of(pid: Pid, field: &str) -> Result<u64, Failure> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let said = status
+        .lines()
+        .find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+    let kib = said.and_then(|said| said.split_whitespace().next());
+    Ok(kib.ok_or_else(|| format!("no {field}"))?.parse::<u64>()? << 10)
+}
+
 /// Kills a process that one of ours started, with -9.
 ///
 /// # Errors

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use harness::credentials::{admin_token, self_signed};
-use harness::{Failure, TestMixer, binary, eventually};
+use harness::{Failure, TestMixer, binary, eventually, psql};
 use nix::unistd::geteuid;
 use serde_json::{Value, json};
 use tokio_postgres::NoTls;
@@ -210,8 +210,8 @@ fn run<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> 
     runtime.block_on(work)
 }
 
-/// What a PostgreSQL client reads with a name and a password.
-fn selected(mixer: &TestMixer, user: &str, password: &str, statement: &str) -> Result<String, Failure> {
+/// How a PostgreSQL client connects with a name and a password.
+fn config_of(mixer: &TestMixer, user: &str, password: &str) -> Result<tokio_postgres::Config, Failure> {
     let address = mixer.postgres.ok_or("no PostgreSQL port")?;
     let mut config = tokio_postgres::Config::new();
     config
@@ -220,6 +220,12 @@ fn selected(mixer: &TestMixer, user: &str, password: &str, statement: &str) -> R
         .user(user)
         .password(password)
         .dbname("platform");
+    Ok(config)
+}
+
+/// What such a client reads.
+fn selected(mixer: &TestMixer, user: &str, password: &str, statement: &str) -> Result<String, Failure> {
+    let config = config_of(mixer, user, password)?;
     run(async {
         let (client, connection) = config.connect(NoTls).await?;
         let connection = tokio::spawn(connection);
@@ -240,8 +246,9 @@ fn sqlstate(failed: &Failure) -> String {
         .unwrap_or_else(|| failed.to_string())
 }
 
-fn output(program: &str, args: &[&str], envs: &[(&str, &str)]) -> Result<(bool, String), Failure> {
-    let done = Command::new(program).args(args).envs(envs.iter().copied()).output()?;
+/// Whether a command succeeded, and all that it printed.
+fn output(command: &mut Command) -> Result<(bool, String), Failure> {
+    let done = command.output()?;
     let said = [done.stdout, done.stderr].concat();
     Ok((done.status.success(), String::from_utf8_lossy(&said).into_owned()))
 }
@@ -264,52 +271,30 @@ fn curl_and_psql_come_over_tls_and_a_new_certificate_needs_no_restart() -> Resul
     )?;
     let port = mixer.api.base.rsplit(':').next().unwrap_or_default().to_owned();
     let ask = |ca: &str| {
-        output(
-            "curl",
-            &[
-                "-sS",
-                "--cacert",
-                ca,
-                &format!("https://localhost:{port}/api/v1/whoami"),
-            ],
-            &[],
-        )
+        let url = format!("https://localhost:{port}/api/v1/whoami");
+        output(Command::new("curl").args(["-sS", "--cacert", ca, &url]))
     };
     let (is_answered, said) = ask(&certificate_file)?;
     assert!(is_answered && said.contains("admin"), "{said}");
-    let (is_answered, _) = output("curl", &["-sS", &format!("http://localhost:{port}/healthz")], &[])?;
+    let (is_answered, _) = output(Command::new("curl").args(["-sS", &format!("http://localhost:{port}/healthz")]))?;
     assert!(!is_answered, "in clear text nothing is answered");
 
     let address = mixer.postgres.ok_or("no PostgreSQL port")?;
-    if Command::new("psql").arg("--version").output().is_ok() {
-        let port = address.port().to_string();
-        let args = [
-            "-X",
-            "-A",
-            "-t",
-            "-h",
-            "localhost",
-            "-p",
-            &port,
-            "-U",
-            "tester",
-            "-d",
-            "platform",
-            "-c",
-            "SELECT 40 + 2",
-        ];
+    if psql::is_installed() {
+        let sum = |envs: &[(&str, &str)]| {
+            let mut command = psql::command("localhost", address.port(), "tester");
+            output(command.args(["-c", "SELECT 40 + 2"]).envs(envs.iter().copied()))
+        };
         let verified = [
             ("PGSSLMODE", "verify-full"),
             ("PGSSLROOTCERT", certificate_file.as_str()),
         ];
-        assert_eq!(output("psql", &args, &verified)?, (true, "42\n".to_owned()));
+        assert_eq!(sum(&verified)?, (true, "42\n".to_owned()));
         assert_eq!(
-            output("psql", &args, &[("PGSSLMODE", "disable")])?.1,
+            sum(&[("PGSSLMODE", "disable")])?.1,
             "42\n",
             "over loopback clear text will do"
         );
-    } else {
-        println!("LEFT OUT: there is no psql here; apt-get install postgresql-client has it");
     }
 
     self_signed(folder.path())?;

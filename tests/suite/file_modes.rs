@@ -39,16 +39,25 @@ fn mode_of(path: &Path) -> std::io::Result<u32> {
     Ok(std::fs::metadata(path)?.permissions().mode() & 0o7777)
 }
 
+/// Puts the umask of this process back at the end.
+struct UmaskGuard(Mode);
+
+impl Drop for UmaskGuard {
+    fn drop(&mut self) {
+        umask(self.0);
+    }
+}
+
 #[test]
 fn group_reads_data_files_alone_and_others_nothing() -> Result<(), Failure> {
     let logs = harness::gear_files()?;
     let file = logs.path().join("app.log");
     // The programs inherit a umask that takes nothing away: the modes are of their own making.
-    let before = umask(Mode::empty());
+    let former_umask = UmaskGuard(umask(Mode::empty()));
     let (mut mixer, _scenario) = mixer_with(&tail_scenario(&file))?;
     let mut rack = TestRack::new("rack-a", &mixer.bus_url, "")?;
     rack.start()?;
-    umask(before);
+    drop(former_umask);
     assert_ne!(mode_of(mixer.path())? & 0o022, 0, "the umask is the runner's");
     writeln!(process::append_to(&file)?, "WARN disk almost full")?;
     let published = eventually("a published data file", SOON, || {

@@ -14,8 +14,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use harness::process::{Finished, run};
-use harness::{Api, Failure, TestMixer, TestRack, binary, eventually, gear_files};
+use harness::{Api, Failure, TestMixer, TestRack, eventually, gear_files};
 use serde_json::{Map, Value, json};
 
 use crate::first_light::mixer_with;
@@ -206,11 +205,6 @@ fn is_one_tree(spans: &[Row], root: &str) {
     }
 }
 
-fn platform(mixer: &TestMixer, args: &[&str]) -> Result<Finished, Failure> {
-    let url = ("PLATFORM_API_URL", mixer.api.base.as_str());
-    run(&binary("platform")?, args, mixer.path(), &[url, ("TZ", "UTC")])
-}
-
 #[test]
 fn a_signal_keeps_its_id_and_trace_through_every_gear_and_both_lanes_and_is_found_whole() -> Result<(), Failure> {
     let folder = gear_files()?;
@@ -296,7 +290,7 @@ fn refused(mixer: &TestMixer, door: &Api) -> Result<(), Failure> {
 }
 
 fn commands(mixer: &TestMixer, flux: &str) -> Result<(), Failure> {
-    let shown = platform(mixer, &["flux", flux])?;
+    let shown = mixer.platform(&["flux", flux])?;
     assert_eq!(shown.code, Some(0), "{}", shown.err);
     let mut lines = shown.out.lines();
     let head = lines.next().ok_or("no head")?;
@@ -309,14 +303,14 @@ fn commands(mixer: &TestMixer, flux: &str) -> Result<(), Failure> {
         assert!(shown.out.contains(part), "{part}: {}", shown.out);
     }
     assert!(!shown.out.contains('\u{1b}'), "a pipe gets no colours");
-    let rows = platform(mixer, &["flux", flux, "-o", "ndjson", "--limit", "5"])?;
+    let rows = mixer.platform(&["flux", flux, "-o", "ndjson", "--limit", "5"])?;
     assert_eq!((rows.code, rows.out.lines().count()), (Some(0), 5));
     assert!(rows.err.contains("more rows"), "{}", rows.err);
-    let csv = platform(mixer, &["flux", flux, "-o", "csv"])?;
+    let csv = mixer.platform(&["flux", flux, "-o", "csv"])?;
     assert!(csv.out.starts_with("kind,ts,entity_name,"), "{}", csv.out);
-    let none = platform(mixer, &["flux", "018f2c1e-0000-7000-8000-000000000000"])?;
+    let none = mixer.platform(&["flux", "018f2c1e-0000-7000-8000-000000000000"])?;
     assert_eq!((none.code, none.out.as_str()), (Some(1), ""), "{}", none.err);
-    assert_eq!(platform(mixer, &["flux", "12"])?.code, Some(64));
+    assert_eq!(mixer.platform(&["flux", "12"])?.code, Some(64));
 
     let args = [
         "messages",
@@ -327,7 +321,7 @@ fn commands(mixer: &TestMixer, flux: &str) -> Result<(), Failure> {
         "--direction",
         "outbound",
     ];
-    let bodies = platform(mixer, &[&args[..], &["--raw", "json", "--from", "pass"]].concat())?;
+    let bodies = mixer.platform(&[&args[..], &["--raw", "json", "--from", "pass"]].concat())?;
     let mut lines = bodies.out.lines();
     assert!(
         lines.next().is_some_and(|head| head.ends_with("BODY")),
@@ -339,7 +333,7 @@ fn commands(mixer: &TestMixer, flux: &str) -> Result<(), Failure> {
         "{}",
         bodies.out
     );
-    let decoded = platform(mixer, &[&args[..], &["--raw", "json", "-o", "json"]].concat())?;
+    let decoded = mixer.platform(&[&args[..], &["--raw", "json", "-o", "json"]].concat())?;
     let decoded: Vec<Value> = serde_json::from_str(&decoded.out)?;
     assert_eq!(decoded.len(), 2, "pass and read are on rack-a: {decoded:?}");
     assert!(decoded.iter().all(|row| row["raw_msg"]["flux_id"] == flux));

@@ -69,20 +69,16 @@ fn a_store_without_its_registry_refuses_to_start_until_found_cluster() -> Result
 #[test]
 fn a_backup_of_a_running_mixer_brings_the_cluster_back_where_registry_and_key_are_lost() -> Result<(), Failure> {
     let mut cluster = TestMixer::start("")?;
-    let platform = |cluster: &TestMixer, args: &[&str]| {
-        let url = [("PLATFORM_API_URL", cluster.api.base.as_str())];
-        process::run(&binary("platform")?, args, cluster.path(), &url)
-    };
-    let before = platform(&cluster, &["token", "create", "before", "--role", "reader"])?;
+    let before = cluster.platform(&["token", "create", "before", "--role", "reader"])?;
     assert_eq!(before.code, Some(0), "{}", before.err);
-    let made = platform(&cluster, &["backup", "-o", "ndjson"])?;
+    let made = cluster.platform(&["backup", "-o", "ndjson"])?;
     assert_eq!(made.code, Some(0), "{}", made.err);
     let made: serde_json::Value = serde_json::from_str(&made.out)?;
     let folder = made["folder"].as_str().ok_or("no folder")?;
     let folder = cluster.path().join(folder).display().to_string();
-    let told = platform(&cluster, &["audit", "--kind", "backup_made", "-o", "csv"])?;
+    let told = cluster.platform(&["audit", "--kind", "backup_made", "-o", "csv"])?;
     assert!(told.out.contains("backup_made"), "{}", told.out);
-    let after = platform(&cluster, &["token", "create", "after", "--role", "reader"])?;
+    let after = cluster.platform(&["token", "create", "after", "--role", "reader"])?;
     assert_eq!(after.code, Some(0), "{}", after.err);
     assert!(cluster.process()?.terminate(SOON)?.success());
 
@@ -99,15 +95,15 @@ fn a_backup_of_a_running_mixer_brings_the_cluster_back_where_registry_and_key_ar
     let done = mixer(cluster.path(), &["restore", &folder])?;
     assert_eq!(done.code, Some(0), "{}{}", done.out, done.err);
     cluster.restart()?;
-    let tokens = platform(&cluster, &["token", "list", "-o", "csv"])?;
+    let tokens = cluster.platform(&["token", "list", "-o", "csv"])?;
     assert!(
         tokens.out.contains("before") && !tokens.out.contains("after"),
         "{}",
         tokens.out
     );
-    let kinds = platform(&cluster, &["audit", "-o", "csv"])?;
+    let kinds = cluster.platform(&["audit", "-o", "csv"])?;
     assert!(kinds.out.contains("backup_restored"), "{}", kinds.out);
-    let verified = platform(&cluster, &["audit", "verify"])?;
+    let verified = cluster.platform(&["audit", "verify"])?;
     assert_eq!(verified.code, Some(0), "{}", verified.err);
     Ok(())
 }
@@ -115,11 +111,7 @@ fn a_backup_of_a_running_mixer_brings_the_cluster_back_where_registry_and_key_ar
 #[test]
 fn the_security_report_says_what_is_off_and_fails_only_if_it_is_to() -> Result<(), Failure> {
     let cluster = TestMixer::start("[enrollment]\nauto_adopt = true\n")?;
-    let url = [("PLATFORM_API_URL", cluster.api.base.as_str())];
-    let doctor = |args: &[&str]| {
-        let args = [&["doctor", "--security", "-o", "ndjson"], args].concat();
-        process::run(&binary("platform")?, &args, cluster.path(), &url)
-    };
+    let doctor = |args: &[&str]| cluster.platform(&[&["doctor", "--security", "-o", "ndjson"], args].concat());
     let told = doctor(&[])?;
     assert_eq!(told.code, Some(0), "{}", told.err);
     let rows: Vec<serde_json::Value> = told.out.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;

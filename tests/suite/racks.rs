@@ -1,13 +1,13 @@
 //! Racks as operators handle them while they run.
 
 mod audit;
+mod backup_restore;
 mod credentials;
 mod invites;
 mod labels;
 mod life;
 mod names;
 mod operator_mode;
-mod restored;
 mod rotation;
 mod sandbox;
 pub(crate) mod states;
@@ -16,13 +16,45 @@ use std::time::Duration;
 
 use harness::process::run;
 use harness::{Failure, TestMixer, TestRack, binary, eventually};
-use serde_json::json;
+use serde_json::{Value, json};
 
 const SOON: Duration = Duration::from_secs(30);
 
 /// A port that is free now, for a Mixer that comes back on it.
 pub(crate) fn free_port() -> Result<String, Failure> {
     Ok(harness::free_port()?.to_string())
+}
+
+/// A Mixer that asks before it adopts anybody.
+fn strict() -> Result<TestMixer, Failure> {
+    TestMixer::start("[enrollment]\nauto_adopt = false\npush_delay = \"50ms\"\n")
+}
+
+/// What a command of an operator on the Mixer's machine prints.
+fn printed(mixer: &TestMixer, args: &[&str]) -> Result<String, Failure> {
+    let done = mixer.platform(args)?;
+    assert_eq!(done.code, Some(0), "{args:?}: {}{}", done.out, done.err);
+    Ok(done.out.trim().to_owned())
+}
+
+/// A Rack as the Mixer shows it, by its name or id.
+fn shown(mixer: &TestMixer, rack: &str) -> Result<Value, Failure> {
+    Ok(mixer.api.get(&format!("/api/v1/racks/{rack}"))?.json["data"].clone())
+}
+
+fn becomes(mixer: &TestMixer, rack: &str, state: &str) -> Result<(), Failure> {
+    eventually(&format!("{rack} is {state}"), SOON, || {
+        (shown(mixer, rack).ok()?["state"] == state).then_some(())
+    })
+}
+
+/// Waits until a Rack obeys a command of this Mixer.
+fn obeys(mixer: &TestMixer, rack: &str) -> Result<(), Failure> {
+    eventually(&format!("{rack} obeys"), SOON, || {
+        let path = format!("/api/v1/racks/{rack}/log-level");
+        let answer = mixer.api.post(&path, &json!({ "level": "info" })).ok()?;
+        (answer.status == 200).then_some(())
+    })
 }
 
 #[test]

@@ -2,9 +2,9 @@
 //!
 //! Method: the release Mixer with default settings. `BENCH_RACKS` (500) agents of this process, each with a state folder, a spool, an outbox
 //! and a connection to the bus of its own, start at once and speak the real protocol (heartbeat every 10 s). The scenario has two gears for every
-//! Rack. Timed from the first start until the Mixer says of every Rack, asked ten times a second, that it is active (it has its passport and its
-//! account), and until it says of each that it runs the wanted content; CPU of that time and peak memory of the Mixer, the bus server and the Racks. Then the Mixer's CPU over a
-//! further minute of heartbeats. Then a tenth of the Racks is dropped without a word: how long until exactly these are offline.
+//! Rack. Timed from the first start until the Mixer says of every Rack, asked ten times a second, that it is active (its admission is durable), and
+//! until it says of each that it runs the wanted content; CPU of that time and peak memory of the Mixer, the bus server and the Racks. Then the
+//! Mixer's CPU over a further minute of heartbeats. Then a tenth of the Racks is dropped without a word: how long until exactly these are offline.
 //!
 //! `guarded`: only the enrolment, on each of three buses ([`BusGuard`]) in turn, `BENCH_ROUNDS` (3) rounds in another order each, and medians of them.
 //! Each is in a process of its own, with a new Mixer, a new server and new folders. Over TLS each Rack joins by an invite of its own. The

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 
+use crate::process::memory_of;
 use crate::{Failure, binary, eventually};
 
 /// What was heard from drivers of one store.
@@ -168,11 +169,8 @@ impl Driver {
     /// The memory that it has in use, in bytes; 0 once it has ended.
     #[must_use]
     pub fn memory(&self) -> u64 {
-        let pid = self.heard().pid.unwrap_or(0);
-        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-        let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
-        kib.unwrap_or(0) << 10
+        let pid = Pid::from_raw(self.heard().pid.unwrap_or(0));
+        memory_of(pid, "VmRSS").unwrap_or(0)
     }
 
     /// Waits until so many batches were acknowledged.

@@ -4,14 +4,14 @@
 //!
 //! Not here: that clear text beyond loopback must be allowed first (`config_keys::bus`).
 
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use harness::link::Link;
 use harness::process::Process;
-use harness::{Api, TestRack, eventually, external_bus, free_port, process};
+use harness::{Api, TestRack, eventually, external_bus, free_port, outside_address, process};
 
 use super::*;
 
@@ -57,18 +57,6 @@ struct RecordedMixer {
     _folder: tempfile::TempDir,
 }
 
-/// An address of this machine that other machines reach; of loopback where there is none.
-fn outside_address() -> Result<Ipv4Addr, Failure> {
-    let own = nix::ifaddrs::getifaddrs()?.filter_map(|own| Some(own.address?.as_sockaddr_in()?.ip()));
-    let mut outside = own.filter(|ip| !ip.is_loopback() && TcpListener::bind((*ip, 0)).is_ok());
-    Ok(outside.next().unwrap_or_else(|| {
-        println!(
-            "LEFT OUT: this machine has no IPv4 address but those of loopback, so TLS of the bus is not its default"
-        );
-        Ipv4Addr::LOCALHOST
-    }))
-}
-
 fn quoted(value: impl ToString) -> String {
     format!("{:?}", value.to_string())
 }
@@ -88,19 +76,21 @@ fn bus_in_operator_mode(folder: &Path, [certificate, key]: [&str; 2]) -> Result<
 
 impl RecordedMixer {
     fn start(case: CaptureCase) -> Result<Self, Failure> {
-        let (folder, address) = (tempfile::tempdir()?, outside_address()?);
+        let folder = tempfile::tempdir()?;
+        let address = outside_address()?.unwrap_or_else(|| {
+            println!(
+                "LEFT OUT: this machine has no IPv4 address beyond loopback, so TLS of the bus is not its default"
+            );
+            Ipv4Addr::LOCALHOST
+        });
         let (certificate, key) = self_signed(folder.path())?;
         let (tokens, admin) = admin_token(folder.path())?;
         let (api, bus) = (free_port()?.to_string(), free_port()?.to_string());
-        let host = match address.is_loopback() {
-            true => quoted(address),
-            false => quoted(Ipv4Addr::UNSPECIFIED),
-        };
         let to_api = Link::recording(&format!("{address}:{api}"))?;
         let mut keys = vec![
             ("api.auth", quoted("tokens")),
             ("api.tokens_file", quoted(tokens.display())),
-            ("api.host", host.clone()),
+            ("api.host", quoted(address)),
             ("api.port", api),
             ("enrollment.auto_adopt", "false".to_owned()),
         ];
@@ -117,7 +107,7 @@ impl RecordedMixer {
         } else {
             let link = Link::recording(&format!("{address}:{bus}"))?;
             keys.extend([
-                ("snake.host", host),
+                ("snake.host", quoted(address)),
                 ("snake.port", bus),
                 ("snake.url", quoted(link.bus_url())),
             ]);

@@ -1,17 +1,18 @@
 //! PostgreSQL clients and their tokens: which roles may log in, what opens nothing, and when sessions end.
 
-mod origins;
+mod client_addresses;
 mod scopes;
 
 use std::collections::BTreeSet;
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::io::Write;
+use std::net::TcpStream;
 
 use harness::{Api, Failure, TestMixer, eventually};
 use serde_json::{Value, json};
 use tokio_postgres::NoTls;
 
-use super::{SOON, guarded, platform, run, selected, sqlstate};
+use super::{SOON, config_of, guarded, run, selected, sqlstate};
+use crate::postgres::wire::{message, open, send_startup};
 
 /// The roles whose tokens log in: those that read rows.
 const ADMITTED: [&str; 3] = ["admin", "operator", "reader"];
@@ -75,107 +76,10 @@ fn outcome(mixer: &TestMixer, (user, secret): (&str, &str), statement: &str) -> 
     }
 }
 
-fn config_of(mixer: &TestMixer, user: &str, secret: &str) -> Result<tokio_postgres::Config, Failure> {
-    let address = mixer.postgres.ok_or("no PostgreSQL port")?;
-    let mut config = tokio_postgres::Config::new();
-    config
-        .host(address.ip().to_string())
-        .port(address.port())
-        .user(user)
-        .password(secret)
-        .dbname("platform");
-    Ok(config)
-}
-
-/// A connection that has said which user it is, in clear text.
-fn begun(address: SocketAddr, user: &str) -> Result<TcpStream, Failure> {
-    let mut stream = TcpStream::connect(address)?;
-    stream.set_read_timeout(Some(SOON))?;
-    let body = [&b"\x00\x03\x00\x00user\0"[..], user.as_bytes(), b"\0\0"].concat();
-    stream.write_all(&(u32::try_from(body.len())? + 4).to_be_bytes())?;
-    stream.write_all(&body)?;
-    Ok(stream)
-}
-
-/// The kind of the next message, and what follows.
-fn message(stream: &mut TcpStream) -> Result<(u8, String), Failure> {
-    let mut head = [0; 5];
-    stream.read_exact(&mut head)?;
-    let length = u32::from_be_bytes(head[1..].try_into()?);
-    let mut body = vec![0; usize::try_from(length)?.saturating_sub(4)];
-    stream.read_exact(&mut body)?;
-    Ok((head[0], String::from_utf8_lossy(&body).into_owned()))
-}
-
-#[test]
-fn postgresql_clients_show_a_token_as_their_password() -> Result<(), Failure> {
-    let (folder, mixer, admin) = guarded(&[("postgres.enabled", "true"), ("postgres.port", "0")])?;
-    let make = |args: &[&str]| -> Result<String, Failure> {
-        let (code, token, said) = platform(folder.path(), &mixer, args, (&admin, ""))?;
-        assert_eq!(code, 0, "{said}");
-        Ok(token.trim().to_owned())
-    };
-    let reader = make(&["token", "create", "bi", "--role", "reader"])?;
-    let monitor = make(&["token", "create", "watch", "--role", "monitor"])?;
-    assert_eq!(selected(&mixer, "bi", &reader, "SELECT 1 + 1")?, "2");
-    for (user, password, wanted) in [
-        ("bi", "wrong", "28P01"),
-        ("bi", &monitor, "28P01"),
-        ("nobody", &reader, "28P01"),
-        ("", &reader, "28P01"),
-        ("watch", &monitor, "42501"),
-    ] {
-        let refused = selected(&mixer, user, password, "SELECT 1");
-        assert_eq!(
-            refused.as_ref().err().map(sqlstate).as_deref(),
-            Some(wanted),
-            "{user}: {refused:?}"
-        );
-    }
-    assert_eq!(
-        platform(folder.path(), &mixer, &["token", "revoke", "bi"], (&admin, ""))?.0,
-        0
-    );
-    assert!(selected(&mixer, "bi", &reader, "SELECT 1").is_err());
-    Ok(())
-}
-
-#[test]
-fn a_postgresql_session_ends_with_the_token_that_it_began_with() -> Result<(), Failure> {
-    let (folder, mixer, admin) = guarded(&[("postgres.enabled", "true"), ("postgres.port", "0")])?;
-    let (_, token, _) = platform(
-        folder.path(),
-        &mixer,
-        &["token", "create", "bi", "--role", "reader"],
-        (&admin, ""),
-    )?;
-    let address = mixer.postgres.ok_or("no PostgreSQL port")?;
-    let mut config = tokio_postgres::Config::new();
-    config
-        .host(address.ip().to_string())
-        .port(address.port())
-        .user("bi")
-        .password(token.trim())
-        .dbname("platform");
-    run(async {
-        let (client, connection) = config.connect(NoTls).await?;
-        let connection = tokio::spawn(connection);
-        client.simple_query("SELECT 1").await?;
-        let revoked = tokio::task::spawn_blocking({
-            let (home, admin) = (folder.path().to_owned(), admin.clone());
-            move || {
-                platform(&home, &mixer, &["token", "revoke", "bi"], (&admin, ""))
-                    .map(|done| (done.0, mixer))
-                    .map_err(|error| error.to_string())
-            }
-        });
-        let (code, _mixer) = revoked.await??;
-        assert_eq!(code, 0);
-        let refused = client.simple_query("SELECT 1").await;
-        assert!(refused.is_err_and(|error| error.code().is_none_or(|code| code.code() == "28P01")));
-        connection.abort();
-        Ok(())
-    })
+/// The kind and the text of the next message.
+fn told(stream: &mut TcpStream) -> Result<(u8, String), Failure> {
+    let (kind, body) = message(stream)?.ok_or("it hung up")?;
+    Ok((kind, String::from_utf8_lossy(&body).into_owned()))
 }
 
 #[test]
@@ -217,6 +121,7 @@ fn each_role_and_each_credential_that_opens_nothing_has_its_sqlstate() -> Result
             (&scoped.0, &scoped.1, sum, own),
             (&scoped.0, &scoped.1, "SELECT name FROM metrics", outside),
             (&valid.0, "", sum, failed),
+            (&valid.0, "wrong", sum, failed),
             ("", &valid.1, sum, failed),
             (&valid.0, &never_made, sum, failed),
             (&valid.0, &scoped.1, sum, failed),
@@ -245,18 +150,18 @@ fn each_role_and_each_credential_that_opens_nothing_has_its_sqlstate() -> Result
 #[test]
 fn without_a_password_nothing_is_answered_under_any_name() -> Result<(), Failure> {
     let (_folder, mixer, admin) = opened(&[])?;
-    let address = mixer.postgres.ok_or("no PostgreSQL port")?;
     for user in ["admin", "nobody", ""] {
-        let mut stream = begun(address, user)?;
-        let (kind, text) = message(&mut stream)?;
+        let mut stream = open(&mixer)?;
+        send_startup(&mut stream, user, b"")?;
+        let (kind, text) = told(&mut stream)?;
         assert!(
             kind == b'R' && text.starts_with("\0\0\0\nSCRAM-SHA-256\0"),
             "{user:?} is not asked for a proof: {kind} {text:?}"
         );
         stream.write_all(b"Q\0\0\0\x0dSELECT 1\0")?;
-        let (kind, text) = message(&mut stream)?;
+        let (kind, text) = told(&mut stream)?;
         assert!(kind == b'E' && text.contains("\0C08P01\0"), "{user:?}: {kind} {text:?}");
-        assert!(message(&mut stream).is_err(), "{user:?}: the session goes on");
+        assert_eq!(message(&mut stream)?, None, "{user:?}: the session goes on");
     }
     assert_eq!(selected(&mixer, "admin", &admin, "SELECT 1")?, "1");
     Ok(())

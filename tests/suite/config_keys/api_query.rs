@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use harness::process::memory_of;
 use harness::{Api, Failure, Random, TestMixer, TestRack, eventually};
 use model::Timestamp;
 use serde_json::{Value, json};
@@ -77,20 +78,13 @@ fn queries_keep_to_their_memory_and_their_number() -> Result<(), Failure> {
     Ok(())
 }
 
-/// The most memory that the Mixer ever had.
-fn most_memory(mixer: &mut TestMixer) -> Result<u64, Failure> {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", mixer.process()?.pid()))?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    let kib: u64 = line.ok_or("no VmHWM")?.trim().trim_end_matches(" kB").parse()?;
-    Ok(kib << 10)
-}
-
 #[test]
 fn statements_that_would_make_terabytes_of_a_few_kilobytes_are_refused_within_the_memory() -> Result<(), Failure> {
     let mut mixer = TestMixer::with(&[("query.memory_limit_mb", "64")], &[])?;
     let ask = |mixer: &TestMixer, query: &str| mixer.api.post("/api/v1/sql", &json!({ "query": query }));
     assert_eq!(ask(&mixer, "SELECT length(replace('aa', 'a', 'bb'))")?.status, 200);
-    let before = most_memory(&mut mixer)?;
+    let pid = mixer.process()?.pid();
+    let before = memory_of(pid, "VmHWM")?;
     let (a, b, c) = ("a".repeat(20_000), "b".repeat(20_000), "c".repeat(20_000));
     for query in [
         format!("SELECT length(replace(replace('{a}', 'a', '{b}'), 'b', '{c}'))"),
@@ -100,7 +94,7 @@ fn statements_that_would_make_terabytes_of_a_few_kilobytes_are_refused_within_th
         let refused = ask(&mixer, &query)?;
         assert_eq!(refused.status, 400, "{query:.60}: {:.300}", refused.text);
     }
-    let grown = most_memory(&mut mixer)? - before;
+    let grown = memory_of(pid, "VmHWM")? - before;
     assert!(grown < 64 << 20, "{} MiB", grown >> 20);
     assert_eq!(ask(&mixer, "SELECT 1")?.status, 200);
     Ok(())

@@ -3,7 +3,7 @@
 use harness::{Failure, TestRack, eventually};
 use serde_json::json;
 
-use super::{SOON, door, gear, platform, signal, word};
+use super::{SOON, door, gear, signal, word};
 use crate::first_light::mixer_with;
 
 /// What listens on `rack-b`.
@@ -70,7 +70,7 @@ fn a_signal_that_goes_by_http_to_another_rack_is_one_there_too() -> Result<(), F
                 .any(|log| gear(log) == "sink" && word(log, "message") == "hello"),
             "{found:?}"
         );
-        let shown = platform(mixer, &["flux", id]).unwrap();
+        let shown = mixer.platform(&["flux", id]).unwrap();
         for part in [
             "4 spans",
             "http_in door",

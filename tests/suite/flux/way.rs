@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use harness::{Failure, TestMixer, TestRack, eventually};
 use serde_json::json;
 
-use super::{Row, SOON, door, platform, word};
+use super::{Row, SOON, door, word};
 use crate::first_light::mixer_with;
 use crate::specs::order;
 
@@ -35,7 +35,7 @@ wires:
 
 /// How many messages of each gear the command finds.
 fn found(mixer: &TestMixer, args: &[&str]) -> Result<BTreeMap<String, usize>, Failure> {
-    let shown = platform(mixer, &[&["messages", "--limit", "1000", "-o", "json"], args].concat())?;
+    let shown = mixer.platform(&[&["messages", "--limit", "1000", "-o", "json"], args].concat())?;
     assert!(matches!(shown.code, Some(0 | 1)), "{args:?}: {}", shown.err);
     let rows: Vec<Row> = serde_json::from_str(&shown.out)?;
     let mut found = BTreeMap::new();

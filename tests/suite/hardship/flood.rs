@@ -1,17 +1,9 @@
 //! Gears that make more than anybody takes.
 
+use harness::process::memory_of;
+
 use super::*;
 use crate::first_light::mixer_with;
-
-/// The most memory that a Rack has used, in bytes.
-fn peak(rack: &mut TestRack) -> Result<u64, Failure> {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", rack.process()?.pid()))?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    let kib: u64 = line
-        .and_then(|line| line.trim().strip_suffix(" kB")?.trim().parse().ok())
-        .ok_or("no VmHWM")?;
-    Ok(kib << 10)
-}
 
 /// The bytes of all files below a folder.
 fn size(folder: &std::path::Path) -> Result<u64, Failure> {
@@ -74,7 +66,8 @@ fn gears_that_flood_both_lanes_keep_within_the_racks_memory_and_disk_and_others_
     })
     .map_err(|error| format!("{error}:\n{}", rack.log()))?;
     // Two bounded spools, and what a segment may be over its bound.
-    let (memory, disk) = (peak(&mut rack)?, size(&rack.path().join("data"))?);
+    let memory = memory_of(rack.process()?.pid(), "VmHWM")?;
+    let disk = size(&rack.path().join("data"))?;
     assert!(memory < 512 << 20, "{memory} bytes of memory");
     assert!(disk < 24 << 20, "{disk} bytes of disk");
 

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use harness::process::memory_of;
 use harness::{Failure, TestMixer, eventually};
 use model::Timestamp;
 use serde_json::json;
@@ -13,32 +14,21 @@ const BODY: u64 = 12 * MIB;
 const WIDTH: u64 = 1 << 10;
 const SENDERS: u64 = 12;
 
-/// Anonymous resident memory of a process.
-fn resident(pid: i32) -> Result<u64, Failure> {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
-    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
-    let kib: u64 = line
-        .and_then(|line| line.split_whitespace().next())
-        .ok_or("no RssAnon")?
-        .parse()?;
-    Ok(kib << 10)
-}
-
 #[test]
 fn large_bodies_of_many_senders_stay_within_the_memory_for_them_and_are_all_stored() -> Result<(), Failure> {
     let keys = [("observability.embedded.storage.memory_limit_mb", "64")];
     let mut mixer = TestMixer::with(&keys, &[])?;
-    let pid = mixer.process()?.pid().as_raw();
+    let pid = mixer.process()?.pid();
     let (rows, filler) = (BODY / WIDTH, "x".repeat(WIDTH as usize));
     let now = Timestamp::from(std::time::SystemTime::now()).to_string();
     let line = format!("{}\n", json!({ "ts": now, "level": "info", "message": filler }));
     let body = line.repeat(rows as usize).into_bytes();
-    let before = resident(pid)?;
+    let before = memory_of(pid, "RssAnon")?;
     let (over, most, most_inbound) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
     std::thread::scope(|scope| {
         let watching = scope.spawn(|| {
             while !over.load(Ordering::Relaxed) {
-                most.fetch_max(resident(pid)?, Ordering::Relaxed);
+                most.fetch_max(memory_of(pid, "RssAnon")?, Ordering::Relaxed);
                 let inbound = mixer.api.metric("platform_engine_inbound_bytes").unwrap_or(0.0);
                 most_inbound.fetch_max(inbound as u64, Ordering::Relaxed);
                 std::thread::park_timeout(Duration::from_millis(20));

@@ -1,6 +1,6 @@
 //! What clients may take: places, time, rows; and that what is cancelled or left ends.
 
-use std::io::{Read, Write};
+use std::io::Read;
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
@@ -8,6 +8,7 @@ use harness::Failure;
 use serde_json::json;
 use tokio_postgres::{Client, NoTls};
 
+use super::wire::send_startup;
 use super::{ENDLESS, SOON, connect, fill, mixer, run, told};
 
 /// Asks until the one place of a query is taken.
@@ -344,9 +345,7 @@ fn who_says_late_who_it_is_has_no_more_time_for_its_password() -> Result<(), Fai
     std::thread::sleep(Duration::from_secs(3));
     let silent = ends("silent", TcpStream::connect(address)?);
     std::thread::sleep(Duration::from_secs(4));
-    let body = b"\x00\x03\x00\x00user\0a\0\0";
-    late.write_all(&(u32::try_from(body.len())? + 4).to_be_bytes())?;
-    late.write_all(body)?;
+    send_startup(&mut late, "a", b"")?;
     assert_eq!(first.recv_timeout(SOON)?, "late", "it came first, so it goes first");
     for thread in [waiting, silent] {
         thread.join().map_err(|_| "a reader failed")?;

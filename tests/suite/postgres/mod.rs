@@ -4,7 +4,7 @@ mod catalog;
 mod limits;
 mod psql;
 mod statements;
-mod wire;
+pub(crate) mod wire;
 
 use std::future::Future;
 use std::time::Duration;

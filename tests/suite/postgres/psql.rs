@@ -1,7 +1,5 @@
 //! The real psql.
 
-use std::process::Command;
-
 use harness::{Failure, TestMixer};
 
 use super::{fill, mixer};
@@ -9,18 +7,8 @@ use super::{fill, mixer};
 /// What psql prints for commands, each of which must pass.
 fn psql(mixer: &TestMixer, commands: &[&str]) -> Result<String, Failure> {
     let address = mixer.postgres.ok_or("no port")?;
-    let mut command = Command::new("psql");
-    command
-        .args([
-            "-X",
-            "-A",
-            "-t",
-            "-v",
-            "ON_ERROR_STOP=1",
-            "-h",
-            &address.ip().to_string(),
-        ])
-        .args(["-p", &address.port().to_string(), "-U", "tester", "-d", "platform"]);
+    let mut command = harness::psql::command(&address.ip().to_string(), address.port(), "tester");
+    command.args(["-v", "ON_ERROR_STOP=1"]);
     for text in commands {
         command.args(["-c", text]);
     }
@@ -33,18 +21,9 @@ fn psql(mixer: &TestMixer, commands: &[&str]) -> Result<String, Failure> {
     Ok(String::from_utf8(output.stdout)?)
 }
 
-/// Whether there is a psql; says it loudly if not.
-fn is_there() -> bool {
-    let there = Command::new("psql").arg("--version").output().is_ok();
-    if !there {
-        println!("LEFT OUT: there is no psql here; apt-get install postgresql-client has it");
-    }
-    there
-}
-
 #[test]
 fn psql_asks_and_describes() -> Result<(), Failure> {
-    if !is_there() {
+    if !harness::psql::is_installed() {
         return Ok(());
     }
     let mixer = mixer(&[])?;

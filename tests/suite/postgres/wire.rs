@@ -4,12 +4,13 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::time::{Duration, Instant};
 
+use harness::process::memory_of;
 use harness::{Failure, Random, TestMixer};
 
 use super::{connect, fill, mixer, run, told};
 
 /// A connection that says nothing by itself.
-fn open(mixer: &TestMixer) -> Result<TcpStream, Failure> {
+pub(crate) fn open(mixer: &TestMixer) -> Result<TcpStream, Failure> {
     let stream = TcpStream::connect(mixer.postgres.ok_or("no port")?)?;
     stream.set_read_timeout(Some(Duration::from_secs(60)))?;
     Ok(stream)
@@ -21,19 +22,24 @@ fn begun(mixer: &TestMixer) -> Result<TcpStream, Failure> {
 }
 
 /// The kind of a message, and what follows.
-type WireMessage = (u8, Vec<u8>);
+pub(crate) type WireMessage = (u8, Vec<u8>);
 
 /// A connection that may ask and set this at first, and what it was told.
 fn begun_with(mixer: &TestMixer, settings: &[u8]) -> Result<(TcpStream, Vec<WireMessage>), Failure> {
     let mut stream = open(mixer)?;
-    let body = [&b"\x00\x03\x00\x00user\0a\0"[..], settings, b"\0"].concat();
-    stream.write_all(&(u32::try_from(body.len())? + 4).to_be_bytes())?;
-    stream.write_all(&body)?;
+    send_startup(&mut stream, "a", settings)?;
     let mut said: Vec<WireMessage> = Vec::new();
     while said.last().is_none_or(|(kind, _)| *kind != b'Z') {
         said.push(message(&mut stream)?.ok_or("it hung up")?);
     }
     Ok((stream, said))
+}
+
+/// Says in clear text which user it is, and what it sets at first.
+pub(crate) fn send_startup(stream: &mut TcpStream, user: &str, settings: &[u8]) -> Result<(), Failure> {
+    let body = [&b"\x00\x03\x00\x00user\0"[..], user.as_bytes(), b"\0", settings, b"\0"].concat();
+    stream.write_all(&(u32::try_from(body.len())? + 4).to_be_bytes())?;
+    Ok(stream.write_all(&body)?)
 }
 
 /// The kinds of the messages up to one of a kind.
@@ -53,7 +59,7 @@ fn sent(stream: &mut TcpStream, kind: u8, body: &[u8]) -> Result<(), Failure> {
 }
 
 /// The next message; `None` at the end.
-fn message(stream: &mut TcpStream) -> Result<Option<(u8, Vec<u8>)>, Failure> {
+pub(crate) fn message(stream: &mut TcpStream) -> Result<Option<WireMessage>, Failure> {
     let mut head = [0; 5];
     if stream.read(&mut head[..1]).unwrap_or(0) == 0 {
         return Ok(None);
@@ -75,15 +81,6 @@ fn class(stream: &mut TcpStream) -> Result<String, Failure> {
             return Ok(code.ok_or("an error without a class")?.to_owned());
         }
     }
-}
-
-fn resident(mixer: &mut TestMixer) -> Result<u64, Failure> {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", mixer.process()?.pid()))?;
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmRSS:"))
-        .ok_or("no VmRSS")?;
-    Ok(line.trim().trim_end_matches(" kB").parse::<u64>()? << 10)
 }
 
 fn answers(mixer: &TestMixer) -> Result<(), Failure> {
@@ -142,7 +139,8 @@ fn garbage_and_half_messages_end_their_own_connection_alone() -> Result<(), Fail
 fn lengths_that_lie_are_refused_before_anything_is_made_for_them() -> Result<(), Failure> {
     let mut mixer = mixer(&[])?;
     answers(&mixer)?;
-    let before = resident(&mut mixer)?;
+    let pid = mixer.process()?.pid();
+    let before = memory_of(pid, "VmRSS")?;
     let mut waiting = Vec::new();
     for length in [0_u32, 3, 0x7fff_ffff, 0xffff_ffff, 600 << 10] {
         let mut first = open(&mixer)?;
@@ -162,7 +160,7 @@ fn lengths_that_lie_are_refused_before_anything_is_made_for_them() -> Result<(),
         waiting.push(stream);
     }
     answers(&mixer)?;
-    let grown = resident(&mut mixer)?.saturating_sub(before);
+    let grown = memory_of(pid, "VmRSS")?.saturating_sub(before);
     assert!(grown < 16 << 20, "{grown} bytes for what never came");
     // Counts and values beyond the end of their message, each of which leaves the session as it is.
     sent(&mut waiting[0], b'S', b"")?;

@@ -1,27 +1,8 @@
 //! Invites with real Racks: each admits one, and none once it is revoked.
 
-use harness::process::{self, Finished};
-use serde_json::Value;
+use harness::process;
 
 use super::*;
-
-/// A Mixer that asks before it admits anybody.
-pub(super) fn strict() -> Result<TestMixer, Failure> {
-    TestMixer::start("[enrollment]\nauto_adopt = false\npush_delay = \"50ms\"\n")
-}
-
-/// A command of an operator on the Mixer's machine.
-pub(super) fn platform(mixer: &TestMixer, args: &[&str]) -> Result<Finished, Failure> {
-    let url = [("PLATFORM_API_URL", mixer.api.base.as_str())];
-    process::run(&binary("platform")?, args, mixer.path(), &url)
-}
-
-/// What such a command prints.
-pub(super) fn printed(mixer: &TestMixer, args: &[&str]) -> Result<String, Failure> {
-    let done = platform(mixer, args)?;
-    assert_eq!(done.code, Some(0), "{args:?}: {}{}", done.out, done.err);
-    Ok(done.out.trim().to_owned())
-}
 
 /// The text of a new invite.
 pub(super) fn invite(mixer: &TestMixer, name: &str) -> Result<String, Failure> {
@@ -35,26 +16,6 @@ pub(super) fn join(rack: &TestRack, invite: &str) -> Result<String, Failure> {
     let key = joined.out.trim().rsplit(' ').next().unwrap_or_default();
     assert!(key.starts_with("SHA256:"), "{}", joined.out);
     Ok(key.to_owned())
-}
-
-/// A Rack as the Mixer shows it, by its name or id.
-pub(super) fn shown(mixer: &TestMixer, rack: &str) -> Result<Value, Failure> {
-    Ok(mixer.api.get(&format!("/api/v1/racks/{rack}"))?.json["data"].clone())
-}
-
-pub(super) fn becomes(mixer: &TestMixer, rack: &str, state: &str) -> Result<(), Failure> {
-    eventually(&format!("{rack} is {state}"), SOON, || {
-        (shown(mixer, rack).ok()?["state"] == state).then_some(())
-    })
-}
-
-/// Waits until a Rack obeys a command of this Mixer.
-pub(super) fn obeys(mixer: &TestMixer, rack: &str) -> Result<(), Failure> {
-    eventually(&format!("{rack} obeys"), SOON, || {
-        let path = format!("/api/v1/racks/{rack}/log-level");
-        let answer = mixer.api.post(&path, &json!({ "level": "info" })).ok()?;
-        (answer.status == 200).then_some(())
-    })
 }
 
 #[test]
@@ -111,7 +72,7 @@ fn a_rack_with_a_revoked_invite_is_refused_and_joins_with_a_new_one() -> Result<
     let revoked = invite(&mixer, "press")?;
     printed(&mixer, &["racks", "revoke-invite", "press"])?;
     assert!(mixer.api.rows("/api/v1/invites")?.is_empty(), "nothing of it is left");
-    let twice = platform(&mixer, &["racks", "revoke-invite", "press"])?;
+    let twice = mixer.platform(&["racks", "revoke-invite", "press"])?;
     assert_eq!(twice.code, Some(1), "{}{}", twice.out, twice.err);
 
     let mut rack = TestRack::new("press", &mixer.bus_url, "")?;

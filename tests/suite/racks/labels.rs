@@ -175,12 +175,7 @@ fn labels_are_replaced_as_a_whole_and_bad_ones_are_refused_with_what_is_wrong() 
     }
     let (unknown, usage) = (put("rack-b", &json!({}))?, ["racks", "label", "rack-a", "role"]);
     assert_eq!((unknown.status, &unknown.json["code"]), (404, &json!("unknown_rack")));
-    let usage = run(
-        &binary("platform")?,
-        &usage,
-        rack.path(),
-        &[("PLATFORM_API_URL", &mixer.api.base)],
-    )?;
+    let usage = mixer.platform(&usage)?;
     assert!(
         usage.code == Some(64) && usage.err.contains("KEY=VALUE"),
         "{}",

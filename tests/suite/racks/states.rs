@@ -2,30 +2,19 @@
 
 use std::collections::BTreeSet;
 use std::sync::mpsc;
-use std::time::Duration;
 
 use futures::StreamExt as _;
 use harness::{Failure, TestMixer, TestRack, eventually};
 use serde_json::{Value, json};
 
-const SOON: Duration = Duration::from_secs(30);
+use super::{SOON, becomes, strict};
+
 const SCENARIO: &str = "meta: { name: demo, version: '1' }\nracks: [ { name: rack-a } ]\ngears:\n  \
                         - { name: numbers, type: generator, deploy: rack-a, config: { rate: 10 } }\n";
-
-/// A Mixer that asks before it adopts anybody.
-fn strict() -> Result<TestMixer, Failure> {
-    TestMixer::start("[enrollment]\nauto_adopt = false\npush_delay = \"50ms\"\n")
-}
 
 fn state(mixer: &TestMixer, name: &str) -> Option<String> {
     let rack = mixer.api.get(&format!("/api/v1/racks/{name}")).ok()?;
     Some(rack.json["data"]["state"].as_str()?.to_owned())
-}
-
-fn becomes(mixer: &TestMixer, name: &str, wanted: &str) -> Result<(), Failure> {
-    eventually(&format!("{name} is {wanted}"), SOON, || {
-        (state(mixer, name)? == wanted).then_some(())
-    })
 }
 
 /// Asks for a change: the status and, of a refusal, the code.
@@ -35,7 +24,7 @@ fn ask(mixer: &TestMixer, name: &str, verb: &str) -> Result<(u16, Value), Failur
 }
 
 /// What is done, and what the Rack is shown as then.
-fn goes(mixer: &TestMixer, name: &str, verb: &str, to: &str) -> Result<(), Failure> {
+pub(super) fn goes(mixer: &TestMixer, name: &str, verb: &str, to: &str) -> Result<(), Failure> {
     assert_eq!(ask(mixer, name, verb)?, (200, Value::Null), "{verb}");
     assert_eq!(state(mixer, name).as_deref(), Some(to), "{verb}");
     Ok(())

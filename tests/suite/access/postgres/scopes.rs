@@ -7,8 +7,8 @@ use model::Timestamp;
 use serde_json::json;
 use tokio_postgres::NoTls;
 
-use super::{SUCCESS, config_of, make_token, opened, outcome};
-use crate::access::{SOON, run, sqlstate};
+use super::{SUCCESS, make_token, opened, outcome};
+use crate::access::{SOON, config_of, run, sqlstate};
 
 /// How clients find out which tables there are.
 const LISTINGS: [&str; 3] = [
