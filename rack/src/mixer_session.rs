@@ -19,6 +19,7 @@
 //!   credential, so a Rack that nobody ever answered asks that way first, and a later one that was not answered asks so the next time. One with an
 //!   invite, whose bus cannot know it yet, does not ask as itself before.
 
+use std::collections::HashSet;
 use std::mem::discriminant;
 use std::pin::pin;
 use std::sync::Arc;
@@ -396,7 +397,7 @@ impl MixerSession {
 
     /// Heartbeats until the Mixer does not know us any more; why.
     async fn send_heartbeats(&mut self, identity: &RackIdentity) -> RefusalCode {
-        let mut missed = None;
+        let mut missed = HashSet::new();
         loop {
             let bus = self.bus.clone();
             let beat = tokio::select! {
@@ -419,7 +420,7 @@ impl MixerSession {
                     },
                     cluster,
                 )) => {
-                    if missed.take().is_some() {
+                    if !std::mem::take(&mut missed).is_empty() {
                         tracing::info!("the Mixer answers heartbeats again");
                     }
                     self.stores.spool.apply_floors(floors.iter().copied());
@@ -452,8 +453,7 @@ impl MixerSession {
                 }
                 Err(error) => {
                     // Another kind of reason is news: who restores a Mixer stops it first.
-                    let kind = discriminant(&error);
-                    if missed.replace(kind) != Some(kind) {
+                    if missed.insert(discriminant(&error)) {
                         tracing::warn!(%error, "heartbeat not answered; gears keep running, telemetry waits in the spool");
                     }
                     self.wait(self.settings.heartbeat_interval.min(MISSED_PAUSE)).await;

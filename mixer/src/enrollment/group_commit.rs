@@ -2,7 +2,7 @@
 //!
 //! # Invariants
 //!
-//! - One group is decided at a time, and what is asked meanwhile is the next one. Who has an answer waits for no other group.
+//! - One group is decided at a time, and what is asked meanwhile is the next one. Who has an answer commits for nobody else.
 //! - An answer is given out after its group is decided, so after its commit.
 //!
 //! Not here: the transaction, and what one that fails means for the others ([`super::EnrollmentService`]).

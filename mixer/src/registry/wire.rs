@@ -8,6 +8,7 @@
 //! - An entry says whose wire it is: who may pull from it and that it is wanted is known also where its scenario cannot be read.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use model::scenario::{GearPort, OverflowPolicy};
 use model::{HumanDuration, Timestamp, Token};
@@ -151,7 +152,10 @@ impl RegistryTransaction<'_> {
             let (name, row) = entry.map_err(db)?;
             let row: WireRow = from_cbor("wire", row.value())?;
             if row.rack.as_ref() == Some(rack) && !row.is_paused {
-                left.push((name.value().to_owned(), WireRow { left: Some(now), ..row }));
+                // Later than the time before, whatever the clock says: what is done by then is not done for this one.
+                let after = row.left.map(|before| before.plus(Duration::from_micros(1)));
+                let at = after.map_or(now, |after| after.max(now));
+                left.push((name.value().to_owned(), WireRow { left: Some(at), ..row }));
             }
         }
         for (name, row) in &left {
@@ -162,16 +166,27 @@ impl RegistryTransaction<'_> {
         Ok(!left.is_empty())
     }
 
-    /// The consumers of these wires were made anew since their Racks left them, at these times.
-    pub(crate) fn consumers_renewed(&self, renewed: &BTreeMap<String, Timestamp>) -> Result<(), RegistryError> {
+    /// A wire has the consumer of one that was left then.
+    pub(crate) fn leave_wire(&self, name: &str, left: Timestamp) -> Result<(), RegistryError> {
+        self.change_left(name, |before| before.max(Some(left)))
+    }
+
+    /// The consumer of a wire was made anew since its Rack left it then.
+    pub(crate) fn consumer_renewed(&self, name: &str, left: Timestamp) -> Result<(), RegistryError> {
+        self.change_left(name, |before| before.filter(|before| *before != left))
+    }
+
+    fn change_left(
+        &self,
+        name: &str,
+        change: impl FnOnce(Option<Timestamp>) -> Option<Timestamp>,
+    ) -> Result<(), RegistryError> {
         let mut wires = self.transaction.open_table(WIRES).map_err(db)?;
-        for (name, left) in renewed {
-            let row = wires.get(name.as_str()).map_err(db)?;
-            let row = row.map(|row| from_cbor::<WireRow>("wire", row.value())).transpose()?;
-            if let Some(row) = row.filter(|row| row.left == Some(*left)) {
-                let row = to_cbor("wire", &WireRow { left: None, ..row })?;
-                wires.insert(name.as_str(), row.as_slice()).map_err(db)?;
-            }
+        let row = wires.get(name).map_err(db)?;
+        let row = row.map(|row| from_cbor::<WireRow>("wire", row.value())).transpose()?;
+        if let Some(mut row) = row {
+            row.left = change(row.left);
+            wires.insert(name, to_cbor("wire", &row)?.as_slice()).map_err(db)?;
         }
         Ok(())
     }
@@ -192,11 +207,11 @@ impl RegistryTransaction<'_> {
         Ok(())
     }
 
-    /// A wire that is gone.
-    pub(crate) fn forget_wire(&self, consumer: &str) -> Result<(), RegistryError> {
+    /// A wire that is gone, as it was.
+    pub(crate) fn forget_wire(&self, name: &str) -> Result<Option<WireRow>, RegistryError> {
         let mut wires = self.transaction.open_table(WIRES).map_err(db)?;
-        wires.remove(consumer).map_err(db)?;
-        Ok(())
+        let gone = wires.remove(name).map_err(db)?;
+        gone.map(|row| from_cbor("wire", row.value())).transpose()
     }
 }
 

@@ -97,13 +97,14 @@ impl BusAcl {
     pub(super) async fn apply(&self) -> bool {
         let Some(kept) = &self.0 else { return true };
         kept.asked.fetch_add(1, Ordering::AcqRel);
-        if let Err(error) = kept.remake().await {
-            tracing::error!(%error, "could not update the access-control list of the bus; retrying");
-            kept.owed.notify_one();
-            return false;
+        match kept.remake().await {
+            Ok(version) => kept.wait_applied(version).await,
+            Err(error) => {
+                tracing::error!(%error, "could not update the access-control list of the bus; retrying");
+                kept.owed.notify_one();
+                false
+            }
         }
-        self.wait_applied().await;
-        *kept.applied.borrow() >= kept.list.borrow().version
     }
 
     /// How often a new list was asked for.
@@ -116,11 +117,7 @@ impl BusAcl {
     pub(crate) async fn wait_applied(&self) {
         let Some(kept) = &self.0 else { return };
         let version = kept.list.borrow().version;
-        let mut applied = kept.applied.clone();
-        let followed = applied.wait_for(|applied| *applied >= version);
-        if tokio::time::timeout(WITHIN, followed).await.is_err() {
-            tracing::warn!("the bus has not applied its new access-control list yet");
-        }
+        kept.wait_applied(version).await;
     }
 }
 
@@ -136,7 +133,7 @@ impl BusAcl {
                 loop {
                     tokio::time::sleep(AGAIN).await;
                     match kept.remake().await {
-                        Ok(()) => break,
+                        Ok(_) => break,
                         Err(error) => tracing::debug!(%error, "the access-control list of the bus is not updated yet"),
                     }
                 }
@@ -151,12 +148,25 @@ impl BusAcl {
 }
 
 impl AclPublisher {
-    /// Makes the list, unless one was made since this was asked for.
-    async fn remake(&self) -> Result<(), RegistryError> {
+    /// Waits until the server follows this version of the list, or a later one; false if it takes too long.
+    async fn wait_applied(&self, version: u64) -> bool {
+        let mut applied = self.applied.clone();
+        let followed = applied.wait_for(|applied| *applied >= version);
+        let is_followed = tokio::time::timeout(WITHIN, followed)
+            .await
+            .is_ok_and(|followed| followed.is_ok());
+        if !is_followed {
+            tracing::warn!("the bus has not applied its new access-control list yet");
+        }
+        is_followed
+    }
+
+    /// Makes the list, unless one was made since this was asked for. Its version.
+    async fn remake(&self) -> Result<u64, RegistryError> {
         let asked = self.asked.load(Ordering::Acquire);
         let mut answered = self.answered.lock().await;
         if *answered >= asked {
-            return Ok(());
+            return Ok(self.list.borrow().version);
         }
         let answers = self.asked.load(Ordering::Acquire);
         let (registry, scenarios) = (Arc::clone(&self.registry), Arc::clone(&self.scenarios));
@@ -174,7 +184,7 @@ impl AclPublisher {
             changed
         });
         *answered = answers;
-        Ok(())
+        Ok(self.list.borrow().version)
     }
 }
 

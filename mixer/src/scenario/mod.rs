@@ -15,6 +15,7 @@
 mod assignment;
 mod backlog;
 mod bus_acl;
+mod consumer_renewal;
 mod convergence;
 mod expiry;
 mod flow_control;

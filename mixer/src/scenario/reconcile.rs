@@ -4,8 +4,7 @@
 //!
 //! - Where a wire goes on is in the registry before its consumer goes, and a consumer's wire before it is made: whatever a crash leaves
 //!   undone is done by the next one.
-//! - No consumer is of two wires, and none goes that a wire in force has, but to be made anew at once where it stands: the server goes on
-//!   answering a pull that a Rack left open when its right to pull has gone with its name.
+//! - No consumer is of two wires, and none goes that a wire in force has.
 //!
 //! # Not here
 //!
@@ -18,7 +17,6 @@ use std::time::Duration;
 use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, Info, pull};
 use async_nats::jetstream::stream::Stream;
 use futures::{StreamExt as _, TryStreamExt as _};
-use model::Timestamp;
 
 use super::assignment::{GuaranteedWire, WIRE};
 use super::text;
@@ -46,8 +44,6 @@ pub(super) struct ConsumerReconciliation<'a> {
     pub(super) all: BTreeMap<String, WireTransition>,
     /// Whether consumers of no known wire go.
     pub(super) ends_unknown: bool,
-    /// Wires whose consumers are made anew, each where it stands, and when their Racks left them: these have no right to pull any more.
-    pub(super) renewed: BTreeMap<String, Timestamp>,
 }
 
 impl ConsumerReconciliation<'_> {
@@ -74,8 +70,17 @@ impl ConsumerReconciliation<'_> {
             for (name, row) in rows.iter().filter(|(name, row)| before.get(*name) != Some(row)) {
                 change.put_wire(name, row, before.get(name))?;
             }
-            let gone = before.keys().filter(|name| !rows.contains_key(*name));
-            gone.into_iter().try_for_each(|name| change.forget_wire(name))?;
+            for name in before.keys().filter(|name| !rows.contains_key(*name)) {
+                let gone = change.forget_wire(name)?;
+                // Who goes on with its consumer owes what it owed.
+                let Some((gone, left)) = gone.and_then(|gone| gone.left.map(|left| (gone, left))) else {
+                    continue;
+                };
+                let heir = rows
+                    .iter()
+                    .find(|(heir, row)| row.consumer(heir) == gone.consumer(name));
+                heir.map_or(Ok(()), |(heir, _)| change.leave_wire(heir, left))?;
+            }
             Ok::<_, RegistryError>(rows)
         };
         let rows = registry.commit(put).await.map_err(text)?;
@@ -92,21 +97,13 @@ impl ConsumerReconciliation<'_> {
             *gone.entry(row.consumer(name)).or_insert(true) &= ends(name, row);
         }
         let goes = |consumer: &&String| gone.get(consumer.as_str()).copied().unwrap_or(self.ends_unknown);
-        // What could not be made again is left: it ends soon, or is an older program's.
-        let is_made_again = |row: &&WireRow| !row.ends && !row.filter.is_empty();
-        let renewed = self.renewed.keys().filter_map(|name| Some((name, rows.get(name)?)));
-        let renewed = renewed
-            .filter(|(_, row)| is_made_again(row))
-            .map(|(name, row)| row.consumer(name));
-        let renewed: BTreeSet<&str> = renewed.collect();
-        let renews = |consumer: &str| renewed.contains(consumer);
-        for name in self.infos.keys().filter(|name| goes(name) || renews(name)) {
+        for name in self.infos.keys().filter(goes) {
             let deleted = self.stream.delete_consumer(name).await;
             deleted.map_err(|error| format!("consumer {name}: {error}"))?;
         }
         let (mut live, mut lacking) = (BTreeSet::new(), Vec::new());
         for (name, row) in rows.iter().filter(|(name, row)| !ends(name, row)) {
-            if !self.infos.contains_key(row.consumer(name)) || renews(row.consumer(name)) {
+            if !self.infos.contains_key(row.consumer(name)) {
                 // Of an older program, which did not say what it is for, or at its end.
                 if row.filter.is_empty() || row.ends {
                     continue;
@@ -126,11 +123,6 @@ impl ConsumerReconciliation<'_> {
         };
         let creations = futures::stream::iter(lacking.into_iter().map(create));
         creations.buffer_unordered(CREATED_AT_ONCE).try_collect::<()>().await?;
-        if !self.renewed.is_empty() {
-            let renewed = self.renewed;
-            let done = registry.commit(move |change| change.consumers_renewed(&renewed)).await;
-            done.map_err(|error: RegistryError| text(error))?;
-        }
         Ok(live)
     }
 
@@ -154,17 +146,11 @@ impl ConsumerReconciliation<'_> {
                 }
                 WireTransition::TakesOver { wire, .. } => {
                     row.sequence = self.next_sequence(wire, (life, next));
-                    row.left = self.rows.get(wire).and_then(|before| before.left);
                     row.consumer = self.taken_over(name, wire, &mut rows);
                 }
             }
             row.stream = life;
             rows.insert(name.clone(), row);
-        }
-        for name in self.renewed.keys().filter(|name| !self.all.contains_key(*name)) {
-            if let Some(row) = rows.get_mut(name).filter(|row| !row.is_paused) {
-                (row.stream, row.sequence) = (life, self.next_sequence(name, (life, next)));
-            }
         }
         for flow in self.flows {
             let free = self.free_consumer(flow, &rows);

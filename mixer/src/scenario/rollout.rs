@@ -520,14 +520,14 @@ impl RolloutParts {
         Ok(wires)
     }
 
-    /// The wires that Racks have left whose rights the server has taken away since, and when they did.
-    pub(super) async fn left_wires(&self) -> Result<BTreeMap<String, Timestamp>, String> {
+    /// The wires that Racks have left, and when they did; none before the server follows the list without these Racks' rights.
+    pub(super) async fn left_wires(&self) -> Result<Option<BTreeMap<String, Timestamp>>, String> {
         let wires = self.registry.read(ClusterRegistry::wires).await;
         let wires = wires.map_err(|error: RegistryError| error.to_string())?;
         let left = wires.into_iter().filter_map(|(name, row)| Some((name, row.left?)));
         let left: BTreeMap<_, _> = left.collect();
         let is_followed = left.is_empty() || self.acl.apply().await;
-        Ok(if is_followed { left } else { BTreeMap::new() })
+        Ok(is_followed.then_some(left))
     }
 
     /// The active scenario, and its content.

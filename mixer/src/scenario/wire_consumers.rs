@@ -9,7 +9,7 @@
 //!   said in [`super::wire_transition`], and done in [`super::reconcile`]. One that takes over from another one of its Rack goes on with that
 //!   one's consumer, so the Rack's notes of what it has taken hold.
 //! - A consumer that exists is left as it is but for its limits, and unless a Rack has left the name that its wire is for
-//!   ([`super::reconcile`]): it knows what its Rack has.
+//!   ([`super::consumer_renewal`]): it knows what its Rack has.
 //! - One that was lost is made anew from where its wire began (the registry knows): its Rack passes over what it has taken by the
 //!   numbers of the messages. Until then nothing that it wants leaves the stream ([`super::stream_trimmer`]).
 //! - Who changes wires holds the lock from before the active scenario is read: an older one never comes after a newer one.
@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use async_nats::jetstream::stream::Stream;
 use chassis::bus::BusState;
-use model::{Timestamp, Token};
+use model::Token;
 use schemars::JsonSchema;
 use serde::Serialize;
 use tokio::sync::{Mutex, Notify};
@@ -41,12 +41,14 @@ use crate::registry::{ClusterRegistry, WireRow};
 const LOOK: Duration = Duration::from_secs(60);
 /// After an answer of a Rack they are looked for so much later: others answer, too.
 const SETTLING: Duration = Duration::from_secs(1);
+/// The pause before what failed is tried again.
+const AGAIN: Duration = Duration::from_secs(5);
 
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct WireConsumerManager {
     stream: String,
-    registry: Arc<ClusterRegistry>,
+    pub(super) registry: Arc<ClusterRegistry>,
     /// The wires whose consumers are there.
     made: Mutex<BTreeSet<String>>,
     complete: CompleteScenario,
@@ -246,7 +248,6 @@ impl WireConsumerManager {
         bus: &MixerBus,
         made: &mut BTreeSet<String>,
         wires: &EffectiveWires,
-        left: BTreeMap<String, Timestamp>,
     ) -> Result<bool, String> {
         made.clear();
         let rows = self.registry.wires().map_err(text)?;
@@ -254,7 +255,6 @@ impl WireConsumerManager {
         let mut change = self.reconciliation(bus, &flows).await?;
         change.ends_unknown = wires.active.is_some() && wires.unsettled.is_empty() && wires.unreadable.is_empty();
         change.keep(|name, row| wires.keeps(name, row));
-        change.renewed = left;
         let is_changed = !change.all.is_empty();
         *made = change.carry_out(&self.registry).await?;
         Ok(is_changed)
@@ -274,11 +274,10 @@ impl WireConsumerManager {
             flows,
             rows,
             ends_unknown: false,
-            renewed: BTreeMap::new(),
         })
     }
 
-    async fn stream(&self, bus: &MixerBus) -> Result<Stream, String> {
+    pub(super) async fn stream(&self, bus: &MixerBus) -> Result<Stream, String> {
         let stream = bus.jetstream().get_stream(&self.stream).await;
         stream.map_err(|error| format!("stream {}: {error}", self.stream))
     }
@@ -289,15 +288,25 @@ pub(crate) async fn keep(parts: Arc<RolloutParts>, stop: CancellationToken) {
     let mut reconnects = ReconnectWatcher::unsettled(&parts.bus);
     let mut look = tokio::time::interval_at(Instant::now() + LOOK, LOOK);
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut is_owed = false;
     loop {
         let is_connected = || *parts.bus.state().borrow() == BusState::Connected;
         let settled = async {
             parts.consumers.changed.notified().await;
             tokio::time::sleep(SETTLING).await;
         };
+        let again = async {
+            match is_owed {
+                true => tokio::time::sleep(AGAIN).await,
+                false => std::future::pending().await,
+            }
+        };
         tokio::select! {
             goes_on = reconnects.next(&stop) => if !goes_on {
                 return;
+            },
+            () = again => if !is_connected() {
+                continue;
             },
             () = settled => if !is_connected() {
                 continue;
@@ -306,26 +315,33 @@ pub(crate) async fn keep(parts: Arc<RolloutParts>, stop: CancellationToken) {
                 continue;
             },
         }
-        match reconcile_wires(&parts).await {
-            Ok(()) => reconnects.settle(),
+        let done = reconcile_wires(&parts).await;
+        is_owed = done != Ok(true);
+        match done {
+            Ok(_) => reconnects.settle(),
             Err(reason) => tracing::warn!(%reason, "the wires of the scenario have no consumers yet; retrying"),
         }
     }
 }
 
-async fn reconcile_wires(parts: &Arc<RolloutParts>) -> Result<(), String> {
+/// False if a consumer is to be made anew still.
+async fn reconcile_wires(parts: &Arc<RolloutParts>) -> Result<bool, String> {
     let left = parts.left_wires().await?;
     let mut made = parts.consumers.made.lock().await;
     let parts_of = Arc::clone(parts);
     let read = tokio::task::spawn_blocking(move || parts_of.wires_in_force()).await;
     let wires = read.map_err(text)?.map_err(text)?;
-    let is_changed = parts.consumers.reconcile(&parts.bus, &mut made, &wires, left).await?;
+    let is_changed = parts.consumers.reconcile(&parts.bus, &mut made, &wires).await?;
+    let is_renewed = match left {
+        Some(left) => parts.consumers.renew(&parts.bus, left).await?,
+        None => false,
+    };
     drop(made);
     if is_changed {
         // Rights follow what is in force.
         parts.acl.refresh().await;
     }
-    Ok(())
+    Ok(is_renewed)
 }
 
 #[cfg(test)]
@@ -335,6 +351,8 @@ mod tests {
     use futures::TryStreamExt as _;
 
     use super::super::assignment;
+    use model::Timestamp;
+
     use super::super::reconcile::{AT_ONCE, config};
     use super::*;
     use crate::bus_server::BusServer;
@@ -390,7 +408,8 @@ mod tests {
         let rows = consumers.registry.wires().unwrap().into_iter();
         let left = rows.filter_map(|(name, row)| Some((name, row.left?))).collect();
         let mut made = consumers.made.lock().await;
-        consumers.reconcile(bus, &mut made, wires, left).await.unwrap();
+        consumers.reconcile(bus, &mut made, wires).await.unwrap();
+        assert!(consumers.renew(bus, left).await.unwrap());
     }
 
     fn only(active: &[GuaranteedWire]) -> EffectiveWires {
@@ -563,8 +582,9 @@ mod tests {
 
         // Left again while the first time is worked on: that is still owed, also where another look writes the wire down.
         assert!(leave(3));
-        let earlier = BTreeMap::from([(left.name.clone(), Timestamp::from_micros(2))]);
-        registry.change(|change| change.consumers_renewed(&earlier)).unwrap();
+        registry
+            .change(|change| change.consumer_renewed(&left.name, Timestamp::from_micros(2)))
+            .unwrap();
         ensure(&consumers, bus, &[left.clone(), other.clone()]).await;
         assert_eq!(
             registry.wire(&left.name).unwrap().unwrap().left,

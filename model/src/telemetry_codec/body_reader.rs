@@ -187,10 +187,10 @@ impl BodyRecordReader {
     /// The next good rows of those before a position.
     fn part(&mut self, size: usize, before: u64) -> Result<Option<RecordChunk>, ArrowError> {
         while let Some((PositionedBatch { batch, positions }, to)) = self.chunk(size, before)? {
-            let (good, refused) = match &self.writers {
-                Some(writers) => writers.sift(&batch)?,
-                None => (batch.clone(), Vec::new()),
+            let Some(writers) = &self.writers else {
+                return Ok(positions.last().map(|last| RecordChunk { batch, last: *last, to }));
             };
+            let (good, refused) = writers.sift(&batch)?;
             let (mut refused, mut last) = (refused.into_iter().peekable(), None);
             for (row, position) in positions.into_iter().enumerate() {
                 if refused.next_if_eq(&row).is_none() {

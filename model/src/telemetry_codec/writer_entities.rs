@@ -35,10 +35,11 @@ impl WriterEntities {
     }
 
     fn has(&self, id: &[u8], name: &str) -> bool {
-        let is = |known: &EntityId| known.as_bytes() == id;
-        self.names
-            .get(name)
-            .is_some_and(|own| is(own) || self.ids.iter().any(is))
+        let id = <[u8; 16]>::try_from(id).map(EntityId::from_bytes);
+        let (Some(own), Ok(id)) = (self.names.get(name), id) else {
+            return false;
+        };
+        *own == id || self.ids.contains(&id)
     }
 
     /// The rows that may be stored, and the numbers of those that may not, in order.
