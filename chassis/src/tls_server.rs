@@ -19,10 +19,11 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
-use rustls::{RootCertStore, ServerConfig};
+use rustls::{RootCertStore, ServerConfig, SupportedCipherSuite};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
@@ -218,7 +219,7 @@ impl ServerTlsFiles {
             path: self.certificate.clone(),
             reason,
         };
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let provider = Arc::new(fastest_first());
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()
             .map_err(|error| malformed(error.to_string()))?;
@@ -235,8 +236,19 @@ impl ServerTlsFiles {
         };
         let chain = certificates_from(source, &self.certificate)?;
         let built = builder.with_single_cert(chain, private_key(source, &self.key)?);
-        built.map(Arc::new).map_err(|error| malformed(error.to_string()))
+        let mut built = built.map_err(|error| malformed(error.to_string()))?;
+        built.ignore_client_order = true;
+        Ok(Arc::new(built))
     }
+}
+
+/// The cipher suites, those with AES of 128 bits before the others, as browsers and Go order them: a quarter less work for each byte, and as
+/// far from being broken. The order counts, and not that of the client, which has 256 bits first without being asked.
+fn fastest_first() -> CryptoProvider {
+    let mut provider = rustls::crypto::ring::default_provider();
+    let is_slower = |suite: &SupportedCipherSuite| !format!("{:?}", suite.suite()).contains("AES_128_GCM");
+    provider.cipher_suites.sort_by_key(is_slower);
+    provider
 }
 
 fn bad(path: &Path, error: impl std::fmt::Display) -> TlsFileError {
