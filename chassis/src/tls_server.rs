@@ -22,11 +22,11 @@ use std::time::Duration;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::WebPkiClientVerifier;
-use rustls::{RootCertStore, ServerConfig, SupportedCipherSuite};
+use rustls::server::{Acceptor, ClientHello, WebPkiClientVerifier};
+use rustls::{CipherSuite, RootCertStore, ServerConfig};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::Instant;
-use tokio_rustls::TlsAcceptor;
+use tokio_rustls::LazyConfigAcceptor;
 use tokio_rustls::server::TlsStream;
 use tokio_util::either::Either;
 use zeroize::Zeroizing;
@@ -158,8 +158,15 @@ impl ServerTls {
         stream: S,
         within: Duration,
     ) -> io::Result<Box<TlsStream<S>>> {
-        let acceptor = TlsAcceptor::from(self.config());
-        let accepted = tokio::time::timeout(within, acceptor.accept(stream)).await;
+        let accepting = async {
+            let hello = LazyConfigAcceptor::new(Acceptor::default(), stream).await?;
+            let mut config = self.config();
+            if prefers_chacha(&hello.client_hello()) {
+                Arc::make_mut(&mut config).ignore_client_order = false;
+            }
+            hello.into_stream(config).await
+        };
+        let accepted = tokio::time::timeout(within, accepting).await;
         let accepted =
             accepted.map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "the TLS handshake took too long"))?;
         Ok(Box::new(accepted?))
@@ -242,13 +249,31 @@ impl ServerTlsFiles {
     }
 }
 
-/// The cipher suites, those with AES of 128 bits before the others, as browsers and Go order them: a quarter less work for each byte, and as
-/// far from being broken. The order counts, and not that of the client, which has 256 bits first without being asked.
+/// The cipher suites, those with AES of 128 bits before the others: less work for each byte, and as far from being broken. OpenSSL and rustls list
+/// 256 bits first whatever they are asked for, so the order of the client does not count.
 fn fastest_first() -> CryptoProvider {
     let mut provider = rustls::crypto::ring::default_provider();
-    let is_slower = |suite: &SupportedCipherSuite| !format!("{:?}", suite.suite()).contains("AES_128_GCM");
-    provider.cipher_suites.sort_by_key(is_slower);
+    provider.cipher_suites.sort_by_key(|suite| {
+        !matches!(
+            suite.suite(),
+            CipherSuite::TLS13_AES_128_GCM_SHA256
+                | CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256
+                | CipherSuite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256
+        )
+    });
     provider
+}
+
+/// Whether a client wants ChaCha20 before all else: its processor knows nothing of AES.
+fn prefers_chacha(hello: &ClientHello<'_>) -> bool {
+    matches!(
+        hello.cipher_suites().first(),
+        Some(
+            CipherSuite::TLS13_CHACHA20_POLY1305_SHA256
+                | CipherSuite::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256
+                | CipherSuite::TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256
+        )
+    )
 }
 
 fn bad(path: &Path, error: impl std::fmt::Display) -> TlsFileError {
@@ -354,10 +379,20 @@ mod tests {
 
     /// Whether a client that trusts a certificate gets an answer.
     async fn is_trusted(server: &ServerTls, trusted: &CertificateDer<'static>, name: &'static str) -> bool {
+        let provider = rustls::crypto::ring::default_provider();
+        let suite = chosen_suite(server, (trusted, name), provider).await;
+        suite.is_some()
+    }
+
+    /// The suite by which a client with these gets an answer.
+    async fn chosen_suite(
+        server: &ServerTls,
+        (trusted, name): (&CertificateDer<'static>, &'static str),
+        provider: CryptoProvider,
+    ) -> Option<CipherSuite> {
         let mut roots = RootCertStore::empty();
         roots.add(trusted.clone()).unwrap();
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let config = ClientConfig::builder_with_provider(provider)
+        let config = ClientConfig::builder_with_provider(Arc::new(provider))
             .with_safe_default_protocol_versions()
             .unwrap();
         let config = config.with_root_certificates(roots).with_no_client_auth();
@@ -366,7 +401,8 @@ mod tests {
             let connector = TlsConnector::from(Arc::new(config));
             let mut stream = connector.connect(ServerName::try_from(name).unwrap(), theirs).await?;
             stream.write_all(b"?").await?;
-            stream.read_u8().await
+            stream.read_u8().await?;
+            Ok::<_, io::Error>(stream.get_ref().1.negotiated_cipher_suite().map(|suite| suite.suite()))
         };
         let answering = async {
             let mut stream = server.accept(ours, SECOND).await?;
@@ -375,7 +411,41 @@ mod tests {
             stream.flush().await
         };
         let (asked, _) = tokio::join!(asking, answering);
-        asked.is_ok()
+        asked.ok().flatten()
+    }
+
+    #[tokio::test]
+    async fn aes_with_128_bits_comes_first_but_for_clients_that_prefer_chacha() {
+        let dir = tempfile::tempdir().unwrap();
+        let (files, certificate) = certificate(dir.path(), "mixer.test");
+        let server = ServerTls::open(files).unwrap();
+        let all = rustls::crypto::ring::default_provider;
+        let first = |suite: CipherSuite| {
+            let mut provider = all();
+            provider.cipher_suites.sort_by_key(|known| known.suite() != suite);
+            provider
+        };
+        let only = |suite: CipherSuite| {
+            let mut provider = all();
+            provider.cipher_suites.retain(|known| known.suite() == suite);
+            provider
+        };
+        let [aes128, aes256, chacha] = [
+            CipherSuite::TLS13_AES_128_GCM_SHA256,
+            CipherSuite::TLS13_AES_256_GCM_SHA384,
+            CipherSuite::TLS13_CHACHA20_POLY1305_SHA256,
+        ];
+        let of_old = CipherSuite::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256;
+        for (provider, chosen) in [
+            (all(), aes128),
+            (first(aes256), aes128),
+            (only(aes256), aes256),
+            (first(chacha), chacha),
+            (only(of_old), of_old),
+        ] {
+            let suite = chosen_suite(&server, (&certificate, "mixer.test"), provider).await;
+            assert_eq!(suite, Some(chosen));
+        }
     }
 
     #[tokio::test]

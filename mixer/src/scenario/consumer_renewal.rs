@@ -33,14 +33,7 @@ impl WireConsumerManager {
         let infos = infos(&stream).await?;
         let mut is_done = true;
         for (name, left) in left {
-            if let Err(reason) = self.renew_one((&stream, &infos), &name, left).await {
-                tracing::warn!(
-                    name,
-                    reason,
-                    "the consumer of a wire that its Rack has left is not made anew yet; retrying"
-                );
-                is_done = false;
-            }
+            is_done &= self.renew_one((&stream, &infos), &name, left).await?;
         }
         Ok(is_done)
     }
@@ -50,42 +43,49 @@ impl WireConsumerManager {
         (stream, infos): (&Stream, &BTreeMap<String, Info>),
         name: &str,
         left: Timestamp,
-    ) -> Result<(), String> {
-        let wire = || self.registry.wire(name).map_err(text);
-        let Some(row) = wire()?.filter(|row| row.left == Some(left)) else {
-            return Ok(());
+    ) -> Result<bool, String> {
+        let row = self.registry.wire(name).map_err(text)?;
+        let Some(row) = row.filter(|row| row.left == Some(left)) else {
+            // Its consumer may be another wire's by now.
+            return Ok(false);
         };
-        // Of another wire by now, or an older program's: it cannot be made again, and ends by itself.
-        if row.ends || row.filter.is_empty() {
-            return Ok(());
-        }
-        if !row.is_paused {
-            self.recreate((stream, infos), name, &row).await?;
+        if !row.is_paused && !self.recreate((stream, infos), name, &row).await? {
+            return Ok(false);
         }
         let name = name.to_owned();
         let renewed = move |change: &RegistryTransaction<'_>| change.consumer_renewed(&name, left);
-        self.registry.commit::<_, RegistryError>(renewed).await.map_err(text)
+        let renewed = self.registry.commit::<_, RegistryError>(renewed).await;
+        renewed.map(|()| true).map_err(text)
     }
 
+    /// False if the wire changes meanwhile.
     async fn recreate(
         &self,
         (stream, infos): (&Stream, &BTreeMap<String, Info>),
         name: &str,
         row: &WireRow,
-    ) -> Result<(), String> {
+    ) -> Result<bool, String> {
+        let state = stream.cached_info();
+        if row.stream != WireRow::life(state.created.unix_timestamp_nanos()) {
+            return Ok(false);
+        }
         let consumer = row.consumer(name).to_owned();
         if let Some(info) = infos.get(&consumer) {
             let (wire, known) = (name.to_owned(), (row.stream, consumer.clone()));
-            let next = info.ack_floor.stream_sequence + 1;
+            let next = info.ack_floor.stream_sequence.min(state.state.last_sequence) + 1;
             let put = move |change: &RegistryTransaction<'_>| change.move_wire(&wire, &known, next);
             if !self.registry.commit::<_, RegistryError>(put).await.map_err(text)? {
-                return Err("the wire changed meanwhile".to_owned());
+                return Ok(false);
             }
             stream.delete_consumer(&consumer).await.map_err(text)?;
         }
         // It may have been moved on meanwhile.
-        let row = self.registry.wire(name).map_err(text)?;
-        let row = row.ok_or_else(|| "the wire is gone".to_owned())?;
-        stream.create_consumer(config(name, &row)).await.map(drop).map_err(text)
+        let Some(row) = self.registry.wire(name).map_err(text)? else {
+            return Ok(false);
+        };
+        let created = stream.create_consumer(config(name, &row)).await;
+        created
+            .map(|_| true)
+            .map_err(|error| format!("consumer of {}: {error}", row.description))
     }
 }

@@ -38,7 +38,7 @@ use crate::bus_server::{CommandError, MixerBus};
 use crate::cluster::Cluster;
 use crate::command_clock::CommandClock;
 use crate::liveness::LivenessTracker;
-use crate::registry::{ActiveScenario, ClusterRegistry, RackRow, RegistryError};
+use crate::registry::{ActiveScenario, ClusterRegistry, RackRow, RegistryError, WireRow};
 
 /// How long a Rack may take to apply a push.
 const APPLY: Duration = Duration::from_secs(15);
@@ -524,9 +524,11 @@ impl RolloutParts {
     pub(super) async fn left_wires(&self) -> Result<Option<BTreeMap<String, Timestamp>>, String> {
         let wires = self.registry.read(ClusterRegistry::wires).await;
         let wires = wires.map_err(|error: RegistryError| error.to_string())?;
-        let left = wires.into_iter().filter_map(|(name, row)| Some((name, row.left?)));
-        let left: BTreeMap<_, _> = left.collect();
-        let is_followed = left.is_empty() || self.acl.apply().await;
+        // The consumers of others could not be made again: they end soon, or are an older program's.
+        let can_renew = |row: &WireRow| self.acl.is_enforced() && !row.ends && !row.filter.is_empty();
+        let left = wires.into_iter().filter(|(_, row)| can_renew(row));
+        let left: BTreeMap<_, _> = left.filter_map(|(name, row)| Some((name, row.left?))).collect();
+        let is_followed = left.is_empty() || self.acl.apply().await && self.bus.status().access_issue.is_none();
         Ok(is_followed.then_some(left))
     }
 

@@ -332,16 +332,20 @@ async fn reconcile_wires(parts: &Arc<RolloutParts>) -> Result<bool, String> {
     let read = tokio::task::spawn_blocking(move || parts_of.wires_in_force()).await;
     let wires = read.map_err(text)?.map_err(text)?;
     let is_changed = parts.consumers.reconcile(&parts.bus, &mut made, &wires).await?;
-    let is_renewed = match left {
-        Some(left) => parts.consumers.renew(&parts.bus, left).await?,
-        None => false,
+    let renewed = match left {
+        Some(left) => parts.consumers.renew(&parts.bus, left).await,
+        None => Ok(false),
     };
+    if renewed != Ok(true) {
+        // One may be gone and not there again.
+        made.clear();
+    }
     drop(made);
     if is_changed {
         // Rights follow what is in force.
         parts.acl.refresh().await;
     }
-    Ok(is_renewed)
+    renewed
 }
 
 #[cfg(test)]
