@@ -250,7 +250,7 @@ impl ServerTlsFiles {
 }
 
 /// The cipher suites, those with AES of 128 bits before the others: less work for each byte, and as far from being broken. OpenSSL and rustls list
-/// 256 bits first whatever they are asked for, so the order of the client does not count.
+/// 256 bits first by default, so the order of the client does not count.
 fn fastest_first() -> CryptoProvider {
     let mut provider = rustls::crypto::ring::default_provider();
     provider.cipher_suites.sort_by_key(|suite| {
@@ -264,7 +264,7 @@ fn fastest_first() -> CryptoProvider {
     provider
 }
 
-/// Whether a client wants ChaCha20 before all else: its processor knows nothing of AES.
+/// Whether a client lists ChaCha20 first, as those do whose processor has no instructions for AES: its order counts.
 fn prefers_chacha(hello: &ClientHello<'_>) -> bool {
     matches!(
         hello.cipher_suites().first(),

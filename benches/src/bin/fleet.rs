@@ -168,10 +168,7 @@ impl Fleet {
             .iter()
             .zip(values)
             .map(|((name, unit), value)| format!("{name} {value:.2} {unit}"));
-        println!(
-            "{guard}: {racks} Racks enrolled and {}",
-            figures.collect::<Vec<_>>().join(", ")
-        );
+        println!("{guard}: {racks} Racks: {}", figures.collect::<Vec<_>>().join(", "));
         Ok(Self {
             agents,
             runtime,

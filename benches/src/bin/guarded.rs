@@ -3,9 +3,10 @@
 //! Method: two release Mixers with default settings in temporary folders on loopback, one that asks nobody (`api.auth = "off"`, no TLS) and one
 //! where everybody needs a token and, for ingest, speaks TLS 1.3 with an ECDSA P-256 certificate. Ingest: `BENCH_ROWS` (2,000,000) log lines are
 //! posted as NDJSON in bodies of 10,000 lines over 4 kept connections, in turn to a new Mixer of either kind, `BENCH_ROUNDS` (5) each, the order
-//! turned round each time; quotas are counted, and so high that nobody meets them; the clients share the machine's cores, and encrypt too. Questions: both Mixers hold 200,000 rows; the newest 50 rows
-//! that have a word are asked for, in as many rounds `BENCH_QUESTIONS` (4,000) times each over one kept connection: each question goes to both,
-//! first to the one that was second before. Medians of the rounds' figures, and of the rounds' ratios. CPU and peak memory are the kernel's figures of the Mixer's
+//! turned round each time; the clients share the machine's cores, and encrypt too. Quotas are counted, and so high that nobody meets them.
+//! Questions: both Mixers hold 200,000 rows; the newest 50 rows that have a word are asked for, in as many rounds `BENCH_QUESTIONS` (4,000) times
+//! each over one kept connection: each question goes to both, first to the one that was second before. Medians of the rounds' figures, and of the
+//! rounds' ratios. CPU and peak memory are the kernel's figures of the Mixer's
 //! process.
 
 use std::path::Path;

@@ -6,7 +6,7 @@ use chassis::config::LogThrottleConfig;
 use super::*;
 use crate::spool::{self, SpoolFullPolicy, SpoolLimits};
 
-struct Bench {
+struct RecorderBench {
     recorder: TelemetryRecorder,
     receiver: RecorderReceiver,
     counters: Arc<TelemetryCounters>,
@@ -14,7 +14,7 @@ struct Bench {
     _dir: tempfile::TempDir,
 }
 
-fn bench() -> Bench {
+fn bench() -> RecorderBench {
     let dir = tempfile::tempdir().unwrap();
     let clock = Clock::new(|| Timestamp::from_micros(1));
     let limits = SpoolLimits::new(1 << 20, SpoolFullPolicy::Block);
@@ -33,7 +33,7 @@ fn bench() -> Bench {
         spool,
         counters: Arc::clone(&counters),
     });
-    Bench {
+    RecorderBench {
         recorder,
         receiver,
         counters,
@@ -56,7 +56,7 @@ async fn a_number_that_is_not_finite_is_counted_and_does_not_cost_its_batch() {
 
 #[tokio::test]
 async fn a_full_queue_loses_its_oldest_rows_and_counts_them() {
-    let Bench {
+    let RecorderBench {
         recorder,
         receiver,
         counters,
