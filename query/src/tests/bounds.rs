@@ -114,7 +114,8 @@ async fn a_query_short_of_memory_is_told_to_retry_unless_it_could_never_fit() {
         limit: Some(limit),
         ..LogFilter::default()
     };
-    let newest = "SELECT ts, message FROM logs ORDER BY ts DESC LIMIT 20";
+    // Without the messages: how many batches of them are held at once depends on which scan is ahead.
+    let newest = "SELECT ts, level FROM logs ORDER BY ts DESC LIMIT 20";
     // What another query has, as it would take it.
     let other = bench.querier.pools.typed.acquire_session();
     let pool = &other.runtime_env().memory_pool;
