@@ -158,9 +158,25 @@ impl ServerTls {
         stream: S,
         within: Duration,
     ) -> io::Result<Box<TlsStream<S>>> {
+        self.accept_protocol(stream, within, b"").await
+    }
+
+    /// The same, for a protocol that clients may name (ALPN) unless it is empty.
+    ///
+    /// # Errors
+    /// As of [`ServerTls::accept`], and if the client names other protocols only.
+    pub async fn accept_protocol<S: AsyncRead + AsyncWrite + Unpin>(
+        &self,
+        stream: S,
+        within: Duration,
+        protocol: &[u8],
+    ) -> io::Result<Box<TlsStream<S>>> {
         let accepting = async {
             let hello = LazyConfigAcceptor::new(Acceptor::default(), stream).await?;
             let mut config = self.config();
+            if !protocol.is_empty() {
+                Arc::make_mut(&mut config).alpn_protocols = vec![protocol.to_vec()];
+            }
             if prefers_chacha(&hello.client_hello()) {
                 Arc::make_mut(&mut config).ignore_client_order = false;
             }

@@ -34,6 +34,7 @@ use crate::control::ControlPlane;
 use crate::tasks::{FailureReceiver, failure_channel};
 use lifecycle::MixerComponents;
 use listeners::ListenAddresses;
+pub use listeners::OtlpAddresses;
 
 pub use crate::start_error::StartError;
 
@@ -99,6 +100,12 @@ impl Mixer {
         self.addresses.postgres
     }
 
+    /// Where OTLP is received at ports of its own, if it is.
+    #[must_use]
+    pub const fn otlp_addresses(&self) -> Option<OtlpAddresses> {
+        self.addresses.otlp
+    }
+
     /// The services that its API calls.
     #[cfg(test)]
     pub(crate) fn api_parts(&self) -> Option<crate::api::ApiParts> {
@@ -113,6 +120,10 @@ impl Mixer {
             authenticator: Arc::clone(self.parts.authenticator.as_ref()?),
             backups: Arc::clone(self.parts.backups.as_ref()?),
             security: Arc::default(),
+            otlp: crate::api::OtlpAnswers {
+                clock: crate::testing::Hand::new().clock(),
+                entity: ["service.name".to_owned()].into(),
+            },
             reports_itself: true,
         })
     }

@@ -12,7 +12,7 @@ mod value_checks;
 
 pub use sections::{
     ApiConfig, AuditConfig, BusServerConfig, BusTlsMode, EnrollmentConfig, IngestConfig, MixerBaseConfig, MixerSection,
-    PostgresConfig, QueryConfig, QuotasConfig, ServerMode, StoreConfig, TailConfig,
+    OtlpReceiverConfig, PostgresConfig, QueryConfig, QuotasConfig, ServerMode, StoreConfig, TailConfig,
 };
 pub use telemetry::{
     EmbeddedConfig, MixerSwitches, ObservabilityConfig, ObservabilityTier, OtlpConfig, OtlpMessagesConfig,
@@ -32,6 +32,7 @@ chassis::config_file! {
         ingest: IngestConfig,
         api: ApiConfig,
         postgres: PostgresConfig,
+        otlp_receiver: OtlpReceiverConfig,
         store: StoreConfig,
         snake: BusServerConfig,
         query: QueryConfig,

@@ -2,7 +2,7 @@
 //!
 //! # Invariants
 //!
-//! - Standard output carries data only: of the running Mixer the one line `ready api=… bus=…`, with `postgres=…` if clients of PostgreSQL may connect.
+//! - Standard output carries data only: of the running Mixer the one line `ready api=… bus=…`, with `postgres=…` and `otlp_http=… otlp_grpc=…` if these listen.
 //! - Exit codes follow sysexits; this is the only place that makes a process end.
 //!
 //! # Not here
@@ -382,7 +382,7 @@ async fn until_asked(config: MixerConfig, shutdown: &ShutdownListener) -> ExitRe
         }
     };
     let (api, bus) = (mixer.api_addr(), mixer.control().bus_status());
-    let postgres = mixer.postgres_addr();
+    let (postgres, otlp) = (mixer.postgres_addr(), mixer.otlp_addresses());
     let ready = mixer.ready();
     let announced = async {
         ready.await;
@@ -391,7 +391,10 @@ async fn until_asked(config: MixerConfig, shutdown: &ShutdownListener) -> ExitRe
         let postgres = postgres
             .map(|address| format!(" postgres={address}"))
             .unwrap_or_default();
-        let _ = print(&format!("ready api={scheme}://{api} bus={}{postgres}\n", bus.url));
+        let otlp = otlp
+            .map(|at| format!(" otlp_http={} otlp_grpc={}", at.http, at.grpc))
+            .unwrap_or_default();
+        let _ = print(&format!("ready api={scheme}://{api} bus={}{postgres}{otlp}\n", bus.url));
         std::future::pending().await
     };
     let exit = tokio::select! {

@@ -39,6 +39,16 @@ pub enum StartError {
         /// Why not.
         source: io::Error,
     },
+    /// OTLP cannot be received where it should.
+    #[error("{}", otlp_address(host, *port, source))]
+    OtlpAddress {
+        /// The address.
+        host: IpAddr,
+        /// The port.
+        port: u16,
+        /// Why not.
+        source: io::Error,
+    },
     /// The storage engine does not open.
     #[error(transparent)]
     Engine(#[from] engine::Error),
@@ -108,6 +118,16 @@ fn postgres_address(host: &IpAddr, port: u16, source: &io::Error) -> String {
     }
 }
 
+fn otlp_address(host: &IpAddr, port: u16, source: &io::Error) -> String {
+    match source.kind() {
+        io::ErrorKind::AddrInUse => format!(
+            "port {port} on {host} is taken (`ss -ltnp 'sport = :{port}'` shows by whom): stop that program, or set \
+             otlp.grpc_port and otlp.http_port (0 takes any free one)"
+        ),
+        _ => format!("cannot receive OTLP on {host} (otlp.host), port {port}: {source}"),
+    }
+}
+
 /// The exit code of an error of the engine, at a start as in the commands on a store.
 pub(crate) const fn of_engine(kind: ErrorKind) -> ExitReason {
     match kind {
@@ -124,7 +144,9 @@ impl StartError {
     #[must_use]
     pub fn exit_code(&self) -> ExitReason {
         match self {
-            Self::ApiAddress { .. } | Self::PostgresAddress { .. } | Self::Bucket(_) => ExitReason::Config,
+            Self::ApiAddress { .. } | Self::PostgresAddress { .. } | Self::OtlpAddress { .. } | Self::Bucket(_) => {
+                ExitReason::Config
+            }
             Self::Engine(error) => of_engine(error.kind()),
             Self::Bus(error) => error.exit(),
             Self::Registry(error) => of_registry(error),

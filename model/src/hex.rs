@@ -1,5 +1,14 @@
 //! Lower-case hex of keys, digests and payloads.
 
+/// The two digits of a byte.
+#[must_use]
+pub const fn digits(byte: u8) -> [u8; 2] {
+    const fn digit(half: u8) -> u8 {
+        if half < 10 { b'0' + half } else { b'a' + half - 10 }
+    }
+    [digit(byte >> 4), digit(byte & 15)]
+}
+
 /// The hex text of bytes.
 #[must_use]
 pub fn encode(bytes: &[u8]) -> String {

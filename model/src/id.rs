@@ -160,9 +160,7 @@ macro_rules! hex_id {
 
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                const DIGITS: &[u8; 16] = b"0123456789abcdef";
-                let digit = |half: u8| DIGITS.get(usize::from(half)).copied().unwrap_or(b'0');
-                let text = self.0.map(|byte| [digit(byte >> 4), digit(byte & 15)]);
+                let text = self.0.map(crate::hex::digits);
                 f.write_str(std::str::from_utf8(text.as_flattened()).unwrap_or_default())
             }
         }
@@ -183,6 +181,17 @@ macro_rules! hex_id {
                     return Err(bad());
                 }
                 Ok(Self(bytes))
+            }
+        }
+
+        impl TryFrom<&[u8]> for $name {
+            type Error = BadId;
+            fn try_from(bytes: &[u8]) -> Result<Self, BadId> {
+                let id = bytes.try_into().map(Self).ok().filter(|id| id.0 != [0; $bytes]);
+                id.ok_or_else(|| BadId {
+                    what: concat!($what, ", not all zeros"),
+                    text: crate::hex::encode(bytes.get(..64).unwrap_or(bytes)),
+                })
             }
         }
 

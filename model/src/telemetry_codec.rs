@@ -15,14 +15,17 @@
 //!   large they become: that is added up before one is unpacked. Attributes and rows may become 8 times their text.
 //! - Foreign records may leave out `entity_id` and `entity_name`; the publisher's own are filled in.
 
+mod attribute_buffer;
 mod batch_builder;
 mod body_reader;
 mod column_buffer;
 mod fast_path;
 mod flatten;
+mod record_format;
 mod record_framing;
 #[cfg(test)]
 mod tests;
+mod typed_rows;
 mod value_count;
 mod writer_entities;
 
@@ -40,7 +43,11 @@ use serde::{Deserialize, Serialize};
 use crate::batch::{SchemaViolation, conform, slice_bytes};
 use crate::{BadId, EntityId, Table};
 
-pub use body_reader::{BodyRecordReader, NAMED, RecordChunk, RecordRejection};
+pub use attribute_buffer::AttributeBuffer;
+pub use batch_builder::RecordBatchBuilder;
+pub use body_reader::{BodyRecordReader, KEPT, NAMED, RecordChunk, RecordRejection, RefusedRecord};
+pub use record_format::{FoundRecord, RecordFormat};
+pub use typed_rows::{LogFields, PointFields, SpanFields};
 pub use value_count::value_bytes;
 pub use writer_entities::WriterEntities;
 

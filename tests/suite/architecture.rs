@@ -25,6 +25,7 @@ fn dependencies_between_crates_point_one_way() {
         ("chassis", &["durable-fs", "model"]),
         ("engine", &["durable-fs", "model"]),
         ("ingest", &["engine", "chassis", "model"]),
+        ("protocols", &["model"]),
         ("query", &["engine", "model"]),
         ("gear-spec", &["model"]),
         (
@@ -34,6 +35,7 @@ fn dependencies_between_crates_point_one_way() {
                 "ingest",
                 "engine",
                 "gear-spec",
+                "protocols",
                 "chassis",
                 "durable-fs",
                 "model",

@@ -94,8 +94,9 @@ use exposition::MetricsExposition;
 pub(crate) use ingest::fuzz_targets;
 use problem::ApiProblem;
 
+pub(crate) use ingest::OtlpAnswers;
 pub use server::ApiServer;
-use server::SlowClientLimits;
+use server::{HttpVersion, SlowClientLimits};
 pub(crate) use server::{MAX_CONNECTIONS, next_connection};
 
 /// The largest body of a request, telemetry apart.
@@ -126,45 +127,97 @@ pub struct ApiParts {
     pub(crate) backups: Arc<BackupWriter>,
     /// What the configuration says of the Mixer's security.
     pub(crate) security: Arc<[SecurityFinding]>,
+    /// How requests of OTLP become rows.
+    pub(crate) otlp: OtlpAnswers,
     /// Whether the process reports about itself at `/metrics`.
     pub reports_itself: bool,
 }
 
-/// Serves the API on a bound listener, for these hosts beside its own addresses and over TLS if there is any, until [`ApiServer::close`].
+/// Where the API listens: all of it, and OTLP alone at its own ports.
+#[derive(Debug)]
+pub struct ApiListeners {
+    /// Everything, over HTTP/1.1.
+    pub api: TcpListener,
+    /// OTLP over HTTP/1.1.
+    pub otlp_http: Option<TcpListener>,
+    /// OTLP over gRPC, which is HTTP/2.
+    pub otlp_grpc: Option<TcpListener>,
+}
+
+/// Serves the API on bound listeners, for these hosts beside their own addresses and over TLS if there is any, until [`ApiServer::close`].
 ///
 /// # Errors
-/// If the listener has no address, or threads cannot be had.
+/// If a listener has no address, or threads cannot be had.
 pub fn serve(
     parts: ApiParts,
-    listener: TcpListener,
+    listeners: ApiListeners,
     (allowed_hosts, tls): (Vec<Authority>, Option<Arc<ServerTls>>),
 ) -> std::io::Result<ApiServer> {
     let changes = TaskTracker::new();
-    let hosts = HostGuard::new(listener.local_addr()?, allowed_hosts);
-    let router = routes(parts, hosts, &changes)?;
-    server::start(router, listener, (changes, tls), SlowClientLimits::default())
+    let (door, exposition) = ingest_door(&parts, &changes)?;
+    let guards = RouteGuards {
+        exposition: Arc::clone(&exposition),
+        authenticator: Arc::clone(&parts.authenticator),
+        hosts: allowed_hosts,
+    };
+    let mut others = Vec::new();
+    let otlp = || ingest::otlp_routes(door.clone(), parts.otlp.clone());
+    if let Some(listener) = listeners.otlp_http {
+        others.push((guards.guard(otlp(), &listener)?, listener, HttpVersion::Http1));
+    }
+    if let Some(listener) = listeners.otlp_grpc {
+        let router = ingest::grpc_paths(guards.guard(otlp(), &listener)?);
+        others.push((router, listener, HttpVersion::Http2));
+    }
+    let router = guards.guard(all_routes(parts, &changes, (door, exposition)), &listeners.api)?;
+    server::start(
+        (router, listeners.api),
+        others,
+        (changes, tls),
+        SlowClientLimits::default(),
+    )
 }
 
-/// Every route, behind what holds for all of them.
-fn routes(parts: ApiParts, hosts: HostGuard, changes: &TaskTracker) -> std::io::Result<Router> {
+/// What telemetry comes in by, and the metrics that count it.
+fn ingest_door(
+    parts: &ApiParts,
+    changes: &TaskTracker,
+) -> std::io::Result<(ingest::IngestHandler, Arc<MetricsExposition>)> {
     let counters = ingest::HttpIngestCounters::default();
     let exposition = Arc::new(MetricsExposition::new(parts.clone(), &counters));
-    let authenticator = Arc::clone(&parts.authenticator);
-    let router = all_routes(parts, changes, (counters, Arc::clone(&exposition)))?;
-    Ok(guarded(router, exposition, (authenticator, Arc::new(hosts))))
+    let (engine, collects) = (Arc::clone(&parts.engine), parts.ingest.is_some());
+    let door = ingest::IngestHandler::new(engine, collects, changes.clone(), counters)?;
+    Ok((door, exposition))
+}
+
+/// What holds for every route of every listener.
+struct RouteGuards {
+    exposition: Arc<MetricsExposition>,
+    authenticator: Arc<ApiAuthenticator>,
+    hosts: Vec<Authority>,
+}
+
+impl RouteGuards {
+    /// The routes of a listener behind them.
+    fn guard(&self, router: Router, listener: &TcpListener) -> std::io::Result<Router> {
+        let hosts = Arc::new(HostGuard::new(listener.local_addr()?, self.hosts.clone()));
+        let authenticator = Arc::clone(&self.authenticator);
+        Ok(guarded(router, Arc::clone(&self.exposition), (authenticator, hosts)))
+    }
 }
 
 /// Every route, which anybody could call.
 fn all_routes(
     parts: ApiParts,
     changes: &TaskTracker,
-    (counters, exposition): (ingest::HttpIngestCounters, Arc<MetricsExposition>),
-) -> std::io::Result<Router> {
-    let (engine, collects) = (Arc::clone(&parts.engine), parts.ingest.is_some());
-    let router = telemetry::routes(Arc::clone(&parts.querier))
+    (door, exposition): (ingest::IngestHandler, Arc<MetricsExposition>),
+) -> Router {
+    let otlp = parts.otlp.clone();
+    telemetry::routes(Arc::clone(&parts.querier))
         .merge(tail::routes(Arc::clone(&parts.querier)))
         .merge(sql::routes(Arc::clone(&parts.querier)))
-        .merge(ingest::routes(engine, collects, changes.clone(), counters)?)
+        .merge(ingest::routes(door.clone()))
+        .merge(ingest::otlp_routes(door, otlp))
         .merge(racks::routes(Arc::clone(&parts.control), changes.clone()))
         .merge(invites::routes(Arc::clone(&parts.control), changes.clone()))
         .merge(change_requests::routes(Arc::clone(&parts.control), changes.clone()))
@@ -181,16 +234,24 @@ fn all_routes(
             Arc::clone(parts.authenticator.tokens()),
             changes.clone(),
         ))
-        .merge(ops::routes(parts, exposition));
-    Ok(router)
+        .merge(ops::routes(parts, exposition))
+}
+
+/// Every route behind its guards, as for an address.
+#[cfg(test)]
+fn routes(parts: ApiParts, hosts: HostGuard, changes: &TaskTracker) -> std::io::Result<Router> {
+    let (door, exposition) = ingest_door(&parts, changes)?;
+    let authenticator = Arc::clone(&parts.authenticator);
+    let router = all_routes(parts, changes, (door, Arc::clone(&exposition)));
+    Ok(guarded(router, exposition, (authenticator, Arc::new(hosts))))
 }
 
 /// Every route, unguarded.
 #[cfg(test)]
 fn all_routes_of(parts: ApiParts) -> std::io::Result<Router> {
-    let counters = ingest::HttpIngestCounters::default();
-    let exposition = Arc::new(MetricsExposition::new(parts.clone(), &counters));
-    all_routes(parts, &TaskTracker::new(), (counters, exposition))
+    let changes = TaskTracker::new();
+    let (door, exposition) = ingest_door(&parts, &changes)?;
+    Ok(all_routes(parts, &changes, (door, exposition)))
 }
 
 /// What holds for every route: bounds, problems for what no route answers, counting.
@@ -219,6 +280,7 @@ fn guarded(
             protect_answer(answer.headers_mut());
             answer
         }))
+        .layer(middleware::from_fn(ingest::refuse_in_kind))
         .layer(middleware::from_fn_with_state(exposition, exposition::count))
 }
 

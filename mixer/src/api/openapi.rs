@@ -123,6 +123,8 @@ enum RequestBody {
     Scenario,
     /// Records of a table, in any encoding of the bus.
     Records(model::Table),
+    /// A request of OTLP.
+    Otlp,
 }
 
 /// What an answer with status 200 has as its body.
@@ -138,6 +140,8 @@ enum ResponseBody {
     /// Server-sent events of a schema.
     Events(&'static str),
     OpenMetrics,
+    /// What OTLP answers; its refusals are not problems.
+    Otlp,
 }
 
 /// One method of one path.

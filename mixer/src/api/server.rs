@@ -23,8 +23,9 @@ use chassis::lingering_close::{LingeringStream, TrackedBody, UnreadBodyFlag};
 use chassis::tls_server::{ServerStream, ServerTls};
 use chassis::write_timeout::{MinimumRate, WriteTimeoutStream};
 use hyper::body::Incoming;
-use hyper::server::conn::http1;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper::server::conn::{http1, http2};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::graceful::GracefulConnection;
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -43,6 +44,14 @@ const GRACE: Duration = Duration::from_secs(3);
 const REST: Duration = Duration::from_millis(100);
 /// The largest head of a request.
 const MAX_HEAD: usize = 64 << 10;
+
+/// Requests of one HTTP/2 connection that are answered at once.
+const MAX_STREAMS: u32 = 64;
+/// The largest head of a request of HTTP/2, in bytes.
+const MAX_HEAD_LIST: u32 = 64 << 10;
+/// What a client may send of a request, and of all of a connection, before it is read.
+const STREAM_WINDOW: u32 = 1 << 20;
+const CONNECTION_WINDOW: u32 = 4 << 20;
 
 /// How slowly a client may take its answers.
 #[derive(Debug, Clone, Copy)]
@@ -71,24 +80,33 @@ pub(crate) struct ShutdownToken(pub(crate) CancellationToken);
 #[derive(Debug)]
 pub struct ApiServer {
     addr: SocketAddr,
+    others: Vec<SocketAddr>,
     stop: CancellationToken,
-    accepting: JoinHandle<()>,
+    accepting: Vec<JoinHandle<()>>,
     connections: TaskTracker,
     changes: TaskTracker,
 }
 
 impl ApiServer {
-    /// Where it listens.
+    /// Where all of it listens.
     #[must_use]
     pub const fn addr(&self) -> SocketAddr {
         self.addr
     }
 
+    /// Where its other listeners listen, in their order.
+    #[must_use]
+    pub fn others(&self) -> &[SocketAddr] {
+        &self.others
+    }
+
     /// Stops accepting, lets running requests finish, returns when every connection and every change begun is gone.
     pub async fn close(self) {
         self.stop.cancel();
-        if let Err(error) = self.accepting.await {
-            tracing::error!(%error, "the accept loop failed");
+        for accepting in self.accepting {
+            if let Err(error) = accepting.await {
+                tracing::error!(%error, "an accept loop failed");
+            }
         }
         self.connections.close();
         self.connections.wait().await;
@@ -97,24 +115,45 @@ impl ApiServer {
     }
 }
 
-/// Starts accepting; `changes` are what requests leave behind to be finished.
+/// Which HTTP a listener speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum HttpVersion {
+    Http1,
+    /// With prior knowledge, or agreed on in TLS.
+    Http2,
+}
+
+/// Starts accepting at the API's listener and at others; `changes` are what requests leave behind to be finished.
 pub(crate) fn start(
-    router: Router,
-    listener: TcpListener,
+    (router, listener): (Router, TcpListener),
+    others: Vec<(Router, TcpListener, HttpVersion)>,
     (changes, tls): (TaskTracker, Option<Arc<ServerTls>>),
     patience: SlowClientLimits,
 ) -> io::Result<ApiServer> {
-    let addr = listener.local_addr()?;
     let (stop, connections) = (CancellationToken::new(), TaskTracker::new());
-    let router = router.layer(Extension(ShutdownToken(stop.clone())));
-    let accepting = tokio::spawn(accept(
-        listener,
-        (router, patience, tls),
-        stop.clone(),
-        connections.clone(),
-    ));
+    let local = |(_, listener, _): &(Router, TcpListener, HttpVersion)| listener.local_addr();
+    let (addr, addresses) = (
+        listener.local_addr()?,
+        others.iter().map(local).collect::<io::Result<_>>()?,
+    );
+    let mut accepting = Vec::new();
+    for (router, listener, version) in std::iter::once((router, listener, HttpVersion::Http1)).chain(others) {
+        let served = ServedApi {
+            router: router.layer(Extension(ShutdownToken(stop.clone()))),
+            version,
+            patience,
+            tls: tls.clone(),
+        };
+        accepting.push(tokio::spawn(accept(
+            listener,
+            served,
+            stop.clone(),
+            connections.clone(),
+        )));
+    }
     Ok(ApiServer {
         addr,
+        others: addresses,
         stop,
         accepting,
         connections,
@@ -122,8 +161,14 @@ pub(crate) fn start(
     })
 }
 
-/// What connections are answered by: the routes, the patience, and TLS if there is any.
-type ServedApi = (Router, SlowClientLimits, Option<Arc<ServerTls>>);
+/// What connections are answered by.
+#[derive(Clone)]
+struct ServedApi {
+    router: Router,
+    version: HttpVersion,
+    patience: SlowClientLimits,
+    tls: Option<Arc<ServerTls>>,
+}
 
 async fn accept(listener: TcpListener, served: ServedApi, stop: CancellationToken, connections: TaskTracker) {
     let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
@@ -168,7 +213,12 @@ fn is_of_one_connection(error: &io::Error) -> bool {
 
 async fn connection(
     stream: TcpStream,
-    (router, patience, tls): ServedApi,
+    ServedApi {
+        router,
+        version,
+        patience,
+        tls,
+    }: ServedApi,
     stop: CancellationToken,
     _place: OwnedSemaphorePermit,
 ) {
@@ -185,7 +235,7 @@ async fn connection(
         Some(tls) => tokio::select! {
             biased;
             () = stop.cancelled() => return,
-            accepted = tls.accept(stream, HEAD_TIME) => match accepted {
+            accepted = tls.accept_protocol(stream, HEAD_TIME, version.alpn()) => match accepted {
                 Ok(stream) => ServerStream::Left(stream),
                 Err(error) => {
                     tracing::debug!(%error, "a TLS handshake failed");
@@ -201,7 +251,10 @@ async fn connection(
     let answered = move |mut response: Response| {
         let has_end = !is_events(response.headers());
         rate.set(has_end.then_some(patience.byte_time));
-        of_request.announce_close(response.headers_mut());
+        // HTTP/2 ends a request alone.
+        if version == HttpVersion::Http1 {
+            of_request.announce_close(response.headers_mut());
+        }
         response
     };
     let router = tower::ServiceExt::<http::Request<TrackedBody<Incoming>>>::map_response(router, answered);
@@ -214,21 +267,54 @@ async fn connection(
             request.map(|body| unread.track(body))
         },
     ));
-    let served = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_TIME)
-        .max_buf_size(MAX_HEAD)
-        .serve_connection(TokioIo::new(stream), service);
+    let stream = TokioIo::new(stream);
+    let ended = match version {
+        HttpVersion::Http1 => {
+            let mut http = http1::Builder::new();
+            http.timer(TokioTimer::new())
+                .header_read_timeout(HEAD_TIME)
+                .max_buf_size(MAX_HEAD);
+            until_stopped(http.serve_connection(stream, service), &stop).await
+        }
+        HttpVersion::Http2 => {
+            let mut http = http2::Builder::new(TokioExecutor::new());
+            http.timer(TokioTimer::new())
+                .max_concurrent_streams(MAX_STREAMS)
+                .max_header_list_size(MAX_HEAD_LIST)
+                .initial_stream_window_size(STREAM_WINDOW)
+                .initial_connection_window_size(CONNECTION_WINDOW)
+                .keep_alive_interval(Some(patience.silence))
+                .keep_alive_timeout(patience.silence);
+            until_stopped(http.serve_connection(stream, service), &stop).await
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%error, "a connection ended early");
+    }
+}
+
+/// Serves a connection to its end, which begins at the stop.
+async fn until_stopped<C>(served: C, stop: &CancellationToken) -> hyper::Result<()>
+where
+    C: GracefulConnection<Error = hyper::Error>,
+{
     let mut served = pin!(served);
-    let ended = tokio::select! {
+    tokio::select! {
         ended = served.as_mut() => ended,
         () = stop.cancelled() => {
             served.as_mut().graceful_shutdown();
             tokio::time::timeout(GRACE, served).await.unwrap_or(Ok(()))
         }
-    };
-    if let Err(error) = ended {
-        tracing::debug!(%error, "a connection ended early");
+    }
+}
+
+impl HttpVersion {
+    /// What is agreed on in TLS; HTTP/1.1 is what is spoken without an agreement.
+    const fn alpn(self) -> &'static [u8] {
+        match self {
+            Self::Http1 => b"",
+            Self::Http2 => b"h2",
+        }
     }
 }
 
@@ -283,7 +369,7 @@ mod tests {
             silence: Duration::from_millis(200),
             ..SlowClientLimits::default()
         };
-        let api = start(router, listener, (TaskTracker::new(), Some(tls)), limits).unwrap();
+        let api = start((router, listener), Vec::new(), (TaskTracker::new(), Some(tls)), limits).unwrap();
         // Some of these answers leave less than TLS keeps of its own when the sockets are full.
         let mut silent = Vec::new();
         for kib in (16..=1_024).step_by(48) {

@@ -102,7 +102,7 @@ impl Bench {
         let guards = (authenticator, hosts);
         let router = guarded(routes, Arc::clone(&exposition), guards.clone());
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let api = server::start(router, listener, (TaskTracker::new(), None), patience).unwrap();
+        let api = server::start((router, listener), Vec::new(), (TaskTracker::new(), None), patience).unwrap();
         Self {
             engine,
             querier,

@@ -9,11 +9,14 @@ use model::control::{DurableFloor, RackState};
 use model::{Clock, Entropy, SigningContext};
 use query::QueryEngine;
 
-use super::listeners::{ListenAddresses, api_address, listen, postgres_address, reserve, reserve_postgres};
+use super::listeners::{
+    ListenAddresses, OtlpAddresses, api_address, listen, listen_otlp, postgres_address, reserve, reserve_otlp,
+    reserve_postgres,
+};
 use super::settings;
 use crate::access::AuthMode;
 use crate::agent_rpc::{AgentRpcServer, MisroutedReplies, RpcServices};
-use crate::api::{self, ApiParts, ApiServer};
+use crate::api::{self, ApiListeners, ApiParts, ApiServer, OtlpAnswers};
 use crate::audit_keeper::{AuditKeeper, RefusalReceiver, refusal_channel};
 use crate::authentication::{ApiAuthenticator, TokenStore};
 use crate::backup::BackupWriter;
@@ -70,6 +73,7 @@ impl MixerComponents {
     ) -> Result<(Arc<ControlPlane>, ListenAddresses), StartError> {
         let socket = reserve(&config)?;
         let postgres = reserve_postgres(&config)?;
+        let otlp = reserve_otlp(&config)?;
         let tls = config.api.tls_files().map(ServerTls::open).transpose()?.map(Arc::new);
         require_registry(&config)?;
         require_unshared(&config.store.dir)?;
@@ -141,7 +145,7 @@ impl MixerComponents {
         let stats = views.stats();
         self.tasks
             .push(SupervisedTask::spawn("DuckDB views", fatal, |stop| views.run(stop)));
-        let dlq = self.dead_letters(&ground, &bus, (&querier, &engine), (clock, &entropy), fatal)?;
+        let dlq = self.dead_letters(&ground, &bus, (&querier, &engine), (clock.clone(), &entropy), fatal)?;
         let parts = ApiParts {
             querier: Arc::clone(&querier),
             control: Arc::clone(&control),
@@ -153,12 +157,25 @@ impl MixerComponents {
             authenticator: Arc::clone(&authenticator),
             backups: Arc::clone(self.backups.insert(backups(&config, &control))),
             security: security_report::of_config(&config).into(),
+            otlp: OtlpAnswers {
+                clock,
+                entity: config.otlp_receiver.entity.clone().into(),
+            },
             reports_itself: !config.switches.disable_telemetry,
         };
-        let listener = listen(socket, &config)?;
-        let server = api::serve(parts, listener, (config.api.hosts(), tls.clone()))
+        let (otlp_http, otlp_grpc) = otlp.map(|sockets| listen_otlp(sockets, &config)).transpose()?.unzip();
+        let listeners = ApiListeners {
+            api: listen(socket, &config)?,
+            otlp_http,
+            otlp_grpc,
+        };
+        let server = api::serve(parts, listeners, (config.api.hosts(), tls.clone()))
             .map_err(|source| api_address(&config, source))?;
         let api = server.addr();
+        let otlp = match *server.others() {
+            [http, grpc] => Some(OtlpAddresses { http, grpc }),
+            _ => None,
+        };
         self.api = Some(server);
         if let Some(socket) = postgres {
             let served = socket
@@ -167,7 +184,7 @@ impl MixerComponents {
             self.postgres = Some(served.map_err(|source| postgres_address(&config, source))?);
         }
         let postgres = self.postgres.as_ref().map(PostgresServer::addr);
-        Ok((control, ListenAddresses { api, postgres }))
+        Ok((control, ListenAddresses { api, postgres, otlp }))
     }
 
     /// Reads the API tokens and starts what keeps them up to date.

@@ -12,6 +12,16 @@ use crate::start_error::StartError;
 pub(super) struct ListenAddresses {
     pub(super) api: SocketAddr,
     pub(super) postgres: Option<SocketAddr>,
+    pub(super) otlp: Option<OtlpAddresses>,
+}
+
+/// Where OTLP is received at ports of its own.
+#[derive(Debug, Clone, Copy)]
+pub struct OtlpAddresses {
+    /// Over HTTP.
+    pub http: SocketAddr,
+    /// Over gRPC.
+    pub grpc: SocketAddr,
 }
 
 /// Takes the API's address before anything else starts, without listening yet.
@@ -27,6 +37,34 @@ pub(super) fn reserve_postgres(config: &MixerConfig) -> Result<Option<TcpSocket>
     }
     let socket = bind(SocketAddr::new(config.postgres.host, config.postgres.port));
     socket.map(Some).map_err(|source| postgres_address(config, source))
+}
+
+/// The same for OTLP over HTTP and over gRPC, if it is received at ports of its own.
+pub(super) fn reserve_otlp(config: &MixerConfig) -> Result<Option<(TcpSocket, TcpSocket)>, StartError> {
+    let otlp = &config.otlp_receiver;
+    if !otlp.enabled {
+        return Ok(None);
+    }
+    let reserve = |port| bind(SocketAddr::new(otlp.host, port)).map_err(|source| otlp_address(config, port, source));
+    Ok(Some((reserve(otlp.http_port)?, reserve(otlp.grpc_port)?)))
+}
+
+/// Listens for OTLP where it was reserved.
+pub(super) fn listen_otlp(
+    (http, grpc): (TcpSocket, TcpSocket),
+    config: &MixerConfig,
+) -> Result<(TcpListener, TcpListener), StartError> {
+    let otlp = &config.otlp_receiver;
+    let listen = |socket: TcpSocket, port| socket.listen(1024).map_err(|source| otlp_address(config, port, source));
+    Ok((listen(http, otlp.http_port)?, listen(grpc, otlp.grpc_port)?))
+}
+
+fn otlp_address(config: &MixerConfig, port: u16, source: std::io::Error) -> StartError {
+    StartError::OtlpAddress {
+        host: config.otlp_receiver.host,
+        port,
+        source,
+    }
 }
 
 fn bind(address: SocketAddr) -> std::io::Result<TcpSocket> {

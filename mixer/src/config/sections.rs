@@ -152,6 +152,24 @@ config_section! {
 }
 
 config_section! {
+    /// OpenTelemetry's protocol (OTLP) at its own ports; over HTTP it is at /v1/ of the API as well.
+    pub struct OtlpReceiverConfig in "otlp" {
+        /// Whether OTLP is received at ports of its own.
+        enabled: bool = false;
+        /// Address of these ports; others than loopback need api.tls_cert, or otlp.allow_insecure.
+        host: IpAddr = "127.0.0.1";
+        /// Port of OTLP over gRPC; 0 takes any free one.
+        grpc_port: u16 = 4317;
+        /// Port of OTLP over HTTP; 0 takes any free one.
+        http_port: u16 = 4318;
+        /// Resource attributes that name an entity: the first one that a resource has.
+        entity: Vec<String> = ["host.name", "k8s.pod.name", "service.name", "service.instance.id"];
+        /// Allows an address other than loopback without encryption: tokens and telemetry travel in clear text.
+        allow_insecure: bool = false;
+    }
+}
+
+config_section! {
     /// Where the Mixer keeps everything.
     pub struct StoreConfig in "store" {
         /// Root folder of everything the Mixer keeps.

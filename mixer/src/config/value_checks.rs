@@ -57,6 +57,7 @@ fn bad_subjects(settings: &Settings) -> Option<ConfigProblem> {
 /// Addresses that others can reach although nobody is asked who they are.
 pub(super) fn exposed(settings: &Settings, config: &MixerConfig) -> Vec<ConfigProblem> {
     let (api, postgres, snake) = (&config.api, &config.postgres, &config.snake);
+    let otlp = &config.otlp_receiver;
     let is_encrypted = api.tls_files().is_some();
     let is_external = snake.server == ServerMode::External;
     let cases = [
@@ -75,6 +76,13 @@ pub(super) fn exposed(settings: &Settings, config: &MixerConfig) -> Vec<ConfigPr
             "set api.tls_cert and api.tls_key, ",
         ),
         (
+            ("otlp.host", "without encryption"),
+            otlp.host,
+            "otlp.allow_insecure",
+            otlp.allow_insecure || is_encrypted,
+            "set api.tls_cert and api.tls_key, ",
+        ),
+        (
             ("snake.host", "without encryption"),
             snake.host,
             "snake.allow_insecure",
@@ -83,11 +91,14 @@ pub(super) fn exposed(settings: &Settings, config: &MixerConfig) -> Vec<ConfigPr
         ),
     ];
     let mut problems = Vec::new();
-    if api.auth == AuthMode::Off && !(api.host.is_loopback() && (postgres.host.is_loopback() || !postgres.enabled)) {
+    let others = [(postgres.enabled, postgres.host), (otlp.enabled, otlp.host)];
+    let is_open = |(enabled, host): (bool, std::net::IpAddr)| enabled && !host.is_loopback();
+    if api.auth == AuthMode::Off && (!api.host.is_loopback() || others.into_iter().any(is_open)) {
         problems.push(ConfigProblem::Conflict {
             place: settings.place("api.auth"),
             key: "api.auth",
-            sentence: "off is for loopback only, and api.host or postgres.host is not: use auto or tokens".to_owned(),
+            sentence: "off is for loopback only, and api.host, postgres.host or otlp.host is not: use auto or tokens"
+                .to_owned(),
         });
     }
     let (is_local, place) = match is_external {

@@ -26,7 +26,7 @@ use crate::{ColumnType, SpanId, Table, TableColumn, Timestamp, TraceId};
 
 /// Rows of one table as they grow.
 #[derive(Debug)]
-pub(super) struct RecordBatchBuilder {
+pub struct RecordBatchBuilder {
     table: Table,
     columns: &'static [TableColumn],
     cells: Vec<ColumnBuffer>,
@@ -54,6 +54,24 @@ impl RecordBatchBuilder {
             flat: JsonFlattener::default(),
             quick: JsonFastPath::default(),
         }
+    }
+
+    pub(super) const fn table(&self) -> Table {
+        self.table
+    }
+
+    /// A column's cells, to which the caller adds one.
+    pub(super) fn cell(&mut self, at: usize, is_there: bool) -> Option<&mut ColumnBuffer> {
+        if self.columns.get(at)?.nullable {
+            self.valid.get_mut(at)?.push(is_there);
+        }
+        self.cells.get_mut(at)
+    }
+
+    /// The row whose cells were added is complete.
+    pub(super) fn end_row(&mut self) {
+        self.rows += 1;
+        self.bytes += self.last_bytes();
     }
 
     pub(super) const fn len(&self) -> usize {
@@ -105,8 +123,7 @@ impl RecordBatchBuilder {
                 .try_for_each(|at| self.complete(at, publisher))
         });
         if settled.is_ok() {
-            self.rows += 1;
-            self.bytes += self.last_bytes();
+            self.end_row();
         } else {
             self.roll_back();
         }

@@ -23,6 +23,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::batch_builder::RecordBatchBuilder;
+use super::record_format::{FoundRecord, RecordFormat};
 use super::record_framing::{cbor, element, line};
 use super::value_count::ValueCount;
 use super::writer_entities::{WriterEntities, entity_of};
@@ -34,6 +35,12 @@ use crate::batch::{slice_bytes, split_conforming};
 pub const NAMED: usize = 100;
 /// The largest JSON or CBOR record: values become many times their text while they are read.
 const LARGEST: usize = 8 << 20;
+/// So many bad records of a body are kept.
+pub const KEPT: usize = 1_000;
+/// The rows of a format of others become at most so many times their body: resource attributes stand once in it, and in every row.
+const REPEATED: usize = 64;
+/// Or so many bytes.
+const REPEATED_AT_LEAST: usize = 4 << 20;
 /// What is kept of a reason.
 const REASON_CHARS: usize = 300;
 
@@ -44,6 +51,17 @@ pub struct RecordRejection {
     pub row: u64,
     /// Why.
     pub reason: String,
+}
+
+/// A record that is not stored as a row, with its bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RefusedRecord {
+    /// Its position in the body, from 0.
+    pub row: u64,
+    /// Why.
+    pub reason: String,
+    /// What was sent.
+    pub record: Bytes,
 }
 
 /// Some good rows of a body.
@@ -73,6 +91,10 @@ pub struct BodyRecordReader {
     next: u64,
     named: Vec<RecordRejection>,
     rejected: u64,
+    /// What is kept of bad records, where that is asked for.
+    refused: Option<Vec<RefusedRecord>>,
+    /// What the rows of formats of others may still become together.
+    left: usize,
 }
 
 /// Where the next record begins.
@@ -84,6 +106,7 @@ enum BodyCursor {
     /// And the number of elements to come, if it was said.
     Cbor(usize, Option<u64>),
     Arrow(VecDeque<PositionedBatch>),
+    Other(Box<dyn RecordFormat>),
     End,
 }
 
@@ -100,6 +123,7 @@ enum RawRecord {
     Json(Range<usize>),
     /// And the bytes that it was sent as.
     Cbor(Value, usize),
+    Other(FoundRecord),
     Bad(String),
 }
 
@@ -107,7 +131,7 @@ impl RawRecord {
     /// About the bytes of its columns: a record's text is about as large.
     fn likely_bytes(&self) -> usize {
         match self {
-            Self::Json(range) => range.len(),
+            Self::Json(range) | Self::Other(FoundRecord { range, .. }) => range.len(),
             Self::Cbor(..) | Self::Bad(_) => 0,
         }
     }
@@ -137,6 +161,8 @@ impl BodyRecordReader {
             next: 0,
             named: Vec::new(),
             rejected: 0,
+            refused: None,
+            left: usize::MAX,
             body: Bytes::new(),
         };
         records.source = match encoding {
@@ -156,6 +182,41 @@ impl BodyRecordReader {
         };
         records.body = body;
         Ok(records)
+    }
+
+    /// Begins to read a body in a format of others.
+    #[must_use]
+    pub fn of_format(table: Table, format: Box<dyn RecordFormat>, body: Bytes, publisher: PublisherIdentity) -> Self {
+        let left = body.len().saturating_mul(REPEATED).saturating_add(REPEATED_AT_LEAST);
+        Self {
+            table,
+            publisher,
+            writers: None,
+            source: BodyCursor::Other(format),
+            rows: RecordBatchBuilder::new(table),
+            pending: None,
+            next: 0,
+            named: Vec::new(),
+            rejected: 0,
+            refused: None,
+            left,
+            body,
+        }
+    }
+
+    /// Keeps the bad records, the first [`KEPT`] of them, and of their bytes 8 MiB.
+    #[must_use]
+    pub fn keeping_refused(self) -> Self {
+        Self {
+            refused: Some(Vec::new()),
+            ..self
+        }
+    }
+
+    /// The bad records that were kept.
+    #[must_use]
+    pub fn refused(&self) -> &[RefusedRecord] {
+        self.refused.as_deref().unwrap_or_default()
     }
 
     /// The next good rows, of at most `size` bytes, a larger record alone; `None` at the end.
@@ -232,24 +293,31 @@ impl BodyRecordReader {
                     let counted = ValueCount::check_json(text);
                     counted.and_then(|()| {
                         let read = self.rows.push_json(text, &self.publisher);
-                        read.map_err(|error| error.to_string())
+                        read.map(|()| true).map_err(|error| error.to_string())
                     })
                 }
                 RawRecord::Cbor(value, sent) => {
                     let read = self.rows.push_value(value, *sent, &self.publisher);
-                    read.map_err(|error| error.to_string())
+                    read.map(|()| true).map_err(|error| error.to_string())
                 }
+                RawRecord::Other(record) => self.push_other(record),
                 RawRecord::Bad(reason) => Err(reason.clone()),
             };
             match read {
-                Ok(()) if self.rows.len() > 1 && self.rows.bytes() > size => {
+                Ok(true) if self.rows.len() > 1 && self.rows.bytes() > size => {
+                    let bytes = self.rows.bytes();
                     self.rows.pop();
+                    self.left = self.left.saturating_add(bytes - self.rows.bytes());
                     self.next = row;
                     self.pending = Some(found);
                     break;
                 }
-                Ok(()) => positions.push(row),
-                Err(reason) => self.reject(row, &reason),
+                Ok(true) => positions.push(row),
+                Ok(false) => {}
+                Err(reason) => {
+                    self.keep(row, &found, &reason);
+                    self.reject(row, &reason);
+                }
             }
         }
         if self.rows.len() == 0 {
@@ -288,6 +356,49 @@ impl BodyRecordReader {
         }
     }
 
+    /// Adds a record of a format of others, as long as all rows together stay what a body may become.
+    fn push_other(&mut self, record: &FoundRecord) -> Result<bool, String> {
+        if record.range.len() > LARGEST {
+            return Err(too_large(record.range.len()));
+        }
+        let BodyCursor::Other(format) = &mut self.source else {
+            return Err("the body was read to its end".to_owned());
+        };
+        let before = self.rows.bytes();
+        let has_row = format.push(&self.body, record, &mut self.rows)?;
+        let grown = self.rows.bytes() - before;
+        if grown > LARGEST {
+            self.rows.pop();
+            return Err(format!("the row has {grown} bytes, more than {LARGEST}"));
+        }
+        if grown > self.left {
+            self.rows.pop();
+            return Err(format!(
+                "the rows of the body become more than {REPEATED} times its bytes: send fewer records with so many shared attributes"
+            ));
+        }
+        self.left -= grown;
+        Ok(has_row)
+    }
+
+    /// Keeps a bad record if that is asked for.
+    fn keep(&mut self, row: u64, found: &RawRecord, reason: &str) {
+        let (RawRecord::Json(range) | RawRecord::Other(FoundRecord { range, .. })) = found else {
+            return;
+        };
+        let Some(refused) = &mut self.refused else {
+            return;
+        };
+        let held: usize = refused.iter().map(|record| record.record.len()).sum();
+        if refused.len() < KEPT && held + range.len() <= LARGEST && range.end <= self.body.len() {
+            refused.push(RefusedRecord {
+                row,
+                reason: reason.chars().take(REASON_CHARS).collect(),
+                record: self.body.slice(range.clone()),
+            });
+        }
+    }
+
     fn reject(&mut self, row: u64, reason: &str) {
         self.reject_rows(row, 1, reason);
     }
@@ -322,6 +433,7 @@ impl BodyRecordReader {
                 Some(found)
             }
             BodyCursor::Cbor(start, left) => self.cbor_element(start, left),
+            BodyCursor::Other(ref mut format) => format.find(&self.body).map(RawRecord::Other),
             BodyCursor::Arrow(_) | BodyCursor::End => None,
         }
     }

@@ -6,27 +6,21 @@
 //! - Keys and values together stay within [`largest_flat`]: a long key over many small values would multiply otherwise.
 
 use std::fmt;
-use std::ops::Range;
 
 use serde::de::value::SeqAccessDeserializer;
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::attribute_buffer::AttributeBuffer;
 use crate::record::{FlattenError, largest_flat};
-
-/// Quotes, a colon and a comma.
-const LEAF: usize = 4;
 
 /// One object's leaves; its memory is used again for the next.
 #[derive(Debug, Default)]
 pub(super) struct JsonFlattener {
     /// Where the present object is: `a.b.`
     path: String,
-    keys: String,
-    /// JSON texts, one after another.
-    values: Vec<u8>,
-    leaves: Vec<(Range<usize>, Range<usize>)>,
+    leaves: AttributeBuffer,
     most: usize,
 }
 
@@ -35,40 +29,13 @@ impl JsonFlattener {
     pub(super) fn read<'de, A: MapAccess<'de>>(&mut self, map: A, record: usize) -> Result<(), A::Error> {
         self.most = largest_flat(record);
         self.path.clear();
-        self.keys.clear();
-        self.values.clear();
         self.leaves.clear();
-        self.object(map)?;
-        let ordered = self
-            .leaves
-            .windows(2)
-            .all(|pair| matches!(pair, [a, b] if self.keys[a.0.clone()] < self.keys[b.0.clone()]));
-        if !ordered {
-            // Stable: of equal keys the last one read comes last, and is the one to keep.
-            let keys = &self.keys;
-            self.leaves.sort_by(|a, b| keys[a.0.clone()].cmp(&keys[b.0.clone()]));
-            self.leaves.reverse();
-            self.leaves
-                .dedup_by(|later, kept| keys[later.0.clone()] == keys[kept.0.clone()]);
-            self.leaves.reverse();
-        }
-        Ok(())
+        self.object(map)
     }
 
     /// Appends the flat text.
-    pub(super) fn write(&self, to: &mut Vec<u8>) {
-        let mut before = b'{';
-        for (key, value) in &self.leaves {
-            to.push(before);
-            write_json(to, &self.keys[key.clone()]);
-            to.push(b':');
-            to.extend_from_slice(&self.values[value.clone()]);
-            before = b',';
-        }
-        if before == b'{' {
-            to.push(b'{');
-        }
-        to.push(b'}');
+    pub(super) fn write(&mut self, to: &mut Vec<u8>) {
+        self.leaves.write(to);
     }
 
     fn object<'de, A: MapAccess<'de>>(&mut self, mut map: A) -> Result<(), A::Error> {
@@ -76,7 +43,7 @@ impl JsonFlattener {
         while map.next_key_seed(KeySeed(&mut self.path))?.is_some() {
             map.next_value_seed(LeafSeed(self))?;
             self.path.truncate(depth);
-            if self.keys.len() + self.values.len() + LEAF * self.leaves.len() > self.most {
+            if self.leaves.bytes() > self.most {
                 return Err(A::Error::custom(FlattenError { most: self.most }));
             }
         }
@@ -84,19 +51,7 @@ impl JsonFlattener {
     }
 
     fn leaf<T: Serialize + ?Sized>(&mut self, value: &T) {
-        let (key, start) = (self.keys.len(), self.values.len());
-        self.keys.push_str(&self.path);
-        write_json(&mut self.values, value);
-        self.leaves.push((key..self.keys.len(), start..self.values.len()));
-    }
-}
-
-/// Writing a text, a number or a JSON value to memory does not fail.
-fn write_json<T: Serialize + ?Sized>(to: &mut Vec<u8>, value: &T) {
-    let start = to.len();
-    if serde_json::to_writer(&mut *to, value).is_err() {
-        to.truncate(start);
-        to.extend_from_slice(b"null");
+        self.leaves.set("", &self.path, value);
     }
 }
 

@@ -77,6 +77,21 @@ pub(super) struct DecodeBudget {
 }
 
 impl DecodeBudget {
+    /// The same of a format of others, whose records have so many bytes with what they share, and of which `converted` bytes are
+    /// held beside what was sent.
+    pub(super) fn of_expanded(expanded: u64, converted: usize, largest: usize) -> Self {
+        // A byte of text becomes six if it is a control character, a number of one byte in a list two or three.
+        let decoded = expanded.saturating_mul(8).saturating_add(64 << 10);
+        let size = usize::try_from(decoded).unwrap_or(usize::MAX).min(largest);
+        // One record may be all of a part that is twice as large.
+        let part = usize::try_from(decoded).unwrap_or(usize::MAX).min(2 * largest);
+        Self {
+            size,
+            unpacked: converted,
+            bytes: converted + 2 * part,
+        }
+    }
+
     /// A part as columns while they grow, then as rows and as the log takes it; of a body that is larger than the largest part, one
     /// record may be all of a part that is twice as large.
     pub(super) fn of(encoding: BatchEncoding, body: &[u8], largest: usize) -> Self {

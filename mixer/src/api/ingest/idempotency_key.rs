@@ -54,16 +54,62 @@ impl IdempotencyHeader {
             sender: high ^ low,
         }))
     }
+}
 
-    /// Stands for what the request says, however it was packed.
-    pub(super) fn digest(encoding: BatchEncoding, body: &[u8]) -> u64 {
+/// Which request a body is, by its key and what it says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct IdempotentRequest {
+    key: IdempotencyHeader,
+    digest: u64,
+}
+
+/// What makes a request known again.
+#[derive(Debug, Clone)]
+pub(super) enum BodyKey {
+    /// Its header, if it has one.
+    Header(Option<IdempotencyHeader>),
+    /// Its body: senders repeat the same bytes. Of a caller who may write for some entities only, of these.
+    Content(BTreeSet<String>),
+}
+
+impl BodyKey {
+    /// The request that records of ours are, however they were packed.
+    pub(super) fn of_records(&self, encoding: BatchEncoding, body: &[u8]) -> Option<IdempotentRequest> {
+        let Self::Header(Some(key)) = self else { return None };
         let mut digest = Sha256::new();
         digest.update(encoding.content_type());
         digest.update([0]);
         digest.update(body);
-        let digest = digest.finalize();
-        digest.first_chunk().map_or(0, |first| u64::from_le_bytes(*first))
+        let (first, _) = halves(digest);
+        Some(IdempotentRequest {
+            key: *key,
+            digest: first,
+        })
     }
+
+    /// The request that a body in a format of others is, of a sender.
+    pub(super) fn of_content(&self, table: Table, sender: u64, body: &[u8]) -> Option<IdempotentRequest> {
+        let Self::Content(writers) = self else { return None };
+        let mut digest = Sha256::new();
+        for text in std::iter::once(table.name()).chain(writers.iter().map(String::as_str)) {
+            digest.update(text);
+            digest.update([0]);
+        }
+        digest.update(body);
+        let (first, second) = halves(digest);
+        let id = Uuid::from_u64_pair(first, second);
+        Some(IdempotentRequest {
+            key: IdempotencyHeader { id, sender },
+            digest: first,
+        })
+    }
+}
+
+/// The first two numbers of a digest.
+fn halves(digest: Sha256) -> (u64, u64) {
+    let digest = digest.finalize();
+    let number = |at: usize| digest.get(at..)?.first_chunk().map(|bytes| u64::from_le_bytes(*bytes));
+    (number(0).unwrap_or_default(), number(8).unwrap_or_default())
 }
 
 /// The keys of the requests that are being answered.
@@ -78,7 +124,8 @@ pub(super) struct KeyGuard {
 }
 
 impl InFlightKeys {
-    pub(super) fn hold(&self, key: IdempotencyHeader, digest: u64) -> Result<KeyGuard, ApiProblem> {
+    pub(super) fn hold(&self, request: IdempotentRequest) -> Result<KeyGuard, ApiProblem> {
+        let IdempotentRequest { key, digest } = request;
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if !all.insert(key.id) {
             return Err(ApiProblem::key_in_use());
@@ -155,9 +202,12 @@ mod tests {
     #[test]
     fn a_key_is_held_by_one_request_at_a_time() {
         let (all, key) = (InFlightKeys::default(), key("a", Table::Logs, "1").unwrap().unwrap());
-        let held = all.hold(key, 1).unwrap();
-        assert!(all.hold(key, 1).is_err());
+        let request = BodyKey::Header(Some(key))
+            .of_records(BatchEncoding::Json, b"[]")
+            .unwrap();
+        let held = all.hold(request).unwrap();
+        assert!(all.hold(request).is_err());
         drop(held);
-        assert!(all.hold(key, 1).is_ok());
+        assert!(all.hold(request).is_ok());
     }
 }

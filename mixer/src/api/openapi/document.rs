@@ -2,6 +2,7 @@
 
 use model::Table;
 use model::telemetry_codec::BatchEncoding;
+use protocols::otlp;
 use query::RowFormat;
 use serde_json::{Map, Value, json};
 
@@ -53,6 +54,9 @@ const fn method(method: RouteMethod) -> &'static str {
 
 /// The part of the API that a path belongs to.
 fn tag(path: &str) -> &str {
+    if path.starts_with("/v1/") {
+        return "otlp";
+    }
     let path = path.strip_prefix("/api/v1/").unwrap_or("operation");
     match path.split('/').next().unwrap_or(path) {
         "logs" | "traces" | "metrics" => "v0.4.4",
@@ -115,8 +119,32 @@ fn body(sent: RequestBody) -> Option<Value> {
             (vec![typed("application/yaml", text)], true)
         }
         RequestBody::Records(table) => (records(table), true),
+        RequestBody::Otlp => (otlp_bodies("Export…ServiceRequest"), true),
     };
     Some(json!({ "required": required, "content": content.into_iter().collect::<Map<_, _>>() }))
+}
+
+/// A message of OTLP in both encodings.
+fn otlp_bodies(message: &str) -> Vec<(String, Value)> {
+    let description = format!("{message} of opentelemetry-proto 1.10.");
+    vec![
+        typed(otlp::JSON, json!({ "type": "object", "description": description })),
+        typed(otlp::PROTOBUF, json!({ "description": description })),
+    ]
+}
+
+/// What OTLP's refusals are: never 429, which its clients take for good.
+fn otlp_refusals(route: &ApiRoute) -> impl Iterator<Item = (String, Value)> {
+    let all = route
+        .problems
+        .iter()
+        .chain(&problems::OF_CALLERS)
+        .chain(&problems::EVERYWHERE);
+    all.filter(|status| **status != 429).map(|status| {
+        let content: Map<_, _> = otlp_bodies("google.rpc.Status").into_iter().collect();
+        let refusal = json!({ "description": "Refused; `code` is that of gRPC.", "content": content });
+        (status.to_string(), refusal)
+    })
 }
 
 fn records(table: Table) -> Vec<(String, Value)> {
@@ -149,6 +177,10 @@ fn responses(route: &ApiRoute) -> Value {
         _ => &problems::OF_CALLERS,
     };
     let problems = route.problems.iter().chain(of_callers).chain(&problems::EVERYWHERE);
+    if let ResponseBody::Otlp = route.answer {
+        responses.extend(otlp_refusals(route));
+        return responses.into();
+    }
     for status in problems {
         let name = format!("#/components/responses/{}", problems::name(*status));
         responses.insert(status.to_string(), json!({ "$ref": name }));
@@ -203,6 +235,7 @@ fn answer(route: &ApiRoute) -> Value {
         ResponseBody::Rows(schema) => formats(schema),
         ResponseBody::Sql => formats("SqlAnswer"),
         ResponseBody::Events(schema) => vec![typed("text/event-stream", reference(schema))],
+        ResponseBody::Otlp => otlp_bodies("Export…ServiceResponse"),
         ResponseBody::OpenMetrics => {
             vec![typed(bare(exposition::CONTENT), json!({ "type": "string" }))]
         }

@@ -359,6 +359,9 @@ pub(super) const ROUTES: &[ApiRoute] = &[
              answer that fails later never looks complete: JSON has `error` in the place of `stats`, JSON lines end \
              with a line `{\"error\": …}`, and all but JSON break off without their proper end.",
         ),
+    otlp("/v1/logs", "otlp_logs", "Stores log records that OpenTelemetry exports", LOGS_ONLY),
+    otlp("/v1/metrics", "otlp_metrics", "Stores metrics that OpenTelemetry exports", METRICS_ONLY),
+    otlp("/v1/traces", "otlp_traces", "Stores spans that OpenTelemetry exports", TRACES_ONLY),
     ingest("/api/v1/ingest/logs", "ingest_logs", "Stores log records", Table::Logs, LOGS_ONLY),
     ingest(
         "/api/v1/ingest/metrics",
@@ -615,6 +618,19 @@ pub(super) const ROUTES: &[ApiRoute] = &[
         .gives(ResponseBody::OpenMetrics)
         .fails(&[404]),
 ];
+
+/// A signal of OTLP.
+const fn otlp(path: &'static str, id: &'static str, summary: &'static str, tables: &'static [Table]) -> ApiRoute {
+    post(AccessRight::Ingest, path, id, summary)
+        .of(tables)
+        .with(RequestBody::Otlp)
+        .gives(ResponseBody::Otlp)
+        .fails(&[400, 408, 413, 415, 503])
+        .details(
+            "OTLP/HTTP 1.10, gzip or zstd, of up to 64 MiB uncompressed. 200 means durable and visible; records that cannot be \
+             stored are named in the partial success and kept as dead letters. The same request again is stored once.",
+        )
+}
 
 const fn ingest(
     path: &'static str,

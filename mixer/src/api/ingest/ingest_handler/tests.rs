@@ -3,13 +3,14 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 use std::sync::mpsc;
 
-use axum::body::Body;
+use axum::extract::Request;
 use engine::InboundMemory;
 use futures::FutureExt;
-use model::telemetry_codec::{BatchEncoding, PublisherIdentity};
+use model::telemetry_codec::{self, BatchEncoding, BodyRecordReader, PublisherIdentity};
 use model::{Clock, EntityId, Entropy, Timestamp};
 
-use super::headers::NAMELESS;
+use super::super::headers::NAMELESS;
+use super::super::records_plan;
 use super::*;
 use crate::quotas::QuotaOverrides;
 
@@ -58,7 +59,7 @@ async fn a_keyed_body_that_a_crash_cut_short_is_completed_whatever_the_size_of_a
         };
         let first = door(dir.path()).await;
         let stored = first
-            .store(Table::Logs, reader(0..700, before), Some(request), (0, &mut 0))
+            .store((Table::Logs, None), reader(0..700, before), Some(request), (0, &mut 0))
             .await;
         assert_eq!(stored.unwrap().stored, 630);
         drop(first);
@@ -69,7 +70,7 @@ async fn a_keyed_body_that_a_crash_cut_short_is_completed_whatever_the_size_of_a
             assert_eq!((known.digest, known.through), (3, through));
             let body = reader(0..2_000, now);
             let stored = next
-                .store(Table::Logs, body, Some(request), (through, &mut 0))
+                .store((Table::Logs, None), body, Some(request), (through, &mut 0))
                 .await
                 .unwrap();
             assert_eq!((stored.stored, stored.rejected_total), (1_800, 200), "{before} {now}");
@@ -102,6 +103,12 @@ async fn busy(decoders: &DecoderPool) -> Vec<mpsc::Sender<()>> {
     held
 }
 
+async fn begin(door: &IngestHandler, caller: &ApiCaller, request: Request) -> Result<IngestRequest, ApiProblem> {
+    let (head, body) = request.into_parts();
+    let plan = records_plan(Table::Logs, caller, &head.headers)?;
+    door.begin(caller, plan, (&head, body)).await
+}
+
 fn lines(rows: usize) -> Request {
     let line = "{\"ts\":\"2027-01-15T08:00:00Z\",\"level\":\"info\",\"message\":\"a line\"}\n";
     let request = Request::post("/").header(telemetry_codec::CONTENT_TYPE, BatchEncoding::Ndjson.content_type());
@@ -114,7 +121,7 @@ async fn room_is_held_as_long_as_the_memory_is_also_when_the_client_has_left() {
     let door = door(dir.path()).await;
     let busy = busy(&door.decoders).await;
     let everything = ApiCaller::everybody();
-    let mut request = Box::pin(door.begin((Table::Logs, &everything), IngestParams::default(), lines(1_000)));
+    let mut request = Box::pin(begin(&door, &everything, lines(1_000)));
     assert!((&mut request).now_or_never().is_none(), "it waits for a decoder");
     let inbound = door.engine.inbound();
     let held = (inbound.bodies.held(), inbound.decoding.held());
@@ -138,14 +145,7 @@ async fn room_is_held_as_long_as_the_memory_is_also_when_the_client_has_left() {
 async fn a_request_timeout_says_whether_rows_may_be_stored() {
     let dir = tempfile::tempdir().unwrap();
     let door = door(dir.path()).await;
-    let begun = door
-        .begin(
-            (Table::Logs, &ApiCaller::everybody()),
-            IngestParams::default(),
-            lines(1_000),
-        )
-        .await
-        .unwrap();
+    let begun = begin(&door, &ApiCaller::everybody(), lines(1_000)).await.unwrap();
     let busy = busy(&door.decoders).await;
     let late = door.finish(begun, Instant::now()).await.map(|_| ()).unwrap_err();
     let late = format!("{late:?}");
@@ -169,20 +169,13 @@ async fn a_body_that_does_not_arrive_in_time_is_refused_and_not_stored() {
     let request = Request::post("/").header(telemetry_codec::CONTENT_TYPE, BatchEncoding::Ndjson.content_type());
     let request = request.body(Body::from_stream(chunks)).unwrap();
     let began = Instant::now();
-    let slow = ingest(
-        (Table::Logs, ApiCaller::everybody()),
-        door,
-        IngestParams::default(),
-        request,
-    )
-    .await
-    .map(|_| ());
+    let slow = begin(&door, &ApiCaller::everybody(), request).await.map(|_| ());
     let slow = format!("{:?}", slow.unwrap_err());
     assert!(
         slow.contains("408") && slow.contains("nothing of it is stored"),
         "{slow}"
     );
-    assert!(began.elapsed() < super::super::MAX_TIME);
+    assert!(began.elapsed() < crate::api::MAX_TIME);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -194,6 +187,7 @@ async fn of_a_body_that_was_cut_off_what_is_stored_counts_for_the_quota() {
     let begun = IngestRequest {
         table: Table::Logs,
         body: reader(0..200_000, 256),
+        origin: None,
         counted: (Some(Arc::clone(&usage)), bytes),
         held: None,
         through: 0,
@@ -236,10 +230,7 @@ async fn what_is_decoded_of_a_body_takes_no_more_than_was_counted_before() {
             .header(telemetry_codec::ENTITY_NAME, name)
             .body(Body::from(body))
             .unwrap();
-        let mut begun = door
-            .begin((Table::Logs, &ApiCaller::everybody()), IngestParams::default(), request)
-            .await
-            .unwrap();
+        let mut begun = begin(&door, &ApiCaller::everybody(), request).await.unwrap();
         let (inbound, mut read) = (door.engine.inbound(), 0);
         while let (_, Some(next)) = begun.body.next(Table::Logs, 0).unwrap() {
             let taken = next.batch.payload.len() + next.batch.rows.iter().map(model::batch::slice_bytes).sum::<usize>();

@@ -1,0 +1,81 @@
+//! The formats of bodies: records of ours, and what others speak.
+
+use bytes::Bytes;
+use http::StatusCode;
+use model::Table;
+use model::telemetry_codec::{BatchEncoding, BodyRecordReader, PublisherIdentity, WriterEntities};
+use protocols::otlp::{self, OtlpEncoding, OtlpSettings};
+
+use super::body_reader::DecodeBudget;
+use super::idempotency_key::{BodyKey, IdempotentRequest};
+use crate::api::problem::ApiProblem;
+
+/// How a body says what it says.
+#[derive(Debug)]
+pub(super) enum BodyFormat {
+    /// Records in an encoding of the bus, whose publisher is this one where they do not say it.
+    Records(BatchEncoding, PublisherIdentity),
+    /// A request of OTLP.
+    Otlp(OtlpEncoding, OtlpSettings),
+}
+
+/// A body that can be read, what reading takes, and which request it is.
+#[derive(Debug)]
+pub(super) struct OpenedBody {
+    pub(super) records: BodyRecordReader,
+    pub(super) budget: DecodeBudget,
+    pub(super) request: Option<IdempotentRequest>,
+}
+
+impl BodyFormat {
+    /// The bytes that are needed beside the body until it is open.
+    pub(super) fn opening_bytes(&self, body: &[u8], largest: usize) -> usize {
+        match self {
+            Self::Records(encoding, _) => DecodeBudget::of(*encoding, body, largest).bytes,
+            Self::Otlp(OtlpEncoding::Protobuf, _) => 0,
+            Self::Otlp(OtlpEncoding::Json, _) => usize::try_from(otlp::json_bytes(body)).unwrap_or(usize::MAX),
+        }
+    }
+
+    /// Begins to read a body, of which a part has at most `largest` bytes.
+    pub(super) fn open(
+        self,
+        table: Table,
+        body: Bytes,
+        (key, writers): (BodyKey, Option<WriterEntities>),
+        largest: usize,
+    ) -> Result<OpenedBody, ApiProblem> {
+        let malformed = |error: &dyn std::fmt::Display| ApiProblem::body(StatusCode::BAD_REQUEST, error.to_string());
+        match self {
+            Self::Records(encoding, publisher) => {
+                let request = key.of_records(encoding, &body);
+                let budget = DecodeBudget::of(encoding, &body, largest);
+                let records = BodyRecordReader::new(table, encoding, body, publisher);
+                let records = records.map_err(|error| malformed(&error))?.with_writers(writers);
+                Ok(OpenedBody {
+                    records,
+                    budget,
+                    request,
+                })
+            }
+            Self::Otlp(encoding, settings) => {
+                let publisher = settings.fallback.clone();
+                let sent = body.clone();
+                let opened = otlp::request(table, encoding, body, settings).map_err(|error| malformed(&error))?;
+                let converted = if encoding == OtlpEncoding::Json {
+                    opened.body.len()
+                } else {
+                    0
+                };
+                let budget = DecodeBudget::of_expanded(opened.expanded, converted, largest);
+                let request = key.of_content(table, opened.sender, &sent);
+                let records = BodyRecordReader::of_format(table, opened.records, opened.body, publisher);
+                Ok(OpenedBody {
+                    records: records.with_writers(writers).keeping_refused(),
+                    budget,
+                    request,
+                })
+            }
+        }
+    }
+}

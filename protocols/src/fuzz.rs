@@ -1,0 +1,1 @@
+//! The decoders as fuzz targets.

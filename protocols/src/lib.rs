@@ -1,0 +1,22 @@
+//! Telemetry in the formats of others: OTLP, and what agents speak.
+//!
+//! ```text
+//! body ─ a format ─ found record ─▶ row of ours (model::telemetry_codec::RecordFormat)
+//! ```
+//!
+//! # Invariants
+//!
+//! - Decoding holds the body and one record: nothing is built of the body as a whole, but for OTLP as JSON, which is counted first.
+//! - Nothing panics on any input; what cannot be told apart refuses the body, what is wrong with one record refuses that record.
+//!
+//! # Not here
+//!
+//! Who may send, quotas, status codes (`mixer`); what makes a request stored once (`engine`).
+
+#[cfg(any(test, feature = "fuzz"))]
+pub mod fuzz;
+pub mod otlp;
+mod protobuf;
+mod severity;
+
+pub use protobuf::MalformedProtobuf;

@@ -1,0 +1,448 @@
+//! OTLP's metrics into rows of `metrics`: a row for each point, and of a summary one for each quantile, its count and its sum.
+//!
+//! | kind | `type` | `value` | labels beside the point's own |
+//! |---|---|---|---|
+//! | gauge | gauge | the value | |
+//! | sum, monotonic | counter | the value | `otel.temporality` if it is delta |
+//! | sum, other | gauge | the value | `otel.monotonic` false, `otel.temporality` if it is delta |
+//! | histogram | histogram | the sum | `otel.count`, `.min`, `.max`, `.bounds`, `.buckets` |
+//! | exponential histogram | histogram | the sum | `otel.count`, `.min`, `.max`, `.scale`, `.zero_count`, `.zero_threshold`, `.positive.offset`, `.positive.counts`, `.negative.…` |
+//! | summary | gauge; counter | a quantile; `_count` and `_sum` | `quantile`; `otel.summary` true |
+//!
+//! # Invariants
+//!
+//! - A point that says that there is no value is passed over, and so is a quantile that is NaN.
+
+use std::ops::Range;
+
+use model::MetricType;
+use model::telemetry_codec::{AttributeBuffer, FoundRecord, PointFields, RecordBatchBuilder, RecordFormat};
+
+use super::OtlpSettings;
+use super::any_value::{key_value, set_attribute};
+use super::context::{ScopeContext, nanos_text, time};
+use super::distribution::{ExponentialBuckets, HistogramBuckets};
+use super::exemplars::ExemplarList;
+use super::signal_walker::{SignalWalker, step};
+use crate::protobuf::{FieldReader, MalformedProtobuf};
+
+/// The flag of a point without a value.
+const NO_VALUE: u32 = 1;
+const DELTA: i32 = 1;
+/// Of the rows of a summary: its count, its sum, then its quantiles.
+const COUNT: u32 = 0;
+const SUM: u32 = 1;
+const QUANTILES: u32 = 2;
+
+/// The kinds of metrics, by their field's number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum MetricData {
+    #[default]
+    Gauge,
+    Sum,
+    Histogram,
+    Exponential,
+    Summary,
+}
+
+/// The metric whose points are read.
+#[derive(Debug, Clone, Default)]
+struct MetricHead {
+    name: Range<usize>,
+    unit: Range<usize>,
+    metadata: Vec<Range<usize>>,
+    data: MetricData,
+    temporality: i32,
+    monotonic: bool,
+}
+
+/// Walks through a request down to the points.
+#[derive(Debug, Clone)]
+pub(super) struct MetricWalker {
+    scopes: SignalWalker,
+    /// What is left of the present metric, and of its data.
+    metric: Range<usize>,
+    points: Range<usize>,
+    head: MetricHead,
+}
+
+impl MetricWalker {
+    pub(super) fn new(scopes: SignalWalker) -> Self {
+        Self {
+            scopes,
+            metric: 0..0,
+            points: 0..0,
+            head: MetricHead::default(),
+        }
+    }
+
+    /// The next point.
+    fn next(&mut self, body: &[u8]) -> Result<Option<Range<usize>>, MalformedProtobuf> {
+        loop {
+            if let Some(field) = step(body, &mut self.points)? {
+                if field.number == 1 {
+                    return field.range().map(Some);
+                }
+            } else if let Some(field) = step(body, &mut self.metric)? {
+                let data = match field.number {
+                    5 => MetricData::Gauge,
+                    7 => MetricData::Sum,
+                    9 => MetricData::Histogram,
+                    10 => MetricData::Exponential,
+                    11 => MetricData::Summary,
+                    _ => continue,
+                };
+                self.points = field.range()?;
+                self.data(body, data)?;
+            } else if let Some(metric) = self.scopes.next(body)? {
+                self.head(body, &metric)?;
+                self.metric = metric;
+            } else {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// What a metric says of itself, wherever that stands in it.
+    fn head(&mut self, body: &[u8], metric: &Range<usize>) -> Result<(), MalformedProtobuf> {
+        self.head = MetricHead::default();
+        let mut reader = FieldReader::new(body, metric.clone());
+        while let Some(field) = reader.next()? {
+            match field.number {
+                1 => self.head.name = field.range()?,
+                3 => self.head.unit = field.range()?,
+                12 => self.head.metadata.push(field.range()?),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// What its data says beside the points.
+    fn data(&mut self, body: &[u8], data: MetricData) -> Result<(), MalformedProtobuf> {
+        (self.head.data, self.head.temporality, self.head.monotonic) = (data, 0, false);
+        if matches!(data, MetricData::Gauge | MetricData::Summary) {
+            return Ok(());
+        }
+        let mut reader = FieldReader::new(body, self.points.clone());
+        while let Some(field) = reader.next()? {
+            match field.number {
+                2 => self.head.temporality = field.int32()?,
+                3 if data == MetricData::Sum => self.head.monotonic = field.varint()? != 0,
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// As of [`SignalWalker::expanded`].
+    pub(super) fn expanded(mut self, body: &[u8]) -> Result<u64, MalformedProtobuf> {
+        let mut bytes = 0u64;
+        while let Some(point) = self.next(body)? {
+            let rows = match self.head.data {
+                MetricData::Summary => QUANTILES as usize + point.len() / 4,
+                _ => 1,
+            };
+            let row = point.len() + self.scopes.shared_bytes() + self.head.name.len() + self.head.unit.len();
+            bytes = bytes.saturating_add((row * rows) as u64);
+        }
+        Ok(bytes)
+    }
+}
+
+/// The points of a request.
+#[derive(Debug)]
+pub(super) struct MetricPoints {
+    walker: MetricWalker,
+    context: ScopeContext,
+    /// The present summary, and how many of its rows were found.
+    summary: Option<(Range<usize>, u32, u32)>,
+    exemplars: ExemplarList,
+    name: String,
+}
+
+/// What points of every kind say.
+#[derive(Debug, Default)]
+struct PointHead {
+    start: u64,
+    at: u64,
+    flags: u32,
+    value: Option<f64>,
+}
+
+impl MetricPoints {
+    pub(super) fn new(walker: MetricWalker, settings: OtlpSettings) -> Self {
+        Self {
+            walker,
+            context: ScopeContext::new(settings),
+            summary: None,
+            exemplars: ExemplarList::default(),
+            name: String::new(),
+        }
+    }
+
+    /// The metric's name, with what is behind it.
+    fn set_name(&mut self, body: &[u8], suffix: &str) -> Result<(), String> {
+        let name = body.get(self.walker.head.name.clone()).unwrap_or_default();
+        let name = std::str::from_utf8(name).map_err(|_| "the metric's name is not UTF-8".to_owned())?;
+        if name.is_empty() {
+            return Err("the metric has no name".to_owned());
+        }
+        self.name.clear();
+        self.name.push_str(name);
+        self.name.push_str(suffix);
+        Ok(())
+    }
+
+    /// The labels that all points of a metric have.
+    fn metric_labels(&mut self, body: &[u8]) -> Result<(), String> {
+        let (head, labels) = (&self.walker.head, &mut self.context.attributes);
+        let unit = body.get(head.unit.clone()).unwrap_or_default();
+        if !unit.is_empty() {
+            let unit = std::str::from_utf8(unit).map_err(|_| "the metric's unit is not UTF-8".to_owned())?;
+            labels.set("", "otel.unit", unit);
+        }
+        if head.temporality == DELTA {
+            labels.set("", "otel.temporality", "delta");
+        }
+        if head.data == MetricData::Sum && !head.monotonic {
+            labels.set("", "otel.monotonic", &false);
+        }
+        for range in &head.metadata {
+            let field = crate::protobuf::MessageField {
+                number: 12,
+                value: crate::protobuf::WireValue::Bytes(range.clone()),
+            };
+            let (key, value) = key_value(body, &field)?;
+            set_attribute(labels, body, ("otel.metadata.", key), &value, range.len())?;
+        }
+        Ok(())
+    }
+
+    /// A gauge's or sum's point.
+    fn number(&mut self, body: &[u8], range: &Range<usize>) -> Result<PointHead, String> {
+        let (labels, size) = (&mut self.context.attributes, range.len());
+        let (mut reader, mut point) = (FieldReader::new(body, range.clone()), PointHead::default());
+        while let Some(field) = reader.next()? {
+            match field.number {
+                2 => point.start = field.fixed64()?,
+                3 => point.at = field.fixed64()?,
+                4 => point.value = Some(field.double()?),
+                5 => self.exemplars.add(body, field.range()?)?,
+                6 => point.value = Some(whole(labels, field.fixed64()?.cast_signed())),
+                7 => {
+                    let (key, value) = key_value(body, &field)?;
+                    set_attribute(labels, body, ("", key), &value, size)?;
+                }
+                8 => point.flags = small(field.varint()?),
+                _ => {}
+            }
+        }
+        Ok(point)
+    }
+
+    fn histogram(&mut self, body: &[u8], range: &Range<usize>) -> Result<PointHead, String> {
+        let (labels, size) = (&mut self.context.attributes, range.len());
+        let (mut reader, mut point) = (FieldReader::new(body, range.clone()), PointHead::default());
+        let mut buckets = HistogramBuckets::default();
+        while let Some(field) = reader.next()? {
+            match field.number {
+                2 => point.start = field.fixed64()?,
+                3 => point.at = field.fixed64()?,
+                4 => labels.set("", "otel.count", &field.fixed64()?),
+                5 => point.value = Some(field.double()?),
+                6 => field.repeat_fixed64(body, &mut buckets.counts)?,
+                7 => field.repeat_fixed64(body, &mut buckets.bounds)?,
+                8 => self.exemplars.add(body, field.range()?)?,
+                9 => {
+                    let (key, value) = key_value(body, &field)?;
+                    set_attribute(labels, body, ("", key), &value, size)?;
+                }
+                10 => point.flags = small(field.varint()?),
+                11 => set_number(labels, "otel.min", field.double()?),
+                12 => set_number(labels, "otel.max", field.double()?),
+                _ => {}
+            }
+        }
+        buckets.set_labels(labels)?;
+        Ok(with_sum(point, labels))
+    }
+
+    fn exponential(&mut self, body: &[u8], range: &Range<usize>) -> Result<PointHead, String> {
+        let (labels, size) = (&mut self.context.attributes, range.len());
+        let (mut reader, mut point) = (FieldReader::new(body, range.clone()), PointHead::default());
+        let mut scale = 0;
+        while let Some(field) = reader.next()? {
+            match field.number {
+                1 => {
+                    let (key, value) = key_value(body, &field)?;
+                    set_attribute(labels, body, ("", key), &value, size)?;
+                }
+                2 => point.start = field.fixed64()?,
+                3 => point.at = field.fixed64()?,
+                4 => labels.set("", "otel.count", &field.fixed64()?),
+                5 => point.value = Some(field.double()?),
+                6 => scale = field.zigzag()?,
+                7 => labels.set("", "otel.zero_count", &field.fixed64()?),
+                8 => ExponentialBuckets::read(body, field.range()?)?.set_labels(labels, "otel.positive"),
+                9 => ExponentialBuckets::read(body, field.range()?)?.set_labels(labels, "otel.negative"),
+                10 => point.flags = small(field.varint()?),
+                11 => self.exemplars.add(body, field.range()?)?,
+                12 => set_number(labels, "otel.min", field.double()?),
+                13 => set_number(labels, "otel.max", field.double()?),
+                14 => set_number(labels, "otel.zero_threshold", field.double()?),
+                _ => {}
+            }
+        }
+        labels.set("", "otel.scale", &scale);
+        Ok(with_sum(point, labels))
+    }
+
+    /// The row of a summary with a number.
+    fn summary(&mut self, body: &[u8], range: &Range<usize>, part: u32) -> Result<PointHead, String> {
+        let (labels, size) = (&mut self.context.attributes, range.len());
+        let (mut reader, mut point) = (FieldReader::new(body, range.clone()), PointHead::default());
+        let mut quantile = QUANTILES;
+        labels.set("", "otel.summary", &true);
+        while let Some(field) = reader.next()? {
+            match field.number {
+                2 => point.start = field.fixed64()?,
+                3 => point.at = field.fixed64()?,
+                4 if part == COUNT => point.value = Some(whole(labels, field.fixed64()?.cast_signed())),
+                5 if part == SUM => point.value = Some(field.double()?),
+                6 => {
+                    if quantile == part {
+                        point.value = quantile_value(labels, body, field.range()?)?;
+                    }
+                    quantile += 1;
+                }
+                7 => {
+                    let (key, value) = key_value(body, &field)?;
+                    set_attribute(labels, body, ("", key), &value, size)?;
+                }
+                8 => point.flags = small(field.varint()?),
+                _ => {}
+            }
+        }
+        if part < QUANTILES {
+            point.value = point.value.or(Some(0.0));
+        } else if point.value.is_some_and(f64::is_nan) {
+            point.flags |= NO_VALUE;
+        }
+        Ok(point)
+    }
+}
+
+impl RecordFormat for MetricPoints {
+    fn find(&mut self, body: &[u8]) -> Option<FoundRecord> {
+        if let Some((range, next, end)) = &mut self.summary {
+            if *next < *end {
+                let (range, part) = (range.clone(), *next);
+                *next += 1;
+                return Some(FoundRecord { range, part });
+            }
+            self.summary = None;
+        }
+        let range = self.walker.next(body).ok().flatten()?;
+        if self.walker.head.data == MetricData::Summary {
+            let quantiles = count_fields(body, &range, 6);
+            self.summary = Some((range.clone(), 1, QUANTILES + quantiles));
+        }
+        Some(FoundRecord { range, part: 0 })
+    }
+
+    fn push(&mut self, body: &[u8], record: &FoundRecord, rows: &mut RecordBatchBuilder) -> Result<bool, String> {
+        self.context.start_row(body, &self.walker.scopes)?;
+        self.exemplars.clear();
+        let range = &record.range;
+        let data = self.walker.head.data;
+        let suffix = match (data, record.part) {
+            (MetricData::Summary, COUNT) => "_count",
+            (MetricData::Summary, SUM) => "_sum",
+            _ => "",
+        };
+        self.set_name(body, suffix)?;
+        self.metric_labels(body)?;
+        let point = match data {
+            MetricData::Gauge | MetricData::Sum => self.number(body, range)?,
+            MetricData::Histogram => self.histogram(body, range)?,
+            MetricData::Exponential => self.exponential(body, range)?,
+            MetricData::Summary => self.summary(body, range, record.part)?,
+        };
+        if point.flags & NO_VALUE != 0 {
+            return Ok(false);
+        }
+        let labels = &mut self.context.attributes;
+        if point.start > 0 {
+            labels.set("", "otel.start_time", nanos_text(point.start).as_str());
+        }
+        self.exemplars.set_label(labels);
+        let row = PointFields {
+            ts: time(point.at).unwrap_or(self.context.settings.now),
+            name: &self.name,
+            entity: &self.context.entity,
+            metric_type: match data {
+                MetricData::Histogram | MetricData::Exponential => MetricType::Histogram,
+                MetricData::Sum if self.walker.head.monotonic => MetricType::Counter,
+                MetricData::Summary if record.part < QUANTILES => MetricType::Counter,
+                _ => MetricType::Gauge,
+            },
+            value: point.value.ok_or("the point has no value")?,
+        };
+        rows.push_point(row, labels)?;
+        Ok(true)
+    }
+}
+
+/// A distribution that has no sum says so.
+fn with_sum(mut point: PointHead, labels: &mut AttributeBuffer) -> PointHead {
+    if point.value.is_none() {
+        labels.set("", "otel.no_sum", &true);
+        point.value = Some(0.0);
+    }
+    point
+}
+
+/// A whole number as the column has it; one that it cannot hold exactly is a label, too.
+#[allow(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    reason = "what is lost is kept"
+)]
+fn whole(labels: &mut AttributeBuffer, value: i64) -> f64 {
+    if (value as f64) as i64 != value || value == i64::MAX {
+        labels.set("", "otel.int", &value);
+    }
+    value as f64
+}
+
+fn set_number(labels: &mut AttributeBuffer, key: &str, value: f64) {
+    if value.is_finite() {
+        labels.set("", key, &value);
+    }
+}
+
+fn small(value: u64) -> u32 {
+    u32::try_from(value & u64::from(u32::MAX)).unwrap_or_default()
+}
+
+fn quantile_value(labels: &mut AttributeBuffer, body: &[u8], range: Range<usize>) -> Result<Option<f64>, String> {
+    let (mut reader, mut quantile, mut value) = (FieldReader::new(body, range), 0.0, 0.0);
+    while let Some(field) = reader.next()? {
+        match field.number {
+            1 => quantile = field.double()?,
+            2 => value = field.double()?,
+            _ => {}
+        }
+    }
+    labels.set("", "quantile", quantile.to_string().as_str());
+    Ok(Some(value))
+}
+
+/// How many fields with a number a message has; as far as it can be read.
+fn count_fields(body: &[u8], range: &Range<usize>, number: u32) -> u32 {
+    let mut reader = FieldReader::new(body, range.clone());
+    let fields = std::iter::from_fn(|| reader.next().ok().flatten());
+    let count = fields.filter(|field| field.number == number).count();
+    u32::try_from(count).unwrap_or(u32::MAX - QUANTILES)
+}
