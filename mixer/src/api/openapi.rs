@@ -137,7 +137,8 @@ enum ResponseBody {
     Sql,
     /// Server-sent events of a schema.
     Events(&'static str),
-    OpenMetrics,
+    /// Metrics in any format of scrapers.
+    Exposition,
 }
 
 /// One method of one path.

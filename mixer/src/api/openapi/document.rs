@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use super::{ApiRoute, RequestBody, ResponseBody, RouteMethod, problems, schemas};
 use crate::access::{AccessRight, AccessRole};
 use crate::api::content_negotiation::content_type;
-use crate::api::exposition;
+use crate::api::exposition::ExpositionFormat;
 
 pub(super) fn of(routes: &[ApiRoute]) -> Value {
     let mut paths = Map::new();
@@ -203,9 +203,9 @@ fn answer(route: &ApiRoute) -> Value {
         ResponseBody::Rows(schema) => formats(schema),
         ResponseBody::Sql => formats("SqlAnswer"),
         ResponseBody::Events(schema) => vec![typed("text/event-stream", reference(schema))],
-        ResponseBody::OpenMetrics => {
-            vec![typed(bare(exposition::CONTENT), json!({ "type": "string" }))]
-        }
+        ResponseBody::Exposition => ExpositionFormat::ALL
+            .map(|format| typed(bare(format.content_type()), json!({ "type": "string" })))
+            .into(),
     };
     let mut answer = json!({ "description": "Done.", "content": content.into_iter().collect::<Map<_, _>>() });
     let mut headers = Map::new();

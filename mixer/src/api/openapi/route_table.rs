@@ -611,9 +611,10 @@ pub(super) const ROUTES: &[ApiRoute] = &[
     )
     .gives(ResponseBody::Ready("Readiness")),
     get(AccessRight::Monitor, "/version", "version", "The program and its version").gives(ResponseBody::Json("Version")),
-    get(AccessRight::Monitor, "/metrics", "exposition", "The Mixer's own counters, as OpenMetrics text")
-        .gives(ResponseBody::OpenMetrics)
-        .fails(&[404]),
+    get(AccessRight::Monitor, "/metrics", "exposition", "The Mixer's own metrics, for a scraper")
+        .gives(ResponseBody::Exposition)
+        .fails(&[404])
+        .details("The Prometheus text format 0.0.4, or OpenMetrics 1.0.0 if `Accept` prefers it."),
 ];
 
 const fn ingest(
