@@ -278,6 +278,29 @@ pub(super) const ROUTES: &[ApiRoute] = &[
     .fails(QUERY)
     .details(WINDOW),
     TRACE,
+    get(AccessRight::ReadRows, "/api/v1/telemetry/services",
+        "services",
+        "The services of spans: how many spans and errors each has, and how long they took",
+    )
+    .of(TRACES_ONLY)
+    .filters_by(&[inline_schema::<TraceFilter>])
+    .takes(&[p::SERIES_PAGE])
+    .gives(ResponseBody::Json("Services"))
+    .fails(QUERY)
+    .details(WINDOW),
+    get(AccessRight::ReadRows, "/api/v1/telemetry/dependencies",
+        "dependencies",
+        "Which service calls which, and how often",
+    )
+    .of(TRACES_ONLY)
+    .filters_by(&[inline_schema::<TraceFilter>])
+    .takes(&[p::SERIES_PAGE])
+    .gives(ResponseBody::Json("Dependencies"))
+    .fails(QUERY)
+    .details(
+        "A call is a span whose parent is a span of another service; filters are of the called spans. A window that ends before it begins \
+         is refused.",
+    ),
     METRICS,
     get(AccessRight::ReadRows, "/api/v1/telemetry/metrics/names", "metric_names", "The metrics that have points")
 .of(METRICS_ONLY)

@@ -235,6 +235,9 @@ fn rows() -> Value {
         "DeadLetter": row(Table::DeadLetters),
         "Count": counted,
         "Value": object(json!({ "value": reference("Any"), "count": count() })),
+        "Service": object(json!({ "service": text(), "spans": count(), "errors": count(), "p50_ms": reference("Number"),
+                                  "p99_ms": reference("Number"), "last_seen": time() })),
+        "Dependency": object(json!({ "caller": text(), "callee": text(), "calls": count(), "errors": count() })),
         "Name": object(json!({ "name": text(), "type": inline_schema::<MetricType>(), "count": count() })),
         "Key": object(json!({ "key": text(), "values": count(), "count": count() })),
     })
@@ -275,6 +278,8 @@ fn lists() -> Value {
         "DeadLetters": answer(reference("DeadLetter"), &none),
         "Histogram": answer(reference("Count"), &json!({ "histogram": object(json!({ "interval": text() })) })),
         "Values": answer(reference("Value"), &none),
+        "Services": answer(reference("Service"), &none),
+        "Dependencies": answer(reference("Dependency"), &none),
         "Names": answer(reference("Name"), &none),
         "Keys": answer(reference("Key"), &none),
     })
