@@ -16,7 +16,6 @@ use datafusion::logical_expr::{Expr, ident};
 use model::filter::{KeyedValues, MAX_LIMIT, RawForm, TraceFilter};
 use model::{Table, TraceId};
 
-use crate::Error;
 use crate::aggregation::metric_aggregation::column;
 use crate::filter::{self, PageBounds};
 use crate::keyset_pagination;
@@ -25,6 +24,7 @@ use crate::query_scan::QueryScan;
 use crate::scalar_functions::texts;
 use crate::time_range::TimeRange;
 use crate::view_table::RowOrder;
+use crate::{Error, trace_tree};
 
 /// An index is asked for no more traces at once.
 const MOST_AT_ONCE: usize = 100;
@@ -73,11 +73,21 @@ pub(crate) async fn whole_traces(scan: QueryScan, limit: usize) -> Result<JsonPa
         let found = texts(column(&batch, "trace_id")?)?.flatten();
         ids.extend(found.filter_map(|id| id.parse::<TraceId>().ok()));
     }
-    spans_of(scan, &ids).await
+    spans_of(&scan, &ids).await
+}
+
+/// The spans of traces of which at least one is stored.
+pub(crate) async fn stored_traces(scan: QueryScan, ids: &[TraceId]) -> Result<JsonPage, Error> {
+    let found = spans_of(&scan, ids).await?;
+    if found.rows.is_empty() {
+        let ids: Vec<_> = ids.iter().map(TraceId::to_string).collect();
+        return Err(trace_tree::not_found(&scan, ids.join(", ")));
+    }
+    Ok(found)
 }
 
 /// All spans of traces, the newest of each hundred traces first.
-pub(crate) async fn spans_of(scan: QueryScan, ids: &[TraceId]) -> Result<JsonPage, Error> {
+async fn spans_of(scan: &QueryScan, ids: &[TraceId]) -> Result<JsonPage, Error> {
     let memory = scan.memory("traces");
     let mut found = JsonPage {
         stats: scan.stats(0),

@@ -6,6 +6,7 @@ mod access;
 mod flux;
 mod formats;
 mod hostile;
+mod jaeger;
 mod quotas;
 
 use std::net::SocketAddr;
@@ -84,7 +85,9 @@ impl Bench {
             .unwrap();
         let querier = Arc::new(QueryEngine::new(Arc::clone(&engine), QueryLimits::default(), clock).unwrap());
         let exposition = Arc::new(MetricsExposition::of_requests());
-        let routes = telemetry::routes(Arc::clone(&querier)).merge(sql::routes(Arc::clone(&querier)));
+        let routes = telemetry::routes(Arc::clone(&querier))
+            .merge(super::jaeger::routes(Arc::clone(&querier)))
+            .merge(sql::routes(Arc::clone(&querier)));
         let registry = Arc::new(ClusterRegistry::open(&dir.path().join("registry.redb")).unwrap());
         let tokens = TokenStore::open(
             registry,

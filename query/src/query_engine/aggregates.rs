@@ -129,15 +129,15 @@ impl QueryEngine {
         .await
     }
 
-    /// All stored spans of these traces, 10,000 at most; of none that is not there.
+    /// All stored spans of these traces, 10,000 at most.
     ///
     /// # Errors
-    /// See [`Error`].
+    /// [`Error::NotFound`] if the store has no span of any of them; see [`Error`].
     pub async fn spans_of_traces(&self, ids: &[TraceId]) -> Result<JsonPage, Error> {
         self.run(|| {
             let scan = self.scan(Table::Traces, TimeRange::ALL, Vec::new());
             let ids = ids.to_vec();
-            async move { trace_search::spans_of(scan?, &ids).await }
+            async move { trace_search::stored_traces(scan?, &ids).await }
         })
         .await
     }

@@ -284,6 +284,11 @@ async fn a_search_gives_the_newest_traces_with_all_of_their_spans() {
     assert!(found(&bench, &micros(None, Some(99))).await.is_empty());
     let spans = bench.querier.spans_of_traces(&[trace(0), trace(4)]).await.unwrap();
     assert_eq!(texts(&spans.rows, "trace_id"), [&older.0, &older.0]);
+    let unknown = bench.querier.spans_of_traces(&[trace(4)]).await;
+    assert!(
+        matches!(unknown, Err(Error::NotFound { what: "trace", .. })),
+        "{unknown:?}"
+    );
     bench.close().await;
 }
 

@@ -53,6 +53,9 @@ const fn method(method: RouteMethod) -> &'static str {
 
 /// The part of the API that a path belongs to.
 fn tag(path: &str) -> &str {
+    if path.starts_with("/jaeger/") {
+        return "jaeger";
+    }
     let path = path.strip_prefix("/api/v1/").unwrap_or("operation");
     match path.split('/').next().unwrap_or(path) {
         "logs" | "traces" | "metrics" => "v0.4.4",

@@ -8,7 +8,7 @@ use model::{Table, inline_schema};
 use serde_json::Value;
 
 use super::parameters::{self as p, ApiParameter};
-use super::{ApiRoute, OperationLink, PATH, RequestBody, ResponseBody, RouteMethod};
+use super::{ApiRoute, OperationLink, PATH, RequestBody, ResponseBody, RouteMethod, jaeger_parameters};
 use crate::access::AccessRight;
 
 const LOGS_ONLY: &[Table] = &[Table::Logs];
@@ -367,6 +367,30 @@ pub(super) const ROUTES: &[ApiRoute] = &[
     .gives(ResponseBody::Rows("DeadLetters"))
     .fails(ROWS)
     .details(LISTED),
+    jaeger("/jaeger/api/services", "jaeger_services", "The names of services seen within two days")
+        .gives(ResponseBody::Json("JaegerNames")),
+    jaeger(
+        "/jaeger/api/services/{service}/operations",
+        "jaeger_operations_of",
+        "The names of a service's operations seen within two days",
+    )
+    .takes(&[jaeger_parameters::SERVICE_PATH])
+    .gives(ResponseBody::Json("JaegerNames")),
+    jaeger("/jaeger/api/operations", "jaeger_operations", "A service's operations seen within two days, with their kinds")
+        .takes(&[jaeger_parameters::OPERATIONS])
+        .gives(ResponseBody::Json("JaegerOperations")),
+    jaeger("/jaeger/api/traces", "jaeger_traces", "The newest traces with a span that meets a search")
+        .takes(&[jaeger_parameters::SEARCH])
+        .gives(ResponseBody::Json("JaegerTraces"))
+        .fails(FIND)
+        .details("All spans of a trace are there, 10,000 in one answer at most; `warnings` of traces say if there are more."),
+    jaeger("/jaeger/api/traces/{trace_id}", "jaeger_trace", "One trace")
+        .takes(&[jaeger_parameters::TRACE])
+        .gives(ResponseBody::Json("JaegerTraces"))
+        .fails(FIND),
+    jaeger("/jaeger/api/dependencies", "jaeger_dependencies", "How often services called one another")
+        .takes(&[jaeger_parameters::DEPENDENCIES])
+        .gives(ResponseBody::Json("JaegerDependencies")),
     LOGS.formerly("/api/v1/logs", "former_logs"),
     TRACES.formerly("/api/v1/traces", "former_traces"),
     TRACE.formerly("/api/v1/traces/{trace_id}", "former_trace"),
@@ -639,6 +663,13 @@ pub(super) const ROUTES: &[ApiRoute] = &[
         .fails(&[404])
         .details("The Prometheus text format 0.0.4, or OpenMetrics 1.0.0 if `Accept` prefers it."),
 ];
+
+/// Of spans in Jaeger's form.
+const fn jaeger(path: &'static str, id: &'static str, summary: &'static str) -> ApiRoute {
+    get(AccessRight::ReadRows, path, id, summary)
+        .of(TRACES_ONLY)
+        .fails(QUERY)
+}
 
 const fn ingest(
     path: &'static str,

@@ -6,7 +6,7 @@ use model::{
 };
 use serde_json::{Map, Value, json};
 
-use super::dlq_schemas;
+use super::{dlq_schemas, jaeger_schemas};
 use crate::api::gears::GearType;
 use crate::api::invites::{CreatedInvite, InviteRequest};
 use crate::api::tokens::{CallerView, CreatedToken, TokenRequest};
@@ -31,6 +31,7 @@ pub(super) fn all() -> Map<String, Value> {
         control(),
         change_requests(),
         dlq_schemas::all(),
+        jaeger_schemas::all(),
         operation(),
     ];
     for part in parts {
@@ -116,6 +117,7 @@ fn basics() -> Value {
         object(json!({ "parameter": text(), "detail": text() })),
         object(json!({ "row": count(), "reason": text() })),
         object(json!({ "line": count(), "column": count(), "detail": text() })),
+        object(json!({ "code": count(), "msg": text() })),
     ] });
     let problem = json!({
         "type": { "const": "about:blank" },

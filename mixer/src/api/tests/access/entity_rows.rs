@@ -153,6 +153,7 @@ fn found_by(path: &str, letter: &str) -> String {
         ("{metric_name}", METRIC),
         ("{label_key}", LABEL),
         ("{letter_id}", letter),
+        ("{service}", SERVICE),
         ("{id}", OTHER),
     ];
     let path = values
@@ -160,6 +161,7 @@ fn found_by(path: &str, letter: &str) -> String {
         .fold(path.to_owned(), |path, (name, value)| path.replace(name, value));
     assert!(!path.contains('{'), "{path} has a parameter without a value");
     let query = match path.rsplit('/').next() {
+        Some("operations" | "traces") if path.starts_with("/jaeger/") && !path.contains(SERVICE) => "?service=line",
         Some("top") if path.contains("/traces/") => "?field=span_name",
         Some("top") => "?field=message",
         Some("histogram") => "?by=entity_name",
