@@ -40,7 +40,7 @@ fn every_key_can_be_given_in_a_file_in_the_environment_and_by_a_flag() {
 fn every_key_changes_its_field() {
     for key in SCHEMA.keys() {
         let text = match key.path {
-            "api.host" | "postgres.host" | "snake.host" => "::1".to_owned(),
+            "api.host" | "postgres.host" | "otlp.host" | "snake.host" => "::1".to_owned(),
             "snake.server_sha256" => "ab".repeat(32),
             "snake.stream_subjects" => "flux.msg.>,flux.gear.>".to_owned(),
             "api.allowed_hosts" => "mixer.example".to_owned(),

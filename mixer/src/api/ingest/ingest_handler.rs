@@ -192,10 +192,12 @@ impl IngestHandler {
         let entities = &caller.scope.entities;
         let writers = (!entities.is_empty()).then(|| WriterEntities::of(entities));
         let IngestPlan { table, format, key, .. } = plan;
+        // The room for the body is where that is, also when its sender leaves meanwhile.
         let opened = self
             .decoders
-            .run(move || format.open(table, body, (key, writers), most));
-        let opened = opened.await.map_err(decoding_stopped)??;
+            .run(move || (format.open(table, body, (key, writers), most), room, decoding));
+        let (opened, room, mut decoding) = opened.await.map_err(decoding_stopped)?;
+        let opened = opened?;
         let needed = opened.budget.bytes;
         decoding.shrink_to(needed);
         decoding.grow(needed.saturating_sub(opening)).await?;

@@ -105,7 +105,9 @@ pub(in crate::api) async fn refuse_in_kind(request: Request, next: Next) -> Resp
     let is_grpc = grpc::is_grpc(request.headers());
     let encoding = encoding(request.headers()).unwrap_or(OtlpEncoding::Json);
     let response = next.run(request).await;
-    if !(is_signal || is_grpc) || !(response.status().is_client_error() || response.status().is_server_error()) {
+    let is_refusal = response.status().is_client_error() || response.status().is_server_error();
+    // Who is not let in at all is told as everywhere; gRPC has one form for all.
+    if !(is_refusal && (is_grpc || is_signal && !is_of_the_door(response.status()))) {
         return response;
     }
     let (mut head, body) = response.into_parts();
@@ -133,6 +135,14 @@ pub(in crate::api) async fn refuse_in_kind(request: Request, next: Next) -> Resp
         head.headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
     }
     Response::from_parts(head, Body::from(otlp::status(encoding, code, detail)))
+}
+
+/// Whether it is said of who calls, not of what is sent.
+pub(in crate::api) const fn is_of_the_door(status: StatusCode) -> bool {
+    matches!(
+        status,
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::MISDIRECTED_REQUEST
+    )
 }
 
 /// What a client of OTLP must see to try again: it drops what was answered with 409 or 429.

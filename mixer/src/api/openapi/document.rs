@@ -144,6 +144,9 @@ fn otlp_refusals(route: &ApiRoute) -> impl Iterator<Item = (String, Value)> {
         .chain(&problems::OF_CALLERS)
         .chain(&problems::EVERYWHERE);
     all.filter(|status| **status != 429).map(|status| {
+        if [401, 403, 421].contains(status) {
+            return (status.to_string(), problem_reference(*status));
+        }
         let content: Map<_, _> = otlp_bodies("google.rpc.Status").into_iter().collect();
         let refusal = json!({ "description": "Refused; `code` is that of gRPC.", "content": content });
         (status.to_string(), refusal)
@@ -173,6 +176,10 @@ fn records(table: Table) -> Vec<(String, Value)> {
     .into()
 }
 
+fn problem_reference(status: u16) -> Value {
+    json!({ "$ref": format!("#/components/responses/{}", problems::name(status)) })
+}
+
 fn responses(route: &ApiRoute) -> Value {
     let mut responses = Map::from_iter([("200".to_owned(), answer(route))]);
     let of_callers: &[u16] = match route.right {
@@ -185,8 +192,7 @@ fn responses(route: &ApiRoute) -> Value {
         return responses.into();
     }
     for status in problems {
-        let name = format!("#/components/responses/{}", problems::name(*status));
-        responses.insert(status.to_string(), json!({ "$ref": name }));
+        responses.insert(status.to_string(), problem_reference(*status));
     }
     if let ResponseBody::Rows(_) = route.answer {
         let description = "The client's cached answer is still valid.";

@@ -26,6 +26,9 @@ const ROWS: [(&str, &[Table]); 20] = [
     ("/api/v1/ingest/logs", &[Table::Logs]),
     ("/api/v1/ingest/metrics", &[Table::Metrics]),
     ("/api/v1/ingest/traces", &[Table::Traces]),
+    ("/v1/logs", &[Table::Logs]),
+    ("/v1/metrics", &[Table::Metrics]),
+    ("/v1/traces", &[Table::Traces]),
 ];
 /// Who has a part of the rows makes no token without that limit, and no copy of everything.
 const OF_EVERYTHING: [&str; 2] = ["/api/v1/tokens", "/api/v1/backup"];
