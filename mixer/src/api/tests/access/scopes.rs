@@ -5,7 +5,7 @@ use crate::registry::RackRow;
 use crate::registry::tests::row;
 
 /// Whose rows a path reads or stores, the longer of two beginnings first.
-const ROWS: [(&str, &[Table]); 20] = [
+const ROWS: [(&str, &[Table]); 23] = [
     ("/api/v1/telemetry/logs", &[Table::Logs]),
     ("/api/v1/telemetry/traces/top", &[Table::Traces]),
     ("/api/v1/telemetry/traces/", &[Table::Traces, Table::Logs]),
