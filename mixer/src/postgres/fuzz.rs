@@ -11,6 +11,8 @@ use tokio::io::AsyncReadExt;
 use tokio::runtime::{Builder, Runtime};
 
 use super::bind_parameters;
+use super::copy_statement::CopyStatement;
+use super::cursor_statement::{CursorDeclaration, CursorFetch};
 use super::extended_query::forms;
 use super::framing::{FrontendMessage, of_halves, put_text};
 use super::pg_error::PgError;
@@ -183,12 +185,18 @@ fn session() -> FuzzTarget {
         "SHOW TimeZone",
         "DEALLOCATE PREPARE \"one\"",
         "start transaction read only",
+        "COPY (SELECT 1) TO STDOUT WITH (FORMAT csv, DELIMITER ';', NULL 'x', HEADER)",
+        "DECLARE \"c\" NO SCROLL CURSOR WITH HOLD FOR SELECT 1",
+        "FETCH FORWARD 100 FROM \"c\"",
     ];
     FuzzTarget::of_text("postgres.session", &samples, |text| {
         let Some(statement) = UtilityStatement::of(text) else {
             return false;
         };
-        statement.column();
+        statement.columns();
+        CopyStatement::parse(text).ok();
+        CursorDeclaration::parse(text).ok();
+        CursorFetch::parse(text).ok();
         let (mut settings, _) = SessionSettings::new(&[]);
         settings.begin();
         match &statement {

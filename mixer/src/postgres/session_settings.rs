@@ -12,7 +12,7 @@
 //! - Settings are remembered for `SHOW` and change nothing, except `statement_timeout`. What would change answers, as a time zone
 //!   other than UTC, is refused, and a client that connects with it is warned.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::pg_error::PgError;
@@ -157,6 +157,12 @@ impl SessionSettings {
         set.map(String::as_str).or_else(|| self.initial(name))
     }
 
+    /// What `SHOW ALL` says, in the order of the names.
+    pub(super) fn all(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        let names: BTreeSet<&'static str> = FIXED.iter().chain(&FREE).map(|(name, _)| *name).collect();
+        names.into_iter().map(|name| (name, self.get(name).unwrap_or_default()))
+    }
+
     /// What it was when the client connected.
     fn initial(&self, name: &str) -> Option<&str> {
         let ours = || FIXED.iter().chain(&FREE).find(|(known, _)| *known == name);
@@ -254,6 +260,12 @@ mod tests {
         assert!(settings.set("server_version", Some("1")).is_ok() && settings.set("no_such_thing", Some("1")).is_ok());
         assert_eq!(settings.get("server_version"), Some(query::POSTGRES_VERSION));
         assert_eq!(settings.get("no_such_thing"), None);
+        let all: Vec<_> = settings.all().collect();
+        assert_eq!(all.first(), Some(&("application_name", "")));
+        assert!(
+            all.contains(&("statement_timeout", "2min")) && all.is_sorted(),
+            "{all:?}"
+        );
     }
 
     #[test]

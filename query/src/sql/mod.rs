@@ -93,7 +93,7 @@ pub(crate) use self::session::base;
 pub use self::statement::{SqlDialect, SqlParameters, SqlStatement};
 use self::statement_bounds::StatementBounds;
 pub(crate) use self::statement_context::StatementContext;
-pub use self::statement_parser::split_statements;
+pub use self::statement_parser::{StatementToken, TokenKind, split_statements, statement_tokens};
 pub use self::text_output::{text_of_double, text_of_interval, text_of_real, text_of_time};
 pub use crate::columns::SqlColumn;
 use crate::columns::columns_of;

@@ -21,6 +21,7 @@ mod placeholders;
 mod planning_cost;
 mod row_comparisons;
 mod statement_splitter;
+mod statement_tokens;
 mod syntax_rewrites;
 #[cfg(test)]
 mod tests;
@@ -40,6 +41,7 @@ use self::bounded_dialect::BoundedDialect;
 use self::placeholders::{bind_nulls, bind_values};
 use self::planning_cost::check_planning_cost;
 pub use self::statement_splitter::split_statements;
+pub use self::statement_tokens::{StatementToken, TokenKind, statement_tokens};
 use self::token_limits::check_token_limits;
 use super::SqlParameters;
 use super::error_mapping::statement_error;
