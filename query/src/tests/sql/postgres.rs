@@ -236,6 +236,14 @@ async fn everyday_forms_of_postgresql_are_understood() {
             json!([[true, false]]),
         ),
         (
+            "SELECT message FROM logs WHERE message LIKE lower('50#%') || '%' ESCAPE '#'",
+            json!([["50%"]]),
+        ),
+        (
+            r"SELECT 'a#' LIKE lower('A##') ESCAPE '#', 'ab' LIKE lower('A#_') ESCAPE '#', 'a' LIKE lower('A') ESCAPE '#'",
+            json!([[true, false, true]]),
+        ),
+        (
             "SELECT message FROM logs ORDER BY message COLLATE \"C\" DESC LIMIT 1",
             json!([["c"]]),
         ),
