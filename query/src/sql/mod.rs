@@ -88,7 +88,7 @@ pub(crate) use self::distinct_ids::DistinctLimitError;
 use self::error_mapping::statement_error;
 pub(crate) use self::error_mapping::task_error;
 pub(crate) use self::postgres::PostgresCompatibility;
-pub use self::postgres::{POSTGRES_VERSION, POSTGRES_VERSION_NUMBER};
+pub use self::postgres::{POSTGRES_SETTINGS, POSTGRES_VERSION, POSTGRES_VERSION_NUMBER};
 pub(crate) use self::session::base;
 pub use self::statement::{SqlDialect, SqlParameters, SqlStatement};
 use self::statement_bounds::StatementBounds;
