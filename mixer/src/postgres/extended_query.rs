@@ -19,7 +19,7 @@ use super::pg_error::PgError;
 use super::pg_types::{FormatCode, PgType, ScalarType};
 use super::rows::{self, FetchProgress, FormatList, PgColumn, PgReplyError, StatementInterrupt};
 use super::session::{PgSession, utility_columns};
-use super::statement_portal::{PreparedStatement, StatementPlan, StatementPortal};
+use super::statement_portal::{PreparedStatement, StatementPlan, StatementPortal, intervals};
 use super::utility_statement::UtilityStatement;
 
 const MOST_PREPARED: usize = 1_024;
@@ -116,6 +116,7 @@ impl PgSession {
         let asked = SqlStatement {
             query: query.clone(),
             dialect: SqlDialect::Postgres,
+            intervals: intervals(&parameters(declared, &[])?),
             ..SqlStatement::default()
         };
         let described = interrupt.or(self.admitted()?.describe(&asked)).await?;
@@ -260,14 +261,15 @@ fn no_portal(name: &str) -> PgError {
 }
 
 /// The parameters of a statement: as the client declares them, else as they were found.
-fn parameters(declared: &[u32], found: &[Option<DataType>]) -> Result<Vec<(u32, ScalarType)>, PgError> {
+fn parameters(declared: &[u32], found: &[Option<DataType>]) -> Result<Vec<(u32, PgType)>, PgError> {
     let mut parameters = Vec::new();
     for place in 0..found.len().max(declared.len()) {
         let oid = declared.get(place).copied().filter(|oid| *oid != 0);
-        let kind = match (oid, found.get(place).and_then(Option::as_ref).map(PgType::of)) {
+        let found = found.get(place).and_then(Option::as_ref).map(PgType::of);
+        let kind = match (oid, found) {
             (Some(oid), _) => (oid, known(oid)?),
-            (None, Some(PgType::One(scalar))) => (PgType::One(scalar).oid(), scalar),
-            (None, _) => (PgType::One(ScalarType::Text).oid(), ScalarType::Text),
+            (None, Some(kind)) => (kind.oid(), kind),
+            (None, None) => (PgType::One(ScalarType::Text).oid(), PgType::One(ScalarType::Text)),
         };
         parameters.push(kind);
     }
@@ -275,14 +277,14 @@ fn parameters(declared: &[u32], found: &[Option<DataType>]) -> Result<Vec<(u32, 
 }
 
 /// What values of a type that a client names are.
-fn known(oid: u32) -> Result<ScalarType, PgError> {
+fn known(oid: u32) -> Result<PgType, PgError> {
     let unknown = || {
         PgError::error(
             "0A000",
             format!("parameters of the type {oid} are not supported: give a text"),
         )
     };
-    ScalarType::of_oid(oid).ok_or_else(unknown)
+    PgType::of_oid(oid).ok_or_else(unknown)
 }
 
 /// The forms of values: none named is text, one is that of all.

@@ -6,6 +6,7 @@
 //! - A portal that was not read to its end holds a place of a query for `query.timeout` at most, and rows, unless they are few, while
 //!   its client asks for nothing.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use arrow_array::ArrayRef;
@@ -16,7 +17,7 @@ use super::copy_statement::CopyStatement;
 use super::cursor_statement::{CursorDeclaration, CursorFetch};
 use super::framing::BackendWriter;
 use super::pg_error::PgError;
-use super::pg_types::ScalarType;
+use super::pg_types::{PgType, ScalarType};
 use super::rows::{FetchProgress, FormatList, PgColumn, PgReplyError, PgRowSender, StatementInterrupt};
 use super::session::PgSession;
 use super::utility_statement::UtilityStatement;
@@ -30,7 +31,7 @@ pub(super) struct PreparedStatement {
     pub(super) text: String,
     pub(super) plan: StatementPlan,
     /// The id and the kind of each parameter.
-    pub(super) parameters: Vec<(u32, ScalarType)>,
+    pub(super) parameters: Vec<(u32, PgType)>,
     /// How many of them the text has.
     pub(super) used: usize,
 }
@@ -58,6 +59,13 @@ impl PreparedStatement {
         };
         self.text.len() + self.parameters.len() * 8 + plan + 256
     }
+}
+
+/// The places of parameters that are intervals, from 1.
+pub(super) fn intervals(parameters: &[(u32, PgType)]) -> BTreeSet<usize> {
+    let places = (1..).zip(parameters);
+    let intervals = places.filter(|(_, (_, kind))| *kind == PgType::One(ScalarType::Interval));
+    intervals.map(|(place, _)| place).collect()
 }
 
 /// A prepared statement with its values.
@@ -140,6 +148,7 @@ impl PgSession {
                     parameters: SqlParameters::Listed(std::mem::take(&mut portal.values)),
                     limit: None,
                     dialect: SqlDialect::Postgres,
+                    intervals: intervals(&portal.prepared.parameters),
                 };
                 let answer = interrupt.or(self.admitted()?.sql(&asked)).await?;
                 let answer = answer.map_err(|error| PgError::of(&error, text, 0))?;

@@ -321,7 +321,7 @@ impl StatementTask {
         let StatementContext {
             statement, postgres, ..
         } = &self.asking;
-        let asked = statement_parser::parse_bound(&statement.query, &statement.parameters, postgres.as_deref())?;
+        let asked = statement_parser::parse_bound(statement, postgres.as_deref())?;
         let stop = Some(&self.stop);
         let mut session = self.asking.session(&asked, stop).map_err(statement_error)?;
         let plan = session
@@ -355,5 +355,9 @@ impl StatementTask {
 /// Reads a statement as a client asks it, with parameters and without values for them.
 #[cfg(any(test, feature = "fuzz"))]
 pub(crate) fn fuzz_statement(text: &str) -> bool {
-    statement_parser::parse_unbound(text, None).is_ok()
+    let statement = SqlStatement {
+        query: text.to_owned(),
+        ..SqlStatement::default()
+    };
+    statement_parser::parse_unbound(&statement, None).is_ok()
 }

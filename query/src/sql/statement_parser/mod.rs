@@ -27,7 +27,7 @@ mod syntax_rewrites;
 mod tests;
 mod token_limits;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 
 use arrow_schema::DataType;
@@ -38,12 +38,12 @@ use datafusion::sql::sqlparser::tokenizer::Tokenizer;
 
 use self::ast_normalizer::normalize;
 use self::bounded_dialect::BoundedDialect;
-use self::placeholders::{bind_nulls, bind_values};
+use self::placeholders::{bind_nulls, bind_values, compare_with_items};
 use self::planning_cost::check_planning_cost;
 pub use self::statement_splitter::split_statements;
 pub use self::statement_tokens::{StatementToken, TokenKind, statement_tokens};
 use self::token_limits::check_token_limits;
-use super::SqlParameters;
+use super::SqlStatement;
 use super::error_mapping::statement_error;
 use super::postgres::PostgresCompatibility;
 use crate::Error;
@@ -74,28 +74,36 @@ pub(super) struct UnboundStatement {
     pub(super) parameters: usize,
     /// The types of those that count rows (`LIMIT $1`) or are cast (`$1::bigint`).
     pub(super) types: BTreeMap<String, DataType>,
+    /// Those that are lists, whose items are in their places in `with_places`.
+    pub(super) lists: BTreeSet<String>,
 }
 
 /// As [`parse_bound`], without values for parameters.
-pub(super) fn parse_unbound(text: &str, postgres: Option<&PostgresCompatibility>) -> Result<UnboundStatement, Error> {
-    let with_places = parse_checked(text, postgres)?;
+pub(super) fn parse_unbound(
+    written: &SqlStatement,
+    postgres: Option<&PostgresCompatibility>,
+) -> Result<UnboundStatement, Error> {
+    let mut with_places = parse_checked(&written.query, postgres)?;
     let mut statement = with_places.clone();
-    let (parameters, types) = bind_nulls(require_read_only(&mut statement)?.0)?;
+    let found = bind_nulls(require_read_only(&mut statement)?.0, &written.intervals)?;
+    compare_with_items(require_read_only(&mut with_places)?.0);
     Ok(UnboundStatement {
         asked: asked(statement)?,
         with_places,
-        parameters,
-        types,
+        parameters: found.greatest,
+        types: found.types,
+        lists: found.lists,
     })
 }
 
+/// Reads a statement with the values of its parameters.
 pub(super) fn parse_bound(
-    text: &str,
-    parameters: &SqlParameters,
+    written: &SqlStatement,
     postgres: Option<&PostgresCompatibility>,
 ) -> Result<ParsedStatement, Error> {
-    let mut statement = parse_checked(text, postgres)?;
-    bind_values(require_read_only(&mut statement)?.0, parameters)?;
+    let mut statement = parse_checked(&written.query, postgres)?;
+    let ast = require_read_only(&mut statement)?.0;
+    bind_values(ast, &written.parameters, &written.intervals)?;
     asked(statement)
 }
 

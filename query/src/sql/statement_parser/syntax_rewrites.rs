@@ -6,7 +6,7 @@
 //! | `LIKE '50#%' ESCAPE '#'` | `LIKE '50\%'`, and of a pattern that is computed, what `replace` makes of it |
 //! | `text COLLATE "C"` | the text: texts are ordered by their bytes |
 //! | `mod(a, b)`, `every`, `variance` | `a % b`, `bool_and`, `var_samp` |
-//! | `SELECT count(*), count(*)` | the second by another name |
+//! | `SELECT count(*), count(*)`, `SELECT $1, $2` | the second, and what has a parameter, by names of their own |
 //! | `SELECT DISTINCT ON (1) level, …` | `SELECT DISTINCT ON (level) level, …` |
 //! | `SELECT -n AS n … ORDER BY n + 1`, `entity_name AS message … ORDER BY length(message)` | refused: an expression is of columns, the planner takes it to be of the alias |
 //! | `RIGHT` and `FULL JOIN … USING`, `NATURAL` | refused: the planner takes the left side's column alone |
@@ -228,7 +228,7 @@ pub(super) fn distinct_ordinals(select: &mut Select) -> Result<(), Error> {
     Ok(())
 }
 
-/// Gives another name to what is asked for twice.
+/// Gives another name to what is asked for twice, and one to what parameters may make alike.
 pub(super) fn name_alike(select: &mut Select) {
     let mut seen: HashMap<String, u32> = HashMap::new();
     for item in &mut select.projection {
@@ -243,14 +243,38 @@ pub(super) fn name_alike(select: &mut Select) {
         let name = named.to_string();
         let times = seen.entry(name.clone()).or_default();
         *times += 1;
-        if *times > 1 {
+        if *times > 1 || (select.distinct.is_none() && has_parameter(expr)) {
+            let alias = match *times {
+                1 => name,
+                more => format!("{name}_{}", more - 1),
+            };
             let expr = std::mem::replace(expr, Expr::Value(Value::Null.into()));
             *item = SelectItem::ExprWithAlias {
                 expr,
-                alias: Ident::with_quote('"', format!("{name}_{}", *times - 1)),
+                alias: Ident::with_quote('"', alias),
             };
         }
     }
+}
+
+fn has_parameter(expr: &Expr) -> bool {
+    let is_parameter = |part: &Expr| {
+        matches!(
+            part,
+            Expr::Value(ValueWithSpan {
+                value: Value::Placeholder(_),
+                ..
+            })
+        )
+    };
+    let found = visit_expressions(expr, |part| {
+        if is_parameter(part) {
+            ControlFlow::Break(())
+        } else {
+            ControlFlow::Continue(())
+        }
+    });
+    found.is_break()
 }
 
 /// An order by expressions of names that are aliases: the same as a column that is asked for is that column, another is refused.
