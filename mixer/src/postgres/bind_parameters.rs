@@ -121,10 +121,30 @@ fn of_text(kind: ScalarType, text: &str) -> Option<Value> {
         ScalarType::Int2 | ScalarType::Int4 | ScalarType::Int8 => trimmed.parse::<i64>().ok()?.into(),
         ScalarType::Float4 | ScalarType::Float8 => float(trimmed.parse().ok()?),
         ScalarType::Uuid => Uuid::try_parse(trimmed).ok()?.to_string().into(),
-        // Python writes `1 day, 2:03:04`.
-        ScalarType::Interval => text.replace(',', " ").into(),
+        ScalarType::Interval => interval(trimmed)?.into(),
         _ => text.into(),
     })
+}
+
+/// An interval with a unit behind each of its numbers, where `1 day, 2:03:04` has none for the time.
+fn interval(text: &str) -> Option<String> {
+    let mut parts = Vec::new();
+    for word in text.split([',', ' ']).filter(|word| !word.is_empty()) {
+        if !word.contains(':') {
+            parts.push(word.to_owned());
+            continue;
+        }
+        let (sign, clock) = match word.strip_prefix('-') {
+            Some(clock) => ("-", clock),
+            None => ("", word.strip_prefix('+').unwrap_or(word)),
+        };
+        let mut units = ["hours", "minutes", "seconds"].into_iter();
+        for number in clock.split(':') {
+            number.parse::<f64>().ok()?;
+            parts.push(format!("{sign}{number} {}", units.next()?));
+        }
+    }
+    Some(parts.join(" "))
 }
 
 fn of_binary(kind: ScalarType, mut bytes: &[u8]) -> Option<Value> {
@@ -204,6 +224,23 @@ mod tests {
         assert_eq!(numbers("{x}"), Err("22P02"));
         let long: &'static str = format!("{{{}1}}", "1,".repeat(MOST_ITEMS)).leak();
         assert_eq!(numbers(long), Err("54000"));
+    }
+
+    #[test]
+    fn the_time_of_an_interval_gets_units() {
+        let kind = PgType::One(ScalarType::Interval);
+        let text = |text: &'static str| read(kind, FormatCode::Text, text.as_bytes());
+        for (written, expected) in [
+            ("1 day, 2:03:04.5", "1 day 2 hours 03 minutes 04.5 seconds"),
+            ("-0:00:01", "-0 hours -00 minutes -01 seconds"),
+            ("0 years 1 mons 2.5 secs", "0 years 1 mons 2.5 secs"),
+            ("90 minutes", "90 minutes"),
+        ] {
+            assert_eq!(text(written), Ok(json!(expected)), "{written}");
+        }
+        for bad in ["1:2:3:4", "1:x"] {
+            assert_eq!(text(bad), Err("22P02"), "{bad}");
+        }
     }
 
     #[test]
