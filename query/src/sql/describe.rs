@@ -29,11 +29,15 @@ pub(crate) async fn plan_description(asking: &StatementContext) -> Result<Statem
         0 => Vec::new(),
         count => types(&session, &open, count).await,
     };
+    let headers = open.asked.headers;
     let plan = session.statement_to_plan(open.asked.statement).await;
     let plan = plan.map_err(statement_error)?;
     expression_size::check(&plan, &mut session)?;
     let plan = session.optimize(&plan).map_err(statement_error)?;
-    let (columns, schema) = columns_of(plan.schema().as_arrow());
+    let (mut columns, schema) = columns_of(plan.schema().as_arrow());
+    if let Some(headers) = headers {
+        headers.apply(&mut columns);
+    }
     Ok(StatementDescription {
         parameters,
         columns,

@@ -28,6 +28,7 @@ mod cancellable_rules;
 mod cancellation;
 mod casts;
 mod checked_sums;
+mod column_headers;
 mod comparisons;
 mod date_comparisons;
 mod describe;
@@ -82,6 +83,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use self::cancellation::make_cancellable;
 pub(crate) use self::cancellation::{CancellationError, StatementCancellation};
+use self::column_headers::ColumnHeaders;
 pub use self::describe::StatementDescription;
 pub(crate) use self::describe::plan_description;
 pub(crate) use self::distinct_ids::DistinctLimitError;
@@ -261,8 +263,11 @@ impl StatementTask {
         begun: oneshot::Sender<AnswerHeader>,
         to: mpsc::Sender<HeldBatch>,
     ) -> Result<SqlStats, Error> {
-        let mut stream = self.begin().await?;
-        let (columns, schema) = columns_of(&stream.schema());
+        let (mut stream, headers) = self.begin().await?;
+        let (mut columns, schema) = columns_of(&stream.schema());
+        if let Some(headers) = headers {
+            headers.apply(&mut columns);
+        }
         // What fails fails mostly before the first rows: they are there before anybody hears of an answer.
         let mut next = stream.next().await;
         let mut rows = 0;
@@ -317,7 +322,8 @@ impl StatementTask {
         })
     }
 
-    async fn begin(&self) -> Result<SendableRecordBatchStream, Error> {
+    /// The rows, and their headers if those are not the planner's.
+    async fn begin(&self) -> Result<(SendableRecordBatchStream, Option<ColumnHeaders>), Error> {
         let StatementContext {
             statement, postgres, ..
         } = &self.asking;
@@ -348,7 +354,8 @@ impl StatementTask {
         let plan = planned.map_err(statement_error)?;
         let most = StatementBounds::of_batch(session.config_options());
         let plan = make_cancellable(plan, &self.stop, most, session.runtime_env()).map_err(statement_error)?;
-        execute_stream(plan, session.task_ctx()).map_err(statement_error)
+        let rows = execute_stream(plan, session.task_ctx()).map_err(statement_error)?;
+        Ok((rows, asked.headers))
     }
 }
 

@@ -21,6 +21,7 @@ use datafusion::sql::sqlparser::ast::{
     SetOperator, Statement as Ast, TableFactor, TableWithJoins, Value, Visit, VisitMut, Visitor, VisitorMut,
 };
 
+use crate::sql::column_headers::header_of;
 use crate::sql::function_allowlist::is_one_of;
 
 /// Tables of `pg_catalog` and views of `information_schema` that have no rows.
@@ -279,25 +280,22 @@ fn fold_select(select: &mut Select) -> bool {
     true
 }
 
-/// The name of a column that has no alias, as PostgreSQL gives it.
+/// The name of a column that has no alias.
 pub(super) fn name_of(expr: &Expr) -> Ident {
     match expr {
         Expr::Identifier(name) => name.clone(),
-        Expr::CompoundIdentifier(path) => path.last().cloned().unwrap_or_else(unnamed),
-        Expr::Cast { expr, .. } | Expr::Nested(expr) | Expr::Collate { expr, .. } => name_of(expr),
-        Expr::Function(call) => {
-            let last = call.name.0.last().and_then(|part| part.as_ident());
-            last.map_or_else(unnamed, |name| Ident::new(name.value.to_lowercase()))
+        other => {
+            let header = header_of(other);
+            let is_plain = header
+                .chars()
+                .all(|letter| letter.is_ascii_lowercase() || letter == '_');
+            if is_plain {
+                Ident::new(header)
+            } else {
+                Ident::with_quote('"', header)
+            }
         }
-        Expr::Case { .. } => Ident::new("case"),
-        Expr::Exists { .. } => Ident::new("exists"),
-        Expr::Array(_) => Ident::new("array"),
-        _ => unnamed(),
     }
-}
-
-fn unnamed() -> Ident {
-    Ident::with_quote('"', "?column?")
 }
 
 #[cfg(test)]

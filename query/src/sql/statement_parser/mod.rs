@@ -44,6 +44,7 @@ pub use self::statement_splitter::split_statements;
 pub use self::statement_tokens::{StatementToken, TokenKind, statement_tokens};
 use self::token_limits::check_token_limits;
 use super::SqlStatement;
+use super::column_headers::ColumnHeaders;
 use super::error_mapping::statement_error;
 use super::postgres::PostgresCompatibility;
 use crate::Error;
@@ -61,6 +62,8 @@ pub(super) struct ParsedStatement {
     pub(super) is_query: bool,
     /// Whether it asks for rows of one table, newest first.
     pub(super) newest_first: bool,
+    /// What its columns are called, if not as the planner calls them.
+    pub(super) headers: Option<ColumnHeaders>,
 }
 
 /// A statement whose parameters have no values yet.
@@ -83,12 +86,12 @@ pub(super) fn parse_unbound(
     written: &SqlStatement,
     postgres: Option<&PostgresCompatibility>,
 ) -> Result<UnboundStatement, Error> {
-    let mut with_places = parse_checked(&written.query, postgres)?;
+    let (mut with_places, headers) = parse_checked(&written.query, postgres)?;
     let mut statement = with_places.clone();
     let found = bind_nulls(require_read_only(&mut statement)?.0, &written.intervals)?;
     compare_with_items(require_read_only(&mut with_places)?.0);
     Ok(UnboundStatement {
-        asked: asked(statement)?,
+        asked: asked(statement, headers)?,
         with_places,
         parameters: found.greatest,
         types: found.types,
@@ -101,14 +104,17 @@ pub(super) fn parse_bound(
     written: &SqlStatement,
     postgres: Option<&PostgresCompatibility>,
 ) -> Result<ParsedStatement, Error> {
-    let mut statement = parse_checked(&written.query, postgres)?;
+    let (mut statement, headers) = parse_checked(&written.query, postgres)?;
     let ast = require_read_only(&mut statement)?.0;
     bind_values(ast, &written.parameters, &written.intervals)?;
-    asked(statement)
+    asked(statement, headers)
 }
 
-/// The one statement of a text, which reads and is small enough.
-fn parse_checked(text: &str, postgres: Option<&PostgresCompatibility>) -> Result<Parsed, Error> {
+/// The one statement of a text, which reads and is small enough, with the headers of its columns where PostgreSQL's are wanted.
+fn parse_checked(
+    text: &str,
+    postgres: Option<&PostgresCompatibility>,
+) -> Result<(Parsed, Option<ColumnHeaders>), Error> {
     if text.len() > LONGEST {
         let reason = format!("the text has {} bytes, more than {LONGEST}", text.len());
         return Err(Error::statement(reason));
@@ -116,11 +122,12 @@ fn parse_checked(text: &str, postgres: Option<&PostgresCompatibility>) -> Result
     let mut statement = parse(text, postgres)?;
     let ast = require_read_only(&mut statement)?.0;
     check_planning_cost(ast)?;
+    let headers = postgres.and_then(|_| ColumnHeaders::of(ast));
     normalize(ast)?;
-    Ok(statement)
+    Ok((statement, headers))
 }
 
-fn asked(mut statement: Parsed) -> Result<ParsedStatement, Error> {
+fn asked(mut statement: Parsed, headers: Option<ColumnHeaders>) -> Result<ParsedStatement, Error> {
     let (ast, explained) = require_read_only(&mut statement)?;
     let is_query = matches!(ast, Ast::Query(_));
     let newest_first = matches!(ast, Ast::Query(query) if is_newest_first(query));
@@ -128,6 +135,7 @@ fn asked(mut statement: Parsed) -> Result<ParsedStatement, Error> {
         statement,
         is_query: is_query && !explained,
         newest_first,
+        headers: headers.filter(|_| !explained),
     })
 }
 
