@@ -26,7 +26,7 @@ use crate::sql::function_allowlist::is_one_of;
 
 /// Tables of `pg_catalog` and views of `information_schema` that have no rows.
 const EMPTY: [&str; 2] = [
-    "pg_attrdef pg_auth_members pg_constraint pg_cursors pg_db_role_setting pg_default_acl pg_depend pg_enum pg_event_trigger \
+    "pg_attrdef pg_auth_members pg_collation pg_constraint pg_cursors pg_db_role_setting pg_default_acl pg_depend pg_enum pg_event_trigger \
      pg_foreign_data_wrapper pg_foreign_server pg_foreign_table pg_index pg_indexes pg_inherits pg_init_privs pg_largeobject \
      pg_largeobject_metadata pg_locks pg_partitioned_table pg_policies pg_policy pg_prepared_statements pg_prepared_xacts \
      pg_publication pg_publication_namespace pg_publication_rel pg_publication_tables pg_rewrite pg_rules pg_seclabel \

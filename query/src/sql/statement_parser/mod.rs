@@ -38,7 +38,7 @@ use datafusion::sql::sqlparser::tokenizer::Tokenizer;
 
 use self::ast_normalizer::normalize;
 use self::bounded_dialect::BoundedDialect;
-use self::placeholders::{bind_nulls, bind_values, compare_with_items};
+use self::placeholders::{MOST_PARAMETERS, bind_nulls, bind_values, compare_with_items};
 use self::planning_cost::check_planning_cost;
 pub use self::statement_splitter::split_statements;
 pub use self::statement_tokens::{StatementToken, TokenKind, statement_tokens};
@@ -90,10 +90,21 @@ pub(super) fn parse_unbound(
     let mut statement = with_places.clone();
     let found = bind_nulls(require_read_only(&mut statement)?.0, &written.intervals)?;
     compare_with_items(require_read_only(&mut with_places)?.0);
+    // As many as are written: questions about the catalogue lose what has no rows, and parameters with it.
+    let tokens = postgres
+        .and_then(|_| statement_tokens(&written.query))
+        .unwrap_or_default();
+    let places = tokens
+        .iter()
+        .filter_map(|token| token.plain().strip_prefix('$')?.parse().ok());
+    let greatest = places
+        .filter(|place| *place <= MOST_PARAMETERS)
+        .max()
+        .unwrap_or_default();
     Ok(UnboundStatement {
         asked: asked(statement, headers)?,
         with_places,
-        parameters: found.greatest,
+        parameters: found.greatest.max(greatest),
         types: found.types,
         lists: found.lists,
     })
@@ -106,7 +117,13 @@ pub(super) fn parse_bound(
 ) -> Result<ParsedStatement, Error> {
     let (mut statement, headers) = parse_checked(&written.query, postgres)?;
     let ast = require_read_only(&mut statement)?.0;
-    bind_values(ast, &written.parameters, &written.intervals)?;
+    let unused = bind_values(ast, &written.parameters, &written.intervals)?;
+    // Questions about the catalogue lose what has no rows, and parameters with it.
+    if let Some(name) = unused.filter(|_| postgres.is_none()) {
+        return Err(Error::statement(format!(
+            "the parameter {name} is given but is not used in the text"
+        )));
+    }
     asked(statement, headers)
 }
 

@@ -19,8 +19,12 @@ use super::row_comparisons;
 use crate::Error;
 use crate::sql::SqlParameters;
 
-/// Puts the parameters into their places, of which some are intervals.
-pub(super) fn bind_values(ast: &mut Ast, parameters: &SqlParameters, intervals: &BTreeSet<usize>) -> Result<(), Error> {
+/// Puts the parameters into their places, of which some are intervals; gives the name of one that has no place.
+pub(super) fn bind_values(
+    ast: &mut Ast,
+    parameters: &SqlParameters,
+    intervals: &BTreeSet<usize>,
+) -> Result<Option<String>, Error> {
     let given = parameters.by_place();
     let mut places = ParameterBinder {
         given: &given,
@@ -30,12 +34,7 @@ pub(super) fn bind_values(ast: &mut Ast, parameters: &SqlParameters, intervals: 
     if let ControlFlow::Break(error) = VisitMut::visit(ast, &mut places) {
         return Err(*error);
     }
-    match given.keys().find(|name| !places.used.contains(*name)) {
-        Some(name) => Err(Error::statement(format!(
-            "the parameter {name} is given but is not used in the text"
-        ))),
-        None => Ok(()),
-    }
+    Ok(given.keys().find(|name| !places.used.contains(*name)).cloned())
 }
 
 struct ParameterBinder<'a> {
@@ -240,7 +239,7 @@ pub(super) fn bind_nulls(ast: &mut Ast, intervals: &BTreeSet<usize>) -> Result<P
 }
 
 /// The greatest number of a parameter.
-const MOST_PARAMETERS: usize = 65_535;
+pub(super) const MOST_PARAMETERS: usize = 65_535;
 
 /// What is found of parameters that have no values.
 #[derive(Debug, Default)]
