@@ -107,6 +107,12 @@ impl VisitorMut for CatalogRewriter {
             Expr::Subquery(query) => {
                 aggregate(query, "max");
             }
+            // `x = ANY($1)`, as the catalogue's own parser reads it.
+            Expr::Function(call) if call.name.to_string() == "array_contains" => {
+                if let Some(any) = any_of_parameter(&call.args) {
+                    *expr = any;
+                }
+            }
             Expr::Function(call) if call.name.to_string().ends_with("to_regclass") => {
                 if let Some(class) = class_of(&call.args) {
                     *expr = class;
@@ -245,6 +251,27 @@ fn schemas() -> Option<Box<Query>> {
     parsed(SCHEMAS)
 }
 
+/// A comparison with the items of a list that is a parameter.
+fn any_of_parameter(args: &FunctionArguments) -> Option<Expr> {
+    let FunctionArguments::List(list) = args else {
+        return None;
+    };
+    let [
+        FunctionArg::Unnamed(FunctionArgExpr::Expr(list)),
+        FunctionArg::Unnamed(FunctionArgExpr::Expr(compared)),
+    ] = list.args.as_slice()
+    else {
+        return None;
+    };
+    let is_parameter = |expr: &Expr| matches!(expr, Expr::Value(value) if matches!(value.value, Value::Placeholder(_)));
+    is_parameter(list).then(|| Expr::AnyOp {
+        left: Box::new(compared.clone()),
+        compare_op: BinaryOperator::Eq,
+        right: Box::new(list.clone()),
+        is_some: false,
+    })
+}
+
 /// The name of the table that is looked for by its name.
 fn class_of(args: &FunctionArguments) -> Option<Expr> {
     let FunctionArguments::List(list) = args else {
@@ -309,6 +336,10 @@ mod tests {
             (
                 "SELECT ARRAY(SELECT rolname FROM pg_roles ORDER BY 1) AS a, (SELECT count(*) FROM pg_class)",
                 "SELECT (SELECT array_agg(rolname) FROM pg_roles) AS a, (SELECT count(*) FROM pg_class)",
+            ),
+            (
+                "SELECT 1 FROM pg_class WHERE array_contains($1, relkind)",
+                "SELECT 1 FROM pg_class WHERE relkind = ANY($1)",
             ),
             (
                 "SELECT to_regclass('public.logs')",

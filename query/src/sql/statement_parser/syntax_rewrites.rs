@@ -231,6 +231,9 @@ pub(super) fn distinct_ordinals(select: &mut Select) -> Result<(), Error> {
 /// Gives another name to what is asked for twice, and one to what parameters may make alike.
 pub(super) fn name_alike(select: &mut Select) {
     let mut seen: HashMap<String, u32> = HashMap::new();
+    // The planner calls all subqueries the same.
+    let is_subquery = |item: &&SelectItem| matches!(item, SelectItem::UnnamedExpr(Expr::Subquery(_)));
+    let has_subqueries = select.projection.iter().filter(is_subquery).count() > 1;
     for item in &mut select.projection {
         let SelectItem::UnnamedExpr(expr) = item else {
             continue;
@@ -243,7 +246,8 @@ pub(super) fn name_alike(select: &mut Select) {
         let name = named.to_string();
         let times = seen.entry(name.clone()).or_default();
         *times += 1;
-        if *times > 1 || (select.distinct.is_none() && has_parameter(expr)) {
+        let is_alike = has_parameter(expr) || has_subqueries && matches!(expr, Expr::Subquery(_));
+        if *times > 1 || (is_alike && select.distinct.is_none()) {
             let alias = match *times {
                 1 => name,
                 more => format!("{name}_{}", more - 1),

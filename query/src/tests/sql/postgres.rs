@@ -252,6 +252,7 @@ async fn everyday_forms_of_postgresql_are_understood() {
             json!([[3, 3, false, false]]),
         ),
         ("SELECT 1, 1, 1::text, 2", json!([[1, 1, "1", 2]])),
+        ("SELECT (SELECT 1), (SELECT 2), (SELECT 1)", json!([[1, 2, 1]])),
         (
             "SELECT every(length(message) > 0), variance(length(message)) FROM logs",
             json!([[true, 4.0 / 3.0]]),
