@@ -4,6 +4,7 @@ mod catalog;
 mod clients;
 mod limits;
 mod psql;
+mod python;
 mod statements;
 pub(crate) mod wire;
 

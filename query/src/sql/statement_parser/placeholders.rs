@@ -91,6 +91,7 @@ impl ParameterBinder<'_> {
                 let items = list(name, items)?;
                 Ok(Some(row_comparisons::expanded(compared_with(expr.clone(), items))?))
             }
+            serde_json::Value::Null => Ok(Some(Expr::Value(Value::Null.into()))),
             _ => Ok(None),
         }
     }

@@ -366,6 +366,7 @@ fn a_list_takes_the_place_of_a_parameter_and_its_items_are_compared() {
         ),
         ("SELECT 1 WHERE n = ANY($1)", json!([]), "SELECT 1 WHERE false"),
         ("SELECT 1 WHERE n > ALL($1)", json!([]), "SELECT 1 WHERE true"),
+        ("SELECT 1 WHERE n = ANY($1)", json!(null), "SELECT 1 WHERE NULL"),
         (
             "SELECT 1 WHERE array_has($1, n)",
             json!([1]),
