@@ -19,7 +19,7 @@ use std::ops::ControlFlow;
 use datafusion::sql::sqlparser::ast::{
     ArrayElemTypeDef, BinaryOperator, CastKind, DataType as SqlType, Expr, Function, FunctionArg, FunctionArgExpr,
     FunctionArgumentList, FunctionArguments, Ident, ObjectName, Query, Select, SelectItem, SetExpr, Statement as Ast,
-    TableFactor, Value, ValueWithSpan, VisitMut, VisitorMut,
+    TableFactor, TableWithJoins, Value, ValueWithSpan, VisitMut, VisitorMut,
 };
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
@@ -34,7 +34,8 @@ const OF_FUNCTIONS: [&str; 1] = [
 ];
 /// What takes the place of schemas of `search_path` that are counted by `generate_series`.
 const SCHEMAS: &str = "SELECT 1 AS r, 'public' AS nspname";
-
+/// What Grafana looks for among them.
+const SCHEMA_OF_TABLE: &str = "quote_ident(table_schema)";
 /// What finds a table by its name.
 const CLASS: &str = "SELECT max(relname) FROM pg_catalog.pg_class";
 
@@ -101,7 +102,9 @@ impl VisitorMut for CatalogRewriter {
                 };
             }
             // What the catalogue's own parser makes of the same.
-            Expr::InList { list, .. } if matches!(list.as_slice(), [one] if is_empty_text(one)) => {
+            Expr::InList { expr: value, list, .. }
+                if matches!(list.as_slice(), [one] if is_empty_text(one)) && value.to_string() == SCHEMA_OF_TABLE =>
+            {
                 *list = vec![text("public")];
             }
             Expr::Subquery(query) => {
@@ -199,6 +202,22 @@ fn compare_by_name(column: &Expr, other: &mut Expr) {
     }
 }
 
+/// Whether something is read, and all of it from the catalogue.
+fn reads_catalogue(from: &[TableWithJoins]) -> bool {
+    let joined = from
+        .iter()
+        .flat_map(|tables| tables.joins.iter().map(|join| &join.relation));
+    let mut read = from.iter().map(|tables| &tables.relation).chain(joined);
+    let is_catalogue = |relation: &TableFactor| match relation {
+        TableFactor::Table { name, args: None, .. } => {
+            let name = name.to_string();
+            name.starts_with("pg_") || name.starts_with("information_schema.")
+        }
+        _ => false,
+    };
+    !from.is_empty() && read.all(is_catalogue)
+}
+
 /// Makes the one value of each row of a query one of all of them; whether it could.
 fn aggregate(query: &mut Query, function: &str) -> bool {
     if query.limit_clause.is_some() || query.fetch.is_some() {
@@ -207,7 +226,7 @@ fn aggregate(query: &mut Query, function: &str) -> bool {
     let SetExpr::Select(select) = query.body.as_mut() else {
         return false;
     };
-    if select.from.is_empty() || has_row_of_nothing(select) {
+    if !reads_catalogue(&select.from) || has_row_of_nothing(select) {
         return false;
     }
     let [item] = select.projection.as_mut_slice() else {
@@ -336,6 +355,10 @@ mod tests {
             (
                 "SELECT ARRAY(SELECT rolname FROM pg_roles ORDER BY 1) AS a, (SELECT count(*) FROM pg_class)",
                 "SELECT (SELECT array_agg(rolname) FROM pg_roles) AS a, (SELECT count(*) FROM pg_class)",
+            ),
+            (
+                "SELECT (SELECT level FROM logs), level IN ('') FROM pg_class WHERE quote_ident(table_schema) IN ('')",
+                "SELECT (SELECT level FROM logs), level IN ('') FROM pg_class WHERE quote_ident(table_schema) IN ('public')",
             ),
             (
                 "SELECT 1 FROM pg_class WHERE array_contains($1, relkind)",
