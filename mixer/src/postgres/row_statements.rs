@@ -116,4 +116,16 @@ impl PgSession {
         out.complete(&format!("{tag} {rows}"));
         Ok(())
     }
+
+    /// Closes a cursor by its name, or all; gives what is said of it.
+    pub(super) fn close_cursor(&mut self, name: Option<&str>) -> Result<&'static str, PgError> {
+        let Some(name) = name else {
+            self.portals.clear();
+            return Ok("CLOSE CURSOR ALL");
+        };
+        if self.portals.remove(name).is_none() {
+            return Err(PgError::error("34000", format!("cursor \"{name}\" does not exist")));
+        }
+        Ok("CLOSE CURSOR")
+    }
 }

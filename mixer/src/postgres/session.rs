@@ -348,16 +348,7 @@ impl PgSession {
                 self.settings.reset_all();
                 "DISCARD ALL"
             }
-            UtilityStatement::CloseCursor(None) => {
-                self.portals.clear();
-                "CLOSE CURSOR ALL"
-            }
-            UtilityStatement::CloseCursor(Some(name)) => {
-                if self.portals.remove(name).is_none() {
-                    return Err(PgError::error("34000", format!("cursor \"{name}\" does not exist")));
-                }
-                "CLOSE CURSOR"
-            }
+            UtilityStatement::CloseCursor(name) => self.close_cursor(name.as_deref())?,
             UtilityStatement::Nothing(tag) => tag,
             // Their callers carry them out: they have rows.
             UtilityStatement::Copy | UtilityStatement::Declare | UtilityStatement::Fetch => return Ok(()),

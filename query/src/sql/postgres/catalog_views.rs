@@ -55,7 +55,7 @@ impl SchemaProvider for PgCatalogSchema {
         Ok(Some(match name {
             "pg_attribute" => with_ids(table, &self.ids)?,
             "pg_class" => without_pages(table)?,
-            name if is_empty(name) => Arc::new(EmptyTable::new(table.schema())),
+            name if is_empty(name) => Arc::new(EmptyTable::new(table.schema())) as Arc<dyn TableProvider>,
             _ => table,
         }))
     }
