@@ -16,28 +16,21 @@ use super::{CATALOG, POSTGRES_SETTINGS, POSTGRES_VERSION, SCHEMA};
 
 /// Texts that are not known, or not kept: descriptions, definitions, sizes, names of what is not here, and functions of locks, which
 /// nobody holds and which answer with nothing.
-const NULL_TEXTS: [&str; 1] = [
-    "col_description inet_client_addr inet_server_addr obj_description pg_advisory_unlock_all pg_describe_object \
+const NULL_TEXTS: &str = "col_description inet_client_addr inet_server_addr obj_description pg_advisory_unlock_all pg_describe_object \
      pg_get_function_arguments pg_get_function_identity_arguments pg_get_function_result pg_get_function_sqlbody \
      pg_get_functiondef pg_get_indexdef pg_get_ruledef pg_get_serial_sequence pg_get_statisticsobjdef pg_get_triggerdef \
-     pg_get_viewdef pg_size_pretty pg_tablespace_location shobj_description",
-];
+     pg_get_viewdef pg_size_pretty pg_tablespace_location shobj_description";
 /// Sizes that are not known, and numbers of what is not here.
-const NULL_NUMBERS: [&str; 1] = [
-    "inet_client_port inet_server_port pg_database_size pg_indexes_size pg_relation_filenode pg_sequence_last_value \
-     pg_table_size pg_tablespace_size",
-];
-const TRUTHS: [&str; 1] = [
-    "has_column_privilege has_function_privilege has_language_privilege has_sequence_privilege has_tablespace_privilege \
+const NULL_NUMBERS: &str = "inet_client_port inet_server_port pg_database_size pg_indexes_size pg_relation_filenode pg_sequence_last_value \
+     pg_table_size pg_tablespace_size";
+const TRUTHS: &str = "has_column_privilege has_function_privilege has_language_privilege has_sequence_privilege has_tablespace_privilege \
      has_type_privilege pg_collation_is_visible pg_conversion_is_visible pg_function_is_visible pg_has_role \
      pg_opclass_is_visible pg_operator_is_visible pg_opfamily_is_visible pg_statistics_obj_is_visible pg_ts_config_is_visible \
-     pg_ts_dict_is_visible pg_ts_parser_is_visible pg_ts_template_is_visible pg_type_is_visible",
-];
-const FALSEHOODS: [&str; 1] = ["pg_is_in_recovery pg_is_other_temp_schema row_security_active"];
+     pg_ts_dict_is_visible pg_ts_parser_is_visible pg_ts_template_is_visible pg_type_is_visible";
+const FALSEHOODS: &str = "pg_is_in_recovery pg_is_other_temp_schema row_security_active";
 
 /// All of them.
 pub(super) fn functions() -> Vec<ScalarUDF> {
-    let names = |lists: [&'static str; 1]| lists.into_iter().flat_map(str::split_whitespace);
     let version = format!("PostgreSQL {POSTGRES_VERSION} (platform {})", env!("CARGO_PKG_VERSION"));
     let texts = [
         ("version", version.as_str()),
@@ -48,10 +41,26 @@ pub(super) fn functions() -> Vec<ScalarUDF> {
     ];
     let text = |says: &str| ScalarValue::Utf8(Some(says.to_owned()));
     let mut functions: Vec<ScalarUDF> = texts.iter().map(|(name, says)| constant(name, text(says))).collect();
-    functions.extend(names(NULL_TEXTS).map(|name| constant(name, ScalarValue::Utf8(None))));
-    functions.extend(names(NULL_NUMBERS).map(|name| constant(name, ScalarValue::Int64(None))));
-    functions.extend(names(TRUTHS).map(|name| constant(name, ScalarValue::Boolean(Some(true)))));
-    functions.extend(names(FALSEHOODS).map(|name| constant(name, ScalarValue::Boolean(Some(false)))));
+    functions.extend(
+        NULL_TEXTS
+            .split_whitespace()
+            .map(|name| constant(name, ScalarValue::Utf8(None))),
+    );
+    functions.extend(
+        NULL_NUMBERS
+            .split_whitespace()
+            .map(|name| constant(name, ScalarValue::Int64(None))),
+    );
+    functions.extend(
+        TRUTHS
+            .split_whitespace()
+            .map(|name| constant(name, ScalarValue::Boolean(Some(true)))),
+    );
+    functions.extend(
+        FALSEHOODS
+            .split_whitespace()
+            .map(|name| constant(name, ScalarValue::Boolean(Some(false)))),
+    );
     // UTF-8, and no schema.
     functions.push(constant("pg_char_to_encoding", ScalarValue::Int32(Some(6))));
     functions.push(constant("pg_my_temp_schema", ScalarValue::Int32(Some(0))));
