@@ -135,7 +135,9 @@ impl SessionSettings {
     /// What `SHOW ALL` says, in the order of the names.
     pub(super) fn all(&self) -> impl Iterator<Item = (&'static str, &str)> {
         let names: BTreeSet<&'static str> = POSTGRES_SETTINGS.iter().chain(&FREE).map(|(name, _)| *name).collect();
-        names.into_iter().map(|name| (name, self.get(name).unwrap_or_default()))
+        names
+            .into_iter()
+            .map(move |name| (name, self.get(name).unwrap_or_default()))
     }
 
     /// What it was when the client connected.
