@@ -96,7 +96,7 @@ pub(super) fn parse_unbound(
         .unwrap_or_default();
     let places = tokens
         .iter()
-        .filter_map(|token| token.plain().strip_prefix('$')?.parse().ok());
+        .filter_map(|token| token.plain().strip_prefix('$')?.parse::<usize>().ok());
     let greatest = places
         .filter(|place| *place <= MOST_PARAMETERS)
         .max()

@@ -162,7 +162,7 @@ fn interval(text: Expr) -> Expr {
 
 /// Whether `$n` is one of some places.
 fn is_among(places: &BTreeSet<usize>, name: &str) -> bool {
-    let place = name.strip_prefix('$').and_then(|place| place.parse().ok());
+    let place = name.strip_prefix('$').and_then(|place| place.parse::<usize>().ok());
     place.is_some_and(|place| places.contains(&place))
 }
 
