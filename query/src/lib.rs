@@ -76,7 +76,8 @@ pub use query_result::{JsonPage, ListAnswer, LogHistogram, MetricPage, QueryStat
 pub use row_writer::{RowFormat, RowWriter, json_of};
 pub use spec_tables::SpecTable;
 pub use sql::{
-    POSTGRES_VERSION, POSTGRES_VERSION_NUMBER, SqlAnswer, SqlColumn, SqlDialect, SqlParameters, SqlStatement, SqlStats,
-    StatementDescription, split_statements, text_of_double, text_of_interval, text_of_real, text_of_time,
+    POSTGRES_SETTINGS, POSTGRES_VERSION, POSTGRES_VERSION_NUMBER, SqlAnswer, SqlColumn, SqlDialect, SqlParameters,
+    SqlStatement, SqlStats, StatementDescription, StatementToken, TokenKind, split_statements, statement_tokens,
+    text_of_double, text_of_interval, text_of_real, text_of_time,
 };
 pub use trace_search::TraceSearch;

@@ -39,7 +39,7 @@ const AGGREGATE: [&str; 1] = [
 /// Functions of a row among others.
 const WINDOW: [&str; 1] =
     ["cume_dist dense_rank first_value lag last_value lead nth_value ntile percent_rank rank row_number"];
-/// What clients of PostgreSQL ask of its catalogue, beside all others.
+/// What clients of PostgreSQL ask of its catalogue, beside all others and those of `postgres::catalog_functions`.
 const POSTGRES: [&str; 1] = [
     "array_lower array_upper col_description current_catalog current_database current_role current_schema current_schemas \
      current_setting current_user format_type has_any_column_privilege has_database_privilege has_schema_privilege \

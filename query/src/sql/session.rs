@@ -11,6 +11,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use datafusion::catalog::information_schema::INFORMATION_SCHEMA;
 use datafusion::catalog::memory::{MemoryCatalogProvider, MemoryCatalogProviderList, MemorySchemaProvider};
 use datafusion::catalog::{CatalogProvider, CatalogProviderList, SchemaProvider};
 use datafusion::error::Result;
@@ -143,6 +144,7 @@ impl StatementContext {
         catalog.register_schema(SCHEMA, Arc::new(schema))?;
         if let Some(postgres) = &self.postgres {
             catalog.register_schema(PG_CATALOG, Arc::clone(&postgres.catalog))?;
+            catalog.register_schema(INFORMATION_SCHEMA, Arc::clone(&postgres.information_schema))?;
         }
         let catalogs = MemoryCatalogProviderList::new();
         catalogs.register_catalog(CATALOG.to_owned(), Arc::new(catalog));

@@ -1,8 +1,10 @@
 //! The Mixer as a PostgreSQL server: a real driver, the real psql, and bytes that no client sends.
 
 mod catalog;
+mod clients;
 mod limits;
 mod psql;
+mod python;
 mod statements;
 pub(crate) mod wire;
 
