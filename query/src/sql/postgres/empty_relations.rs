@@ -344,7 +344,7 @@ mod tests {
             "SELECT count(*) FROM pg_index",
             "SELECT * FROM pg_index",
             "SELECT a FROM pg_class FULL JOIN pg_index ON true",
-            "SELECT a FROM unnest(x) AS pg_index",
+            "SELECT a FROM UNNEST(x) AS pg_index",
             "SELECT oid FROM pg_class EXCEPT SELECT oid FROM pg_type",
         ] {
             assert_eq!(folded(text), text);
