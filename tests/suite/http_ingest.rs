@@ -68,16 +68,17 @@ fn packed(packing: &str, body: &[u8]) -> Result<Vec<u8>, Failure> {
     })
 }
 
-/// What a 200 answers: rows stored, bad rows, whether all was a repetition.
+/// What an answer says that is 200 if no row is bad, else 207: rows stored, bad rows, whether all was a repetition.
 fn counts(answer: &Answer) -> (u64, u64, bool) {
-    assert_eq!(answer.status, 200, "{}", answer.text);
-    let data = &answer.json["data"];
-    let number = |name: &str| data[name].as_u64().unwrap();
-    (
-        number("stored"),
-        number("rejected_total"),
-        data["duplicate"].as_bool().unwrap(),
-    )
+    let said = match answer.status {
+        200 => &answer.json["data"],
+        _ => &answer.json,
+    };
+    let number = |name: &str| said[name].as_u64().unwrap_or_else(|| panic!("{}", answer.text));
+    let (stored, rejected) = (number("stored"), number("rejected_total"));
+    let wanted = if rejected == 0 { 200 } else { 207 };
+    assert_eq!(answer.status, wanted, "{}", answer.text);
+    (stored, rejected, said["duplicate"].as_bool().unwrap())
 }
 
 fn seen(mixer: &TestMixer, word: &str) -> Result<usize, Failure> {
@@ -166,7 +167,12 @@ fn bad_rows_are_named_and_the_good_ones_are_stored() -> Result<(), Failure> {
     rows.extend_from_slice(&lines(&[log("good 4")]));
     let answer = mixer.api.send("/api/v1/ingest/logs", &[NDJSON], &rows)?;
     assert_eq!(counts(&answer), (3, 2, false));
-    let rejected = answer.json["data"]["rejected"].as_array().unwrap();
+    let problem = (answer.content_type.as_str(), &answer.json["code"]);
+    assert_eq!(problem, ("application/problem+json", &json!("partly_stored")));
+    let detail = answer.json["detail"].as_str().unwrap();
+    let begins = "3 rows are stored, 2 are rejected and are not; row 1: level";
+    assert!(detail.starts_with(begins), "{detail}");
+    let rejected = answer.json["errors"].as_array().unwrap();
     let named: Vec<_> = rejected.iter().map(|bad| bad["row"].as_u64().unwrap()).collect();
     assert_eq!(named, [1, 3]);
     assert!(
@@ -177,6 +183,12 @@ fn bad_rows_are_named_and_the_good_ones_are_stored() -> Result<(), Failure> {
         "{rejected:?}"
     );
     assert_eq!(seen(&mixer, "good")?, 3);
+    let accepted = mixer.api.send("/api/v1/ingest/logs?partial=accept", &[NDJSON], &rows)?;
+    assert_eq!(accepted.status, 200, "{}", accepted.text);
+    let data = &accepted.json["data"];
+    assert_eq!((&data["stored"], &data["rejected_total"]), (&json!(3), &json!(2)));
+    assert_eq!(data["rejected"], json!(rejected), "the same rows are named");
+    assert_eq!(seen(&mixer, "good")?, 6, "stored again, without a key");
 
     let many = b"{}\n".repeat(1_000);
     let refused = mixer.api.send("/api/v1/ingest/logs", &[NDJSON], &many)?;
@@ -191,6 +203,7 @@ fn bad_rows_are_named_and_the_good_ones_are_stored() -> Result<(), Failure> {
         telemetry_codec::NAMED,
         "a list that ends"
     );
+    assert_eq!(refused.json["rejected_total"], 1_000, "{}", refused.text);
     assert!(
         refused.json["detail"].as_str().unwrap().contains("1000 rows"),
         "{}",
@@ -213,7 +226,7 @@ fn a_request_with_a_key_is_stored_once_over_kill_9_and_answers_the_same() -> Res
     for round in 0..3 {
         let again = post(&mixer, "small", &small)?;
         assert_eq!(counts(&again), (3, 1, true), "round {round}");
-        assert_eq!(again.json["data"]["rejected"][0]["row"], 3);
+        assert_eq!(again.json["errors"][0]["row"], 3);
         assert_eq!(
             counts(&post(&mixer, "large", &large)?),
             (12_000, 0, true),
@@ -278,7 +291,7 @@ fn a_large_body_goes_through_a_small_log_and_a_row_that_never_fits_is_named() ->
     rows.insert(1_234, log(&"x".repeat(1_500_000)));
     let answer = mixer.api.send("/api/v1/ingest/logs", &[NDJSON], &lines(&rows))?;
     assert_eq!(counts(&answer), (4_000, 1, false));
-    let bad = &answer.json["data"]["rejected"][0];
+    let bad = &answer.json["errors"][0];
     assert!(
         bad["row"] == 1_234 && bad["reason"].as_str().unwrap().contains("larger than the log"),
         "{bad}"
@@ -357,6 +370,13 @@ fn what_cannot_be_taken_is_a_problem_that_says_why() -> Result<(), Failure> {
         ("/api/v1/ingest/cats", &[NDJSON][..], &row[..], 404, "is not a path"),
         ("/api/v1/ingest/dead_letters", &[NDJSON], &row, 404, "is not a path"),
         ("/api/v1/ingest/logs?colour=red", &[NDJSON], &row, 400, "colour"),
+        (
+            "/api/v1/ingest/logs?partial=perhaps",
+            &[NDJSON],
+            &row,
+            400,
+            "expected `problem` or `accept`",
+        ),
         (logs, &[], &row, 415, "Content-Type is missing"),
         (logs, &[("Content-Type", "text/plain")], &row, 415, "text/plain"),
         (logs, &[NDJSON, ("Content-Encoding", "br")], &row, 415, "gzip, zstd"),

@@ -7,7 +7,9 @@
 //!
 //! # Invariants
 //!
-//! - 200 means durable and visible: every good row of the body. With `durable=bucket` the object store has them too.
+//! - 200 means durable and visible: every row of the body. With `durable=bucket` the object store has them too.
+//! - A body of which only some rows are stored is a problem (207) that names the others, so that nobody takes it for stored, unless
+//!   the sender accepts that (`partial=accept`).
 //! - Under an `Idempotency-Key` a body is stored once, over restarts too, as long as its key is among the last
 //!   [`REQUESTS_KNOWN_OF_ONE`](engine::REQUESTS_KNOWN_OF_ONE) of its publisher and the last
 //!   [`REQUESTS_KNOWN`](engine::REQUESTS_KNOWN) of the store. What is known of it is how many of its records are stored: a
@@ -57,12 +59,12 @@ use self::body_format::BodyFormat;
 use self::idempotency_key::{BodyKey, IdempotencyHeader};
 pub(super) use self::ingest_counters::HttpIngestCounters;
 pub(super) use self::ingest_handler::IngestHandler;
-use self::ingest_handler::{BodyFraming, IngestPlan};
+use self::ingest_handler::{BodyFraming, IngestPlan, StoredBody};
 pub(crate) use self::otlp::OtlpAnswers;
 pub(super) use self::otlp::{grpc_paths, otlp_routes, refuse_in_kind};
 use super::authorization::RequestCaller;
 use super::json_response::ItemResponse;
-use super::problem::ApiProblem;
+use super::problem::{ApiProblem, IngestCounts};
 use super::query_params::QueryParams;
 use crate::access::ApiCaller;
 
@@ -97,29 +99,36 @@ async fn end_after_refusal(mut response: Response) -> Response {
 /// The answer to a request of which something was stored.
 #[derive(Debug, Serialize)]
 struct IngestResponse {
-    /// Good rows; those of a repetition are there already.
-    stored: u64,
+    #[serde(flatten)]
+    rows: IngestCounts,
     /// The first bad rows.
     rejected: Vec<RecordRejection>,
-    /// All of them.
-    rejected_total: u64,
-    /// Whether everything had been stored before.
-    duplicate: bool,
 }
 
 /// What an address may say.
 #[derive(Debug, Clone, Copy, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(default, deny_unknown_fields)]
 struct IngestParams {
-    durable: Option<DurablePlace>,
+    durable: DurablePlace,
+    partial: PartialAnswer,
 }
 
 /// Where rows are to be before the answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum DurablePlace {
+    #[default]
     Disk,
     Bucket,
+}
+
+/// What a body is answered with of which only some rows are stored.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum PartialAnswer {
+    #[default]
+    Problem,
+    Accept,
 }
 
 /// How records of ours come, as the headers say it.
@@ -146,7 +155,7 @@ async fn ingest(
     request: Request,
 ) -> Result<ItemResponse<IngestResponse>, ApiProblem> {
     door.admit(&caller)?;
-    let for_bucket = params.durable == Some(DurablePlace::Bucket);
+    let for_bucket = params.durable == DurablePlace::Bucket;
     if for_bucket && !door.has_bucket() {
         return Err(ApiProblem::no_object_store());
     }
@@ -156,15 +165,14 @@ async fn ingest(
         ..records_plan(table, &caller, &head.headers)?
     };
     let stored = door.ingest(&caller, plan, (&head, body)).await?;
-    if stored.stored == 0 {
-        return Err(ApiProblem::nothing_stored(stored.rejected_total, &stored.rejected));
+    let StoredBody { rows, rejected } = stored;
+    if rows.stored == 0 {
+        return Err(ApiProblem::nothing_stored(rows, &rejected));
+    }
+    if rows.rejected_total > 0 && params.partial == PartialAnswer::Problem {
+        return Err(ApiProblem::partly_stored(rows, &rejected));
     }
     Ok(ItemResponse {
-        data: IngestResponse {
-            stored: stored.stored,
-            rejected: stored.rejected,
-            rejected_total: stored.rejected_total,
-            duplicate: stored.duplicate,
-        },
+        data: IngestResponse { rows, rejected },
     })
 }

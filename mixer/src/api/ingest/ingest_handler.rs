@@ -29,7 +29,7 @@ use super::idempotency_key::{self, BodyKey, InFlightKeys, KeyGuard};
 use super::ingest_counters::HttpIngestCounters;
 use super::refused_letters::{BodyOrigin, refused_letters};
 use crate::access::ApiCaller;
-use crate::api::problem::ApiProblem;
+use crate::api::problem::{ApiProblem, IngestCounts};
 use crate::quotas::CallerUsage;
 
 /// About the bytes of one append.
@@ -71,13 +71,9 @@ pub(super) struct IngestRequest {
 /// What became of a body.
 #[derive(Debug)]
 pub(super) struct StoredBody {
-    /// Good rows; those of a repetition are there already.
-    pub(super) stored: u64,
+    pub(super) rows: IngestCounts,
     /// The first bad ones.
     pub(super) rejected: Vec<RecordRejection>,
-    pub(super) rejected_total: u64,
-    /// Whether everything had been stored before.
-    pub(super) duplicate: bool,
 }
 
 /// How a body comes and what is to be done with it.
@@ -239,7 +235,7 @@ impl IngestHandler {
             }
             let stored = stored?;
             if begun.for_bucket {
-                door.wait_for_bucket(stored.stored).await?;
+                door.wait_for_bucket(stored.rows.stored).await?;
             }
             drop(begun.held);
             Ok::<_, ApiProblem>(stored)
@@ -280,9 +276,8 @@ impl IngestHandler {
         request: Option<RequestPart>,
         (through, appended_bytes): (u64, &mut u64),
     ) -> Result<StoredBody, ApiProblem> {
-        let mut stored = StoredBody {
+        let mut stored = IngestCounts {
             stored: 0,
-            rejected: Vec::new(),
             rejected_total: 0,
             duplicate: true,
         };
@@ -324,10 +319,13 @@ impl IngestHandler {
                 )));
             }
         }
-        stored.rejected = body.records.named().to_vec();
         stored.rejected_total = body.records.rejected();
-        self.counters.count(&stored);
-        Ok(stored)
+        stored.duplicate &= stored.stored > 0;
+        self.counters.count(stored);
+        Ok(StoredBody {
+            rows: stored,
+            rejected: body.records.named().to_vec(),
+        })
     }
 
     /// Appends a part; the inner error says why its rows can never be stored.

@@ -172,6 +172,11 @@ pub(super) const INGEST: &[ApiParameter] = &[
         ParameterKind::Words(&["disk", "bucket"]),
         "Where rows must be durable before the answer: on the Mixer's disk, or in its object store too.",
     ),
+    query(
+        "partial",
+        ParameterKind::Words(&["problem", "accept"]),
+        "What a body is answered with of which only some rows are stored: the problem `partly_stored` (207), or 200.",
+    ),
     header(
         "Idempotency-Key",
         ParameterKind::Sized(1, 255),

@@ -61,7 +61,7 @@ async fn a_keyed_body_that_a_crash_cut_short_is_completed_whatever_the_size_of_a
         let stored = first
             .store((Table::Logs, None), reader(0..700, before), Some(request), (0, &mut 0))
             .await;
-        assert_eq!(stored.unwrap().stored, 630);
+        assert_eq!(stored.unwrap().rows.stored, 630);
         drop(first);
         for round in 0..2 {
             let next = door(dir.path()).await;
@@ -72,7 +72,8 @@ async fn a_keyed_body_that_a_crash_cut_short_is_completed_whatever_the_size_of_a
             let stored = next
                 .store((Table::Logs, None), body, Some(request), (through, &mut 0))
                 .await
-                .unwrap();
+                .unwrap()
+                .rows;
             assert_eq!((stored.stored, stored.rejected_total), (1_800, 200), "{before} {now}");
             assert_eq!(stored.duplicate, round == 1);
             let appended = if round == 0 { 1_170 } else { 0 };
