@@ -212,6 +212,71 @@ fn bad_rows_are_named_and_the_good_ones_are_stored() -> Result<(), Failure> {
     Ok(())
 }
 
+/// The bytes of the dead letters that came over HTTP, by the positions of their records.
+fn letters(mixer: &TestMixer) -> Result<Vec<(u64, Vec<u8>)>, Failure> {
+    let rows = mixer.api.rows("/api/v1/telemetry/dead_letters?limit=1000")?;
+    let letter = |row: &serde_json::Map<String, Value>| {
+        assert_eq!(row["subject"], "http/logs", "{row:?}");
+        let record = row["headers"]["record"].as_u64().unwrap();
+        (record, model::hex::decode(row["payload"].as_str().unwrap()).unwrap())
+    };
+    let mut letters: Vec<_> = rows.iter().map(letter).collect();
+    letters.sort();
+    Ok(letters)
+}
+
+#[test]
+fn rejected_rows_are_dead_letters_once_where_the_sender_asks_for_that() -> Result<(), Failure> {
+    let mut mixer = TestMixer::start("")?;
+    let mut loud = log("loud");
+    loud["level"] = "loud".into();
+    let body = lines(&[log("good"), loud.clone(), json!(7), json!(7), log("good")]);
+    let dropped = mixer.api.send("/api/v1/ingest/logs?rejected=drop", &[NDJSON], &body)?;
+    assert_eq!((counts(&dropped), &dropped.json["kept"]), ((2, 3, false), &json!(0)));
+    assert!(letters(&mixer)?.is_empty());
+    let path = "/api/v1/ingest/logs?rejected=keep";
+    for round in 0..3 {
+        let kept = mixer.api.send(path, &[NDJSON, ("Idempotency-Key", "one")], &body)?;
+        let wanted = ((2, 3, round > 0), &json!(3));
+        assert_eq!((counts(&kept), &kept.json["kept"]), wanted, "{}", kept.text);
+        if round == 1 {
+            mixer.kill9()?;
+            mixer.restart()?;
+        }
+    }
+    let text = |row: u64, text: &str| (row, text.as_bytes().to_vec());
+    let wanted = [text(1, &loud.to_string()), text(2, "7"), text(3, "7")];
+    assert_eq!(letters(&mixer)?, wanted);
+    let listed = mixer.api.rows("/api/v1/dlq?limit=100")?;
+    let ids: std::collections::BTreeSet<_> = listed.iter().map(|letter| letter["id"].as_str()).collect();
+    assert_eq!(
+        (listed.len(), ids.len()),
+        (3, 3),
+        "records that are the same are two letters"
+    );
+
+    let cbor = encoded(BatchEncoding::Cbor, &[loud])?;
+    let refused = mixer.api.send(path, &[("Content-Type", "application/cbor")], &cbor)?;
+    let said = (refused.status, &refused.json["code"], &refused.json["kept"]);
+    assert_eq!(said, (400, &json!("nothing_stored"), &json!(1)), "{}", refused.text);
+    assert!(letters(&mixer)?.contains(&(0, cbor[1..].to_vec())));
+
+    let small = TestMixer::start("[store]\nwal_max_size_mb = 1\n")?;
+    let huge = json!({ "message": "x".repeat(1_500_000) });
+    let answer = small
+        .api
+        .send(path, &[NDJSON], &lines(&[huge, json!(7), log("good")]))?;
+    let said = (counts(&answer), &answer.json["kept"]);
+    assert_eq!(
+        said,
+        ((1, 2, false), &json!(1)),
+        "one is larger than the log: {}",
+        answer.text
+    );
+    assert_eq!(letters(&small)?, [text(1, "7")]);
+    Ok(())
+}
+
 #[test]
 fn a_request_with_a_key_is_stored_once_over_kill_9_and_answers_the_same() -> Result<(), Failure> {
     let mut mixer = TestMixer::start("")?;

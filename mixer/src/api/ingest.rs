@@ -51,8 +51,8 @@ use axum::middleware::map_response;
 use axum::response::Response;
 use axum::routing::post;
 use http::{HeaderMap, HeaderValue, header};
-use model::Table;
-use model::telemetry_codec::RecordRejection;
+use model::telemetry_codec::{BatchEncoding, RecordRejection};
+use model::{Clock, Table, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use self::body_format::BodyFormat;
@@ -62,6 +62,7 @@ pub(super) use self::ingest_handler::IngestHandler;
 use self::ingest_handler::{BodyFraming, IngestPlan, StoredBody};
 pub(crate) use self::otlp::OtlpAnswers;
 pub(super) use self::otlp::{grpc_paths, otlp_routes, refuse_in_kind};
+use self::refused_letters::BodyOrigin;
 use super::authorization::RequestCaller;
 use super::json_response::ItemResponse;
 use super::problem::{ApiProblem, IngestCounts};
@@ -69,21 +70,21 @@ use super::query_params::QueryParams;
 use crate::access::ApiCaller;
 
 /// The routes for records of ours.
-pub(super) fn routes(door: IngestHandler) -> Router {
+pub(super) fn routes(door: IngestHandler, clock: Clock) -> Router {
     let routes = Table::ALL
         .into_iter()
         .filter(|table| table.is_telemetry())
         .map(|table| {
-            let ingest = move |State(door): State<IngestHandler>,
+            let ingest = move |State(parts): State<(IngestHandler, Clock)>,
                                RequestCaller(caller): RequestCaller,
                                params: QueryParams,
                                request: Request| async move {
-                ingest((table, caller), door, params.filter()?, request).await
+                ingest((table, caller), parts, params.filter()?, request).await
             };
             (format!("/api/v1/ingest/{table}"), post(ingest))
         });
     let router = routes.fold(Router::new(), |router, (path, ingest)| router.route(&path, ingest));
-    router.layer(map_response(end_after_refusal)).with_state(door)
+    router.layer(map_response(end_after_refusal)).with_state((door, clock))
 }
 
 /// A refusal may come before the whole body has: then the connection ends, and the client must know that it does, or it sends
@@ -111,6 +112,7 @@ struct IngestResponse {
 struct IngestParams {
     durable: DurablePlace,
     partial: PartialAnswer,
+    rejected: RejectedRows,
 }
 
 /// Where rows are to be before the answer.
@@ -131,41 +133,67 @@ enum PartialAnswer {
     Accept,
 }
 
-/// How records of ours come, as the headers say it.
-fn records_plan(table: Table, caller: &ApiCaller, headers: &HeaderMap) -> Result<IngestPlan, ApiProblem> {
+/// What becomes of bad rows.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum RejectedRows {
+    #[default]
+    Drop,
+    /// They are dead letters.
+    Keep,
+}
+
+/// How records of ours come, as address and headers say it.
+fn records_plan(
+    (table, caller): (Table, &ApiCaller),
+    params: IngestParams,
+    headers: &HeaderMap,
+    now: Timestamp,
+) -> Result<IngestPlan, ApiProblem> {
     let encoding = headers::encoding(headers)?;
     let packing = body::packing(headers)?;
     let publisher = headers::publisher(headers)?;
     let key = IdempotencyHeader::of(headers, table, (&publisher, &caller.scope.entities))?;
+    let keeps_refused = params.rejected == RejectedRows::Keep;
+    let origin = keeps_refused.then(|| BodyOrigin {
+        subject: format!("http/{table}"),
+        // Rows of Arrow become JSON, too.
+        content_type: match encoding {
+            BatchEncoding::Cbor => BatchEncoding::Cbor,
+            BatchEncoding::Arrow | BatchEncoding::Json | BatchEncoding::Ndjson => BatchEncoding::Json,
+        }
+        .content_type()
+        .to_owned(),
+        at: now,
+    });
     Ok(IngestPlan {
         table,
-        format: BodyFormat::Records(encoding, publisher),
+        format: BodyFormat::Records {
+            encoding,
+            publisher,
+            keeps_refused,
+        },
         packing,
         framing: BodyFraming::Nothing,
         key: BodyKey::Header(key),
-        origin: None,
-        for_bucket: false,
+        origin,
+        for_bucket: params.durable == DurablePlace::Bucket,
     })
 }
 
 async fn ingest(
     (table, caller): (Table, Arc<ApiCaller>),
-    door: IngestHandler,
+    (door, clock): (IngestHandler, Clock),
     params: IngestParams,
     request: Request,
 ) -> Result<ItemResponse<IngestResponse>, ApiProblem> {
     door.admit(&caller)?;
-    let for_bucket = params.durable == DurablePlace::Bucket;
-    if for_bucket && !door.has_bucket() {
+    if params.durable == DurablePlace::Bucket && !door.has_bucket() {
         return Err(ApiProblem::no_object_store());
     }
     let (head, body) = request.into_parts();
-    let plan = IngestPlan {
-        for_bucket,
-        ..records_plan(table, &caller, &head.headers)?
-    };
-    let stored = door.ingest(&caller, plan, (&head, body)).await?;
-    let StoredBody { rows, rejected } = stored;
+    let plan = records_plan((table, caller.as_ref()), params, &head.headers, clock.now())?;
+    let StoredBody { rows, rejected } = door.ingest(&caller, plan, (&head, body)).await?;
     if rows.stored == 0 {
         return Err(ApiProblem::nothing_stored(rows, &rejected));
     }

@@ -56,6 +56,8 @@ pub(crate) struct IngestCounts {
     pub(crate) stored: u64,
     /// Bad rows.
     pub(crate) rejected_total: u64,
+    /// Those of them that are kept as dead letters.
+    pub(crate) kept: u64,
     /// Whether everything had been stored before.
     pub(crate) duplicate: bool,
 }

@@ -13,8 +13,13 @@ use crate::api::problem::ApiProblem;
 /// How a body says what it says.
 #[derive(Debug)]
 pub(super) enum BodyFormat {
-    /// Records in an encoding of the bus, whose publisher is this one where they do not say it.
-    Records(BatchEncoding, PublisherIdentity),
+    /// Records in an encoding of the bus.
+    Records {
+        encoding: BatchEncoding,
+        /// Whose they are where they do not say it.
+        publisher: PublisherIdentity,
+        keeps_refused: bool,
+    },
     /// A request of OTLP.
     Otlp(OtlpEncoding, OtlpSettings),
 }
@@ -31,7 +36,7 @@ impl BodyFormat {
     /// The bytes that are needed beside the body until it is open.
     pub(super) fn opening_bytes(&self, body: &[u8], largest: usize) -> usize {
         match self {
-            Self::Records(encoding, _) => DecodeBudget::of(*encoding, body, largest).bytes,
+            Self::Records { encoding, .. } => DecodeBudget::of(*encoding, body, largest).bytes,
             Self::Otlp(OtlpEncoding::Protobuf, _) => 0,
             Self::Otlp(OtlpEncoding::Json, _) => usize::try_from(otlp::json_bytes(body)).unwrap_or(usize::MAX),
         }
@@ -47,11 +52,21 @@ impl BodyFormat {
     ) -> Result<OpenedBody, ApiProblem> {
         let malformed = |error: &dyn std::fmt::Display| ApiProblem::body(StatusCode::BAD_REQUEST, error.to_string());
         match self {
-            Self::Records(encoding, publisher) => {
+            Self::Records {
+                encoding,
+                publisher,
+                keeps_refused,
+            } => {
                 let request = key.of_records(encoding, &body);
-                let budget = DecodeBudget::of(encoding, &body, largest);
-                let records = BodyRecordReader::new(table, encoding, body, publisher);
+                let mut budget = DecodeBudget::of(encoding, &body, largest);
+                let records = if keeps_refused {
+                    BodyRecordReader::new_keeping_refused(table, encoding, body, publisher)
+                } else {
+                    BodyRecordReader::new(table, encoding, body, publisher)
+                };
                 let records = records.map_err(|error| malformed(&error))?.with_writers(writers);
+                // Of an Arrow stream they are here already, and share nothing with the body.
+                budget.hold(records.refused().iter().map(|bad| bad.record.len()).sum());
                 Ok(OpenedBody {
                     records,
                     budget,

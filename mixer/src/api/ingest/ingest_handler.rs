@@ -16,7 +16,7 @@ use bytes::Bytes;
 use engine::{AppendBatch, AppendOutcome, BatchOrigin, Engine, ErrorKind, HealthIssue, RequestPart};
 use http::request::Parts;
 use model::Table;
-use model::telemetry_codec::{RecordRejection, WriterEntities};
+use model::telemetry_codec::{RecordRejection, RefusedRecord, WriterEntities};
 use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
@@ -27,7 +27,7 @@ use super::decoder_pool::DecoderPool;
 use super::grpc;
 use super::idempotency_key::{self, BodyKey, InFlightKeys, KeyGuard};
 use super::ingest_counters::HttpIngestCounters;
-use super::refused_letters::{BodyOrigin, refused_letters};
+use super::refused_letters::{BodyOrigin, letters_part, refused_letters};
 use crate::access::ApiCaller;
 use crate::api::problem::{ApiProblem, IngestCounts};
 use crate::quotas::CallerUsage;
@@ -279,6 +279,7 @@ impl IngestHandler {
         let mut stored = IngestCounts {
             stored: 0,
             rejected_total: 0,
+            kept: 0,
             duplicate: true,
         };
         let mut from = through;
@@ -310,14 +311,15 @@ impl IngestHandler {
             }
         }
         if let Some(kept) = kept {
-            let letters = refused_letters(&kept, body.records.refused(), request).map_err(ApiProblem::internal)?;
-            if let Some(letters) = letters
-                && let Err(reason) = self.append(letters, stored.stored).await?
-            {
-                return Err(ApiProblem::internal(format!(
-                    "refused records cannot be kept: {reason}"
-                )));
-            }
+            let refused = body.records.refused().to_vec();
+            stored.kept = self
+                .keep_refused(
+                    (&kept, refused.as_slice()),
+                    body.size / 2,
+                    request,
+                    (stored.stored, appended_bytes),
+                )
+                .await?;
         }
         stored.rejected_total = body.records.rejected();
         stored.duplicate &= stored.stored > 0;
@@ -326,6 +328,43 @@ impl IngestHandler {
             rows: stored,
             rejected: body.records.named().to_vec(),
         })
+    }
+
+    /// Keeps refused records as dead letters, about `size` bytes at a time, behind those that are kept already; how many of them are
+    /// kept: one that is larger than the log is not. Counts the bytes that the log takes.
+    async fn keep_refused(
+        &self,
+        (origin, refused): (&BodyOrigin, &[RefusedRecord]),
+        size: usize,
+        request: Option<RequestPart>,
+        (before, appended_bytes): (u64, &mut u64),
+    ) -> Result<u64, ApiProblem> {
+        let request = request.map(letters_part);
+        let known = request.and_then(|part| {
+            let known = self.engine.request(part.sender, part.id)?;
+            (known.digest == part.digest).then_some(known.through)
+        });
+        let mut from = known.map_or(0, |through| usize::try_from(through).unwrap_or(usize::MAX));
+        let mut kept = refused.len().min(from);
+        while let Some(left) = refused.get(from..).filter(|left| !left.is_empty()) {
+            let (letters, count) = refused_letters(origin, left, size).map_err(ApiProblem::internal)?;
+            let part = request.map(|part| RequestPart {
+                from: from as u64,
+                to: (from + count) as u64,
+                ..part
+            });
+            let origin = BatchOrigin {
+                request: part,
+                ..BatchOrigin::default()
+            };
+            let bytes = letters.payload.len() as u64;
+            if self.append(AppendBatch { origin, ..letters }, before).await?.is_ok() {
+                *appended_bytes += bytes;
+                kept += count;
+            }
+            from += count;
+        }
+        Ok(kept as u64)
     }
 
     /// Appends a part; the inner error says why its rows can never be stored.

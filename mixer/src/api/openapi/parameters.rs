@@ -177,6 +177,11 @@ pub(super) const INGEST: &[ApiParameter] = &[
         ParameterKind::Words(&["problem", "accept"]),
         "What a body is answered with of which only some rows are stored: the problem `partly_stored` (207), or 200.",
     ),
+    query(
+        "rejected",
+        ParameterKind::Words(&["drop", "keep"]),
+        "What becomes of rows that cannot be stored: `keep` keeps the first thousand of a body, of up to 8 MiB together, as dead letters.",
+    ),
     header(
         "Idempotency-Key",
         ParameterKind::Sized(1, 255),

@@ -370,6 +370,7 @@ fn row_counts() -> Map<String, Value> {
     Map::from_iter([
         ("stored".to_owned(), count()),
         ("rejected_total".to_owned(), count()),
+        ("kept".to_owned(), count()),
         ("duplicate".to_owned(), json!({ "type": "boolean" })),
     ])
 }
