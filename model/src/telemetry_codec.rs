@@ -22,7 +22,7 @@ mod column_buffer;
 mod fast_path;
 mod flatten;
 mod record_format;
-mod record_framing;
+pub mod record_framing;
 mod refused_records;
 #[cfg(test)]
 mod tests;
@@ -50,7 +50,7 @@ pub use body_reader::{BodyRecordReader, NAMED, RecordChunk, RecordRejection};
 pub use record_format::{FoundRecord, RecordFormat};
 pub use refused_records::{KEPT, RefusedRecord};
 pub use typed_rows::{LogFields, PointFields, SpanFields};
-pub use value_count::value_bytes;
+pub use value_count::{check_value_count, value_bytes};
 pub use writer_entities::WriterEntities;
 
 /// Header of a command: where its answer goes. Without it, to the reply subject.

@@ -2,9 +2,9 @@
 //!
 //! | field | names, the first that can be read |
 //! |---|---|
-//! | time | `@timestamp`, `timestamp`, `time`, `ts`, `date` |
-//! | level | `log.level`, `level`, `severity`, `severity_text`, `loglevel`, `log_level`, `levelname`, `lvl` |
-//! | message | `message`, `msg`, `log`, `body` |
+//! | time | `@timestamp`, `timestamp`, `@t`, `__REALTIME_TIMESTAMP`; `time`, `ts`, `date`, `asctime`, `Timestamp` |
+//! | level | `log.level`, `level`, `severity`, `severity_text`, `loglevel`, `log_level`, `levelname`, `lvl`, `@l`, `PRIORITY`, `Level`, `LogLevel` |
+//! | message | `message`, `msg`, `log`, `body`, `@m`, `@mt`, `MESSAGE`, `Message`, `RenderedMessage`, `fields.message`, `short_message`, `text`, `event` |
 //! | trace, span | `trace.id`, `trace_id`, `traceId`; `span.id`, `span_id`, `spanId` |
 //! | signal | `flux_id` |
 //!
@@ -31,10 +31,10 @@ use serde_json::{Map, Value};
 use crate::severity;
 
 /// Names that mean a time and nothing else …
-const TIMES: [&str; 2] = ["@timestamp", "timestamp"];
+const TIMES: [&str; 4] = ["@timestamp", "timestamp", "@t", "__REALTIME_TIMESTAMP"];
 /// … and those that may mean something else.
-const LIKELY_TIMES: [&str; 3] = ["time", "ts", "date"];
-const LEVELS: [&str; 8] = [
+const LIKELY_TIMES: [&str; 5] = ["time", "ts", "date", "asctime", "Timestamp"];
+const LEVELS: [&str; 12] = [
     "log.level",
     "level",
     "severity",
@@ -43,8 +43,26 @@ const LEVELS: [&str; 8] = [
     "log_level",
     "levelname",
     "lvl",
+    "@l",
+    "PRIORITY",
+    "Level",
+    "LogLevel",
 ];
-const MESSAGES: [&str; 4] = ["message", "msg", "log", "body"];
+const MESSAGES: [&str; 13] = [
+    "message",
+    "msg",
+    "log",
+    "body",
+    "@m",
+    "@mt",
+    "MESSAGE",
+    "Message",
+    "RenderedMessage",
+    "fields.message",
+    "short_message",
+    "text",
+    "event",
+];
 const TRACE_IDS: [&str; 3] = ["trace.id", "trace_id", "traceId"];
 const SPAN_IDS: [&str; 3] = ["span.id", "span_id", "spanId"];
 const FLUX_ID: &str = "flux_id";
@@ -78,16 +96,7 @@ impl ShapedRecord {
     /// # Errors
     /// What field cannot be used, and why.
     pub fn of(mut record: Map<String, Value>, entity: &[String]) -> Result<Self, String> {
-        let entity_name = entity.iter().find_map(|name| {
-            let name = find(&record, name)?.as_str()?;
-            (!name.is_empty()).then(|| name.to_owned())
-        });
-        if let Some(name) = entity_name.as_ref().filter(|name| name.len() > MAX_ENTITY_NAME) {
-            let bytes = name.len();
-            return Err(format!(
-                "the entity's name has {bytes} bytes, more than {MAX_ENTITY_NAME}"
-            ));
-        }
+        let entity_name = entity_name(&record, entity)?;
         Ok(Self {
             ts: take_time(&mut record)?,
             level: take_level(&mut record),
@@ -177,8 +186,23 @@ const fn numbered_level(number: u64) -> Option<Level> {
     }
 }
 
+/// Whose a record is: the first of some fields that is there.
+pub(crate) fn entity_name(record: &Map<String, Value>, entity: &[String]) -> Result<Option<String>, String> {
+    let found = entity.iter().find_map(|name| {
+        let name = find(record, name)?.as_str()?;
+        (!name.is_empty()).then(|| name.to_owned())
+    });
+    if let Some(name) = found.as_ref().filter(|name| name.len() > MAX_ENTITY_NAME) {
+        let bytes = name.len();
+        return Err(format!(
+            "the entity's name has {bytes} bytes, more than {MAX_ENTITY_NAME}"
+        ));
+    }
+    Ok(found)
+}
+
 /// What stands under a path, whose names may be keys with dots.
-fn find<'a>(record: &'a Map<String, Value>, path: &str) -> Option<&'a Value> {
+pub(crate) fn find<'a>(record: &'a Map<String, Value>, path: &str) -> Option<&'a Value> {
     record.get(path).or_else(|| {
         path.match_indices('.').find_map(|(at, _)| {
             let inner = record.get(path.get(..at)?)?.as_object()?;
@@ -203,13 +227,18 @@ fn remove(record: &mut Map<String, Value>, path: &str) -> bool {
 }
 
 /// Takes the first field that can be read out of a record.
-fn take<T>(record: &mut Map<String, Value>, names: &[&str], read: impl Fn(&Value) -> Option<T>) -> Option<T> {
+pub(crate) fn take<T>(
+    record: &mut Map<String, Value>,
+    names: &[&str],
+    read: impl Fn(&Value) -> Option<T>,
+) -> Option<T> {
     let (name, found) = names.iter().find_map(|name| Some((name, read(find(record, name)?)?)))?;
     remove(record, name);
     Some(found)
 }
 
-fn take_time(record: &mut Map<String, Value>) -> Result<Option<Timestamp>, String> {
+/// Takes the time out of a record.
+pub(crate) fn take_time(record: &mut Map<String, Value>) -> Result<Option<Timestamp>, String> {
     let at = take(record, &TIMES, time_of);
     if at.is_some() {
         return Ok(at);
@@ -241,7 +270,8 @@ fn take_level(record: &mut Map<String, Value>) -> Option<Level> {
     Some(level)
 }
 
-fn text_of(value: &Value) -> Option<String> {
+/// The text that a value is, without the line's end.
+pub(crate) fn text_of(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.trim_end_matches(['\n', '\r']).to_owned()),
         Value::Number(_) | Value::Bool(_) => Some(value.to_string()),
@@ -249,7 +279,8 @@ fn text_of(value: &Value) -> Option<String> {
     }
 }
 
-fn id_of<T: FromStr>(value: &Value) -> Option<T> {
+/// The id that a text is.
+pub(crate) fn id_of<T: FromStr>(value: &Value) -> Option<T> {
     value.as_str()?.parse().ok()
 }
 
@@ -299,7 +330,7 @@ fn epoch(text: &str) -> Option<Timestamp> {
 }
 
 /// Sets the fields of an object under a path and their dotted keys. Nesting is that of a JSON text, which is bounded.
-fn set_object(
+pub(crate) fn set_object(
     to: &mut AttributeBuffer,
     path: &mut String,
     object: &Map<String, Value>,
