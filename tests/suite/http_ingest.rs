@@ -278,6 +278,61 @@ fn rejected_rows_are_dead_letters_once_where_the_sender_asks_for_that() -> Resul
 }
 
 #[test]
+fn records_of_any_shape_are_rows_once_where_their_sender_says_that_they_are() -> Result<(), Failure> {
+    let mixer = TestMixer::start("")?;
+    let path = "/api/v1/ingest/logs?shape=auto";
+    let first = json!({ "time": now(), "lvl": "WARN", "msg": "shaped a", "hostname": "web-1", "user": { "id": 7 } });
+    let rows = lines(&[first.clone(), json!({ "log": "shaped b" })]);
+    let keyed = [NDJSON, ("Idempotency-Key", "one")];
+    for is_again in [false, true] {
+        assert_eq!(counts(&mixer.api.send(path, &keyed, &rows)?), (2, 0, is_again));
+    }
+    let plain = mixer.api.send("/api/v1/ingest/logs", &keyed, &rows)?;
+    assert_eq!(
+        (plain.status, &plain.json["code"]),
+        (422, &json!("key_of_another")),
+        "{}",
+        plain.text
+    );
+    assert_eq!(seen(&mixer, "shaped")?, 2);
+    let found = mixer.api.rows("/api/v1/telemetry/logs?q=shaped&entity=web-1")?;
+    assert_eq!((found.len(), &found[0]["level"]), (1, &json!("warn")));
+    assert_eq!(found[0]["attributes"], json!({ "hostname": "web-1", "user.id": 7 }));
+    let unasked = mixer.api.send("/api/v1/ingest/logs", &[NDJSON], &rows)?;
+    assert_eq!(unasked.json["code"], "nothing_stored", "{}", unasked.text);
+
+    let array = [("Content-Type", "application/json")];
+    let body = json!([first, 7]).to_string().into_bytes();
+    let partly = mixer.api.send(&format!("{path}&rejected=keep"), &array, &body)?;
+    assert_eq!((counts(&partly), &partly.json["kept"]), ((1, 1, false), &json!(1)));
+    assert_eq!(letters(&mixer)?, [(1, b"7".to_vec())]);
+    let cbor = mixer.api.send(path, &[("Content-Type", "application/cbor")], b"\x80")?;
+    let detail = cbor.json["detail"].as_str().unwrap_or_default();
+    assert_eq!(cbor.status, 400, "{}", cbor.text);
+    assert!(detail.contains("auto is for JSON and NDJSON"), "{detail}");
+
+    let point = json!({ "metric": "shaped.load", "value": "1.5", "tags": { "host": "web-1" } });
+    let span = json!({ "traceId": "4bf92f3577b34da6", "id": "00f067aa0ba902b7", "name": "get", "duration": 1500 });
+    for (table, record) in [("metrics", point), ("traces", span)] {
+        let sent = mixer.api.send(
+            &format!("/api/v1/ingest/{table}?shape=auto"),
+            &[NDJSON],
+            &lines(&[record]),
+        )?;
+        assert_eq!(counts(&sent), (1, 0, false), "{table}");
+    }
+    let points = mixer
+        .api
+        .rows("/api/v1/telemetry/metrics?name=shaped.load&entity=web-1")?;
+    assert_eq!((points.len(), &points[0]["value"]), (1, &json!(1.5)));
+    let spans = mixer
+        .api
+        .rows("/api/v1/telemetry/traces/00000000000000004bf92f3577b34da6")?;
+    assert_eq!(spans[0]["duration_ms"], 1.5);
+    Ok(())
+}
+
+#[test]
 fn a_request_with_a_key_is_stored_once_over_kill_9_and_answers_the_same() -> Result<(), Failure> {
     let mut mixer = TestMixer::start("")?;
     let mut rows = logs("keyed", 3);

@@ -51,8 +51,9 @@ use axum::middleware::map_response;
 use axum::response::Response;
 use axum::routing::post;
 use http::{HeaderMap, HeaderValue, header};
+use model::Table;
 use model::telemetry_codec::{BatchEncoding, RecordRejection};
-use model::{Clock, Table, Timestamp};
+use protocols::json_records::{JsonFraming, JsonRecordSettings};
 use serde::{Deserialize, Serialize};
 
 use self::body_format::BodyFormat;
@@ -69,13 +70,13 @@ use super::problem::{ApiProblem, IngestCounts};
 use super::query_params::QueryParams;
 use crate::access::ApiCaller;
 
-/// The routes for records of ours.
-pub(super) fn routes(door: IngestHandler, clock: Clock) -> Router {
+/// The routes for records, of ours and of any shape.
+pub(super) fn routes(door: IngestHandler, answers: OtlpAnswers) -> Router {
     let routes = Table::ALL
         .into_iter()
         .filter(|table| table.is_telemetry())
         .map(|table| {
-            let ingest = move |State(parts): State<(IngestHandler, Clock)>,
+            let ingest = move |State(parts): State<IngestParts>,
                                RequestCaller(caller): RequestCaller,
                                params: QueryParams,
                                request: Request| async move {
@@ -84,7 +85,9 @@ pub(super) fn routes(door: IngestHandler, clock: Clock) -> Router {
             (format!("/api/v1/ingest/{table}"), post(ingest))
         });
     let router = routes.fold(Router::new(), |router, (path, ingest)| router.route(&path, ingest));
-    router.layer(map_response(end_after_refusal)).with_state((door, clock))
+    router
+        .layer(map_response(end_after_refusal))
+        .with_state((door, answers))
 }
 
 /// A refusal may come before the whole body has: then the connection ends, and the client must know that it does, or it sends
@@ -113,6 +116,7 @@ struct IngestParams {
     durable: DurablePlace,
     partial: PartialAnswer,
     rejected: RejectedRows,
+    shape: RecordShape,
 }
 
 /// Where rows are to be before the answer.
@@ -143,18 +147,32 @@ enum RejectedRows {
     Keep,
 }
 
-/// How records of ours come, as address and headers say it.
+/// Which fields records have.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum RecordShape {
+    /// The table's columns.
+    #[default]
+    Platform,
+    /// Any: what they mean is found out.
+    Auto,
+}
+
+/// What requests need beside the handler to become rows of any shape: as those of OTLP do.
+type IngestParts = (IngestHandler, OtlpAnswers);
+
+/// How records come, as address and headers say it.
 fn records_plan(
     (table, caller): (Table, &ApiCaller),
     params: IngestParams,
     headers: &HeaderMap,
-    now: Timestamp,
+    answers: &OtlpAnswers,
 ) -> Result<IngestPlan, ApiProblem> {
     let encoding = headers::encoding(headers)?;
     let packing = body::packing(headers)?;
     let publisher = headers::publisher(headers)?;
     let key = IdempotencyHeader::of(headers, table, (&publisher, &caller.scope.entities))?;
-    let keeps_refused = params.rejected == RejectedRows::Keep;
+    let (keeps_refused, now) = (params.rejected == RejectedRows::Keep, answers.clock.now());
     let origin = keeps_refused.then(|| BodyOrigin {
         subject: format!("http/{table}"),
         // Rows of Arrow become JSON, too.
@@ -166,13 +184,31 @@ fn records_plan(
         .to_owned(),
         at: now,
     });
-    Ok(IngestPlan {
-        table,
-        format: BodyFormat::Records {
+    let shaped = |framing, publisher| BodyFormat::Shaped {
+        framing,
+        settings: JsonRecordSettings {
+            entity: Arc::clone(&answers.entity),
+            fallback: publisher,
+            now,
+        },
+        keeps_refused,
+    };
+    let format = match (params.shape, encoding) {
+        (RecordShape::Platform, _) => BodyFormat::Records {
             encoding,
             publisher,
             keeps_refused,
         },
+        (RecordShape::Auto, BatchEncoding::Ndjson) => shaped(JsonFraming::Lines, publisher),
+        (RecordShape::Auto, BatchEncoding::Json) => shaped(JsonFraming::Document, publisher),
+        (RecordShape::Auto, BatchEncoding::Cbor | BatchEncoding::Arrow) => {
+            let reason = format!("auto is for JSON and NDJSON, not for {}", encoding.content_type());
+            return Err(ApiProblem::parameter("shape", reason));
+        }
+    };
+    Ok(IngestPlan {
+        table,
+        format,
         packing,
         framing: BodyFraming::Nothing,
         key: BodyKey::Header(key),
@@ -183,7 +219,7 @@ fn records_plan(
 
 async fn ingest(
     (table, caller): (Table, Arc<ApiCaller>),
-    (door, clock): (IngestHandler, Clock),
+    (door, answers): IngestParts,
     params: IngestParams,
     request: Request,
 ) -> Result<ItemResponse<IngestResponse>, ApiProblem> {
@@ -192,7 +228,7 @@ async fn ingest(
         return Err(ApiProblem::no_object_store());
     }
     let (head, body) = request.into_parts();
-    let plan = records_plan((table, caller.as_ref()), params, &head.headers, clock.now())?;
+    let plan = records_plan((table, caller.as_ref()), params, &head.headers, &answers)?;
     let StoredBody { rows, rejected } = door.ingest(&caller, plan, (&head, body)).await?;
     if rows.stored == 0 {
         return Err(ApiProblem::nothing_stored(rows, &rejected));

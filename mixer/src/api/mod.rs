@@ -216,7 +216,7 @@ fn all_routes(
     telemetry::routes(Arc::clone(&parts.querier))
         .merge(tail::routes(Arc::clone(&parts.querier)))
         .merge(sql::routes(Arc::clone(&parts.querier)))
-        .merge(ingest::routes(door.clone(), otlp.clock.clone()))
+        .merge(ingest::routes(door.clone(), otlp.clone()))
         .merge(ingest::otlp_routes(door, otlp))
         .merge(racks::routes(Arc::clone(&parts.control), changes.clone()))
         .merge(invites::routes(Arc::clone(&parts.control), changes.clone()))

@@ -4,6 +4,7 @@ use bytes::Bytes;
 use http::StatusCode;
 use model::Table;
 use model::telemetry_codec::{BatchEncoding, BodyRecordReader, PublisherIdentity, WriterEntities};
+use protocols::json_records::{JsonFraming, JsonRecordSettings, json_records};
 use protocols::otlp::{self, OtlpEncoding, OtlpSettings};
 
 use super::body_reader::DecodeBudget;
@@ -18,6 +19,12 @@ pub(super) enum BodyFormat {
         encoding: BatchEncoding,
         /// Whose they are where they do not say it.
         publisher: PublisherIdentity,
+        keeps_refused: bool,
+    },
+    /// JSON records of any shape.
+    Shaped {
+        framing: JsonFraming,
+        settings: JsonRecordSettings,
         keeps_refused: bool,
     },
     /// A request of OTLP.
@@ -37,7 +44,7 @@ impl BodyFormat {
     pub(super) fn opening_bytes(&self, body: &[u8], largest: usize) -> usize {
         match self {
             Self::Records { encoding, .. } => DecodeBudget::of(*encoding, body, largest).bytes,
-            Self::Otlp(OtlpEncoding::Protobuf, _) => 0,
+            Self::Shaped { .. } | Self::Otlp(OtlpEncoding::Protobuf, _) => 0,
             Self::Otlp(OtlpEncoding::Json, _) => usize::try_from(otlp::json_bytes(body)).unwrap_or(usize::MAX),
         }
     }
@@ -57,7 +64,7 @@ impl BodyFormat {
                 publisher,
                 keeps_refused,
             } => {
-                let request = key.of_records(encoding, &body);
+                let request = key.of_records(encoding.content_type(), &body);
                 let mut budget = DecodeBudget::of(encoding, &body, largest);
                 let records = if keeps_refused {
                     BodyRecordReader::new_keeping_refused(table, encoding, body, publisher)
@@ -69,6 +76,26 @@ impl BodyFormat {
                 budget.hold(records.refused().iter().map(|bad| bad.record.len()).sum());
                 Ok(OpenedBody {
                     records,
+                    budget,
+                    request,
+                })
+            }
+            Self::Shaped {
+                framing,
+                settings,
+                keeps_refused,
+            } => {
+                let request = key.of_records(framing.name(), &body);
+                let publisher = settings.fallback.clone();
+                let budget = DecodeBudget::of_expanded(body.len() as u64, 0, largest);
+                let format = json_records(table, framing, &body, settings).map_err(|error| malformed(&error))?;
+                let records = BodyRecordReader::of_format(table, format, body, publisher).with_writers(writers);
+                Ok(OpenedBody {
+                    records: if keeps_refused {
+                        records.keeping_refused()
+                    } else {
+                        records
+                    },
                     budget,
                     request,
                 })

@@ -182,6 +182,11 @@ pub(super) const INGEST: &[ApiParameter] = &[
         ParameterKind::Words(&["drop", "keep"]),
         "What becomes of rows that cannot be stored: `keep` keeps the first thousand of a body, of up to 8 MiB together, as dead letters.",
     ),
+    query(
+        "shape",
+        ParameterKind::Words(&["platform", "auto"]),
+        "The fields of the rows: those of the schema, or, with `auto`, those of any JSON or NDJSON, whose meaning is found out by their usual names.",
+    ),
     header(
         "Idempotency-Key",
         ParameterKind::Sized(1, 255),
