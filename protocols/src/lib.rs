@@ -1,4 +1,4 @@
-//! Telemetry in the formats of others: OTLP, and what agents speak.
+//! Telemetry in the formats of others: OTLP, JSON records of any shape, and what agents speak.
 //!
 //! ```text
 //! body ─ a format ─ found record ─▶ row of ours (model::telemetry_codec::RecordFormat)
@@ -15,8 +15,10 @@
 
 #[cfg(any(test, feature = "fuzz"))]
 pub mod fuzz;
+pub mod json_records;
 pub mod otlp;
 mod protobuf;
+pub mod record_shape;
 mod severity;
 
 pub use protobuf::MalformedProtobuf;

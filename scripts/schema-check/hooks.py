@@ -60,6 +60,9 @@ STATEMENTS = itertools.cycle([
 @schemathesis.hook
 def before_call(_context, case, _kwargs):
     """What OpenAPI has no words for: a request that is to be right keeps the rules between its parts too."""
+    if "/ingest/" in case.operation.path and (case.query or {}).get("shape") == "auto":
+        # Nearly every object is a record then, and CBOR none.
+        case.query.pop("shape")
     if case.meta is None or not case.meta.generation.mode.is_positive:
         return
     query, headers = case.query or {}, case.headers or {}

@@ -219,7 +219,7 @@ fn all_routes(
         .merge(jaeger::routes(Arc::clone(&parts.querier)))
         .merge(tail::routes(Arc::clone(&parts.querier)))
         .merge(sql::routes(Arc::clone(&parts.querier)))
-        .merge(ingest::routes(door.clone()))
+        .merge(ingest::routes(door.clone(), otlp.clone()))
         .merge(ingest::otlp_routes(door, otlp))
         .merge(racks::routes(Arc::clone(&parts.control), changes.clone()))
         .merge(invites::routes(Arc::clone(&parts.control), changes.clone()))

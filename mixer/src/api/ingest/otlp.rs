@@ -223,7 +223,7 @@ async fn export(
         for_bucket: false,
     };
     let stored = door.ingest(&caller, plan, (&head, body)).await?;
-    let message = export_response(encoding, table, stored.rejected_total, &partial_message(&stored));
+    let message = export_response(encoding, table, stored.rows.rejected_total, &partial_message(&stored));
     if is_grpc {
         return Ok(grpc::answer(&message));
     }

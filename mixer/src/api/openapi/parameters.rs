@@ -172,6 +172,21 @@ pub(super) const INGEST: &[ApiParameter] = &[
         ParameterKind::Words(&["disk", "bucket"]),
         "Where rows must be durable before the answer: on the Mixer's disk, or in its object store too.",
     ),
+    query(
+        "partial",
+        ParameterKind::Words(&["problem", "accept"]),
+        "What a body is answered with of which only some rows are stored: the problem `partly_stored` (207), or 200.",
+    ),
+    query(
+        "rejected",
+        ParameterKind::Words(&["drop", "keep"]),
+        "What becomes of rows that cannot be stored: `keep` keeps the first thousand of a body, of up to 8 MiB together, as dead letters.",
+    ),
+    query(
+        "shape",
+        ParameterKind::Words(&["platform", "auto"]),
+        "The fields of the rows: those of the schema, or, with `auto`, those of any JSON or NDJSON, whose meaning is found out by their usual names.",
+    ),
     header(
         "Idempotency-Key",
         ParameterKind::Sized(1, 255),

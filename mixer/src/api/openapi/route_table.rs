@@ -25,7 +25,7 @@ const FIND: &[u16] = &[400, 404, 422, 503, 504];
 const ROWS: &[u16] = &[400, 406, 422, 503, 504, 505];
 const ROWS_OF_ONE: &[u16] = &[400, 404, 406, 422, 503, 504, 505];
 const CHANGE: &[u16] = &[400, 403, 404, 409, 413];
-const INGEST: &[u16] = &[400, 403, 409, 413, 415, 422, 503];
+const INGEST: &[u16] = &[207, 400, 403, 409, 413, 415, 422, 503];
 
 const WINDOW: &str = "A window that ends before it begins is refused.";
 const LISTED: &str = "`offset` and `cursor` exclude each other, and a cursor belongs to its query. A window that ends before it begins is refused.";
@@ -701,8 +701,8 @@ const fn ingest(
         .gives(ResponseBody::Json("Stored"))
         .fails(INGEST)
         .details(
-            "200 means durable and visible. Valid rows are stored even if others are invalid; those are listed. A body \
-             of up to 64 MiB uncompressed.",
+            "200 means durable and visible. Valid rows are stored even if others are invalid: that is answered with 207, and \
+             those that are not stored are listed. A body of up to 64 MiB uncompressed.",
         )
 }
 

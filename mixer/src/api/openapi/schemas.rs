@@ -122,7 +122,7 @@ fn basics() -> Value {
     let problem = json!({
         "type": { "const": "about:blank" },
         "title": text(),
-        "status": { "type": "integer", "minimum": 400, "maximum": 599 },
+        "status": { "type": "integer", "minimum": 207, "maximum": 599 },
         "code": { "type": "string", "description": "A stable code for programs." },
         "detail": text(),
     });
@@ -131,6 +131,10 @@ fn basics() -> Value {
     // Where a statement went wrong, counted from 1.
     let at = json!({ "type": "integer", "minimum": 1 });
     problem["properties"]["position"] = object(json!({ "line": at, "column": at }));
+    // What became of a body's rows.
+    for (name, schema) in row_counts() {
+        problem["properties"][name] = schema;
+    }
     json!({
         "Problem": problem,
         "Stats": {
@@ -368,13 +372,21 @@ fn record(table: Table) -> Value {
     })
 }
 
+/// How many rows of a body are stored.
+fn row_counts() -> Map<String, Value> {
+    Map::from_iter([
+        ("stored".to_owned(), count()),
+        ("rejected_total".to_owned(), count()),
+        ("kept".to_owned(), count()),
+        ("duplicate".to_owned(), json!({ "type": "boolean" })),
+    ])
+}
+
 fn sent() -> Value {
-    let stored = object(json!({
-        "stored": count(),
-        "rejected": list(object(json!({ "row": count(), "reason": text() }))),
-        "rejected_total": count(),
-        "duplicate": { "type": "boolean" },
-    }));
+    let mut stored = row_counts();
+    let rejected = list(object(json!({ "row": count(), "reason": text() })));
+    stored.insert("rejected".to_owned(), rejected);
+    let stored = object(stored.into());
     let records = [Table::Logs, Table::Metrics, Table::Traces];
     let records: Map<_, _> = records
         .map(|table| (record_name(table).to_owned(), record(table)))
