@@ -127,6 +127,8 @@ filters! {
         pub status: Option<SpanStatus>,
         /// An entity's name or id.
         pub entity: Option<String>,
+        /// The service: the attribute `resource.service.name`, of spans without it the entity's name.
+        pub service: Option<String>,
         /// The operation.
         pub span_name: Option<String>,
         /// Attributes with these values: `attr.http.status=500` for the key `http.status`. Compared with the text of a

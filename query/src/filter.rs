@@ -3,11 +3,12 @@
 use std::collections::BTreeSet;
 
 use datafusion::common::ScalarValue;
+use datafusion::functions::expr_fn::coalesce;
 use datafusion::logical_expr::{Expr, ident, lit};
 use model::filter::{
     KeyedValues, LetterFilter, LogFilter, MessageFilter, MetricFilter, SeriesFilter, TraceFilter, page_size,
 };
-use model::{EntityId, FluxId, Level, MessageDirection, SpanStatus, Table, Timestamp, TraceId};
+use model::{EntityId, FluxId, Level, MessageDirection, Span, SpanStatus, Table, Timestamp, TraceId};
 
 use crate::Error;
 use crate::scalar_functions::{contains_fold, json_text};
@@ -99,6 +100,7 @@ pub(crate) fn traces(filter: &TraceFilter) -> Vec<Expr> {
         filter.trace_id.map(of_trace),
         word("status", filter.status.map(SpanStatus::as_str)),
         filter.entity.as_deref().map(entity),
+        filter.service.as_deref().map(|name| service_of().eq(lit(name))),
         word("span_name", filter.span_name.as_deref()),
         filter
             .min_duration_ms
@@ -108,6 +110,25 @@ pub(crate) fn traces(filter: &TraceFilter) -> Vec<Expr> {
     .chain(fields("attributes", &filter.attributes))
     .flatten()
     .collect()
+}
+
+/// The service of a span, as [`Span::service`] has it.
+pub(crate) fn service_of() -> Expr {
+    let named = json_text(ident("attributes"), lit(Span::SERVICE_NAME));
+    coalesce(vec![named, ident("entity_name")])
+}
+
+/// A tag of a span: an attribute of its own or of its resource.
+pub(crate) fn tag(key: &str, value: &str) -> Expr {
+    let of_resource = field("attributes", &format!("resource.{key}"), value);
+    field("attributes", key, value).or(of_resource)
+}
+
+/// That a span took no less, or no more, than so many milliseconds as they are stored.
+pub(crate) fn durations(least: Option<f32>, most: Option<f32>) -> impl Iterator<Item = Expr> {
+    let duration = || ident("duration_ms");
+    let least = least.map(|ms| duration().gt_eq(lit(ms)));
+    least.into_iter().chain(most.map(|ms| duration().lt_eq(lit(ms))))
 }
 
 pub(crate) fn metrics(filter: &MetricFilter) -> Vec<Expr> {
@@ -173,6 +194,11 @@ pub(crate) fn trace_of(table: Table) -> Expr {
         Table::Logs => json_text(ident("attributes"), lit("trace_id")),
         _ => ident("trace_id"),
     }
+}
+
+pub(crate) fn of_traces(ids: &[TraceId]) -> Expr {
+    let ids = ids.iter().map(|id| lit(id.to_string()));
+    ident("trace_id").in_list(ids.collect(), false)
 }
 
 /// Rows of these traces that name no signal.

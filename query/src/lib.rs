@@ -25,6 +25,7 @@
 
 mod admission_gate;
 mod aggregation;
+mod approx_percentile;
 mod columns;
 mod cursor;
 mod data_scope;
@@ -59,6 +60,7 @@ mod sql;
 mod tests;
 mod time_bounds;
 mod time_range;
+mod trace_search;
 mod trace_tree;
 mod unknown_order;
 mod view_table;
@@ -77,3 +79,4 @@ pub use sql::{
     POSTGRES_VERSION, POSTGRES_VERSION_NUMBER, SqlAnswer, SqlColumn, SqlDialect, SqlParameters, SqlStatement, SqlStats,
     StatementDescription, split_statements, text_of_double, text_of_interval, text_of_real, text_of_time,
 };
+pub use trace_search::TraceSearch;

@@ -136,6 +136,9 @@ pub(crate) struct TracesArgs {
     /// An entity's name or id
     #[arg(long)]
     pub(crate) entity: Option<String>,
+    /// A service: the attribute resource.service.name, else the entity's name
+    #[arg(long, value_name = "NAME")]
+    pub(crate) service: Option<String>,
     /// The operation
     #[arg(long, value_name = "NAME")]
     pub(crate) span_name: Option<String>,

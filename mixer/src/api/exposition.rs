@@ -1,8 +1,9 @@
-//! `/metrics`: metrics of every component in base units, as OpenMetrics text.
+//! `/metrics`: metrics of every component in base units, in the [text formats](text_format) that scrapers read.
 //!
 //! Counters of the API are kept here; those of the other services are read at each scrape ([`service_collector`]).
 
 mod service_collector;
+mod text_format;
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -20,9 +21,8 @@ use prometheus_client::registry::Registry;
 use super::ApiParts;
 use super::problem::ApiProblem;
 use service_collector::ServiceCollector;
+pub(crate) use text_format::ExpositionFormat;
 
-/// The content type of the text.
-pub(crate) const CONTENT: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 /// Bounds of the histogram of answer times, in seconds.
 const SECONDS: [f64; 12] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0];
 
@@ -82,11 +82,11 @@ impl MetricsExposition {
         }
     }
 
-    pub(crate) fn text(&self) -> Result<String, ApiProblem> {
+    pub(crate) fn text(&self, format: ExpositionFormat) -> Result<String, ApiProblem> {
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &self.registry)
             .map_err(|_| ApiProblem::internal("could not encode the metrics"))?;
-        Ok(text)
+        Ok(format.of_open_metrics(text))
     }
 }
 

@@ -4,10 +4,11 @@
 //! |---|---|
 //! | `GET /api/v1/telemetry/{logs,traces,traces/{id},metrics,metrics/{name},messages,messages/{flux_id},dead_letters}` | [`query::QueryEngine`] |
 //! | `GET /api/v1/{messages,messages/{flux_id},flux/{flux_id}}` | the same |
-//! | `GET /api/v1/telemetry/{logs/histogram,logs/top,traces/top,metrics/names,metrics/{name}/labels,metrics/{name}/labels/{key}}` | the same |
+//! | `GET /api/v1/telemetry/{logs/histogram,logs/top,traces/top,services,dependencies,metrics/names,metrics/{name}/labels,metrics/{name}/labels/{key}}` | the same |
 //! | `GET /api/v1/telemetry/logs/tail` | the same, as events while they come |
 //! | `GET /api/v1/messages/tail` | business messages, as events while they come |
 //! | `GET /api/v1/{logs,traces,traces/{id},metrics,metrics/{name}}` | the same, with a `Deprecation` header (v0.4.4) |
+//! | `GET /jaeger/api/{services,services/{service}/operations,operations,traces,traces/{trace_id},dependencies}` | the same, in Jaeger's form |
 //! | `POST /api/v1/sql` | [`query::QueryEngine::sql`], streamed |
 //! | `POST /api/v1/ingest/{logs,metrics,traces}` | [`engine::Engine`], when it is durable |
 //! | `GET /api/v1/racks`, `GET /api/v1/racks/{id}`, `POST /api/v1/racks/{id}/{approve,suspend,resume,remove,log-level}` | [`crate::control::ControlPlane`] |
@@ -48,6 +49,7 @@ mod extractors;
 mod gears;
 mod ingest;
 mod invites;
+mod jaeger;
 mod json_response;
 mod openapi;
 mod ops;
@@ -214,6 +216,7 @@ fn all_routes(
 ) -> Router {
     let otlp = parts.otlp.clone();
     telemetry::routes(Arc::clone(&parts.querier))
+        .merge(jaeger::routes(Arc::clone(&parts.querier)))
         .merge(tail::routes(Arc::clone(&parts.querier)))
         .merge(sql::routes(Arc::clone(&parts.querier)))
         .merge(ingest::routes(door.clone()))

@@ -116,7 +116,7 @@ impl ApiProblem {
 
     pub(crate) fn no_route(path: &str) -> Self {
         let detail = format!(
-            "{path} is not a path of this API: paths begin with /api/v1/, or are /healthz, /readyz, /metrics, /version"
+            "{path} is not a path of this API: paths begin with /api/v1/ or /jaeger/api/, or are /healthz, /readyz, /metrics, /version"
         );
         Self::new(StatusCode::NOT_FOUND, "no_route", detail)
     }

@@ -34,6 +34,8 @@ pub(crate) fn routes(querier: Arc<QueryEngine>) -> Router {
         .route("/api/v1/telemetry/traces", get(traces))
         .route("/api/v1/telemetry/traces/top", get(traces_top))
         .route("/api/v1/telemetry/traces/{trace_id}", get(trace))
+        .route("/api/v1/telemetry/services", get(services))
+        .route("/api/v1/telemetry/dependencies", get(dependencies))
         .route("/api/v1/telemetry/metrics", get(metrics))
         .route("/api/v1/telemetry/metrics/names", get(metric_names))
         .route("/api/v1/telemetry/metrics/{metric_name}", get(metric))
@@ -136,6 +138,14 @@ async fn traces_top(CallerQuerier(querier): CallerQuerier, params: QueryParams) 
 async fn traces(CallerQuerier(querier): CallerQuerier, asked: RowRequest) -> Result<Response, ApiProblem> {
     let (filter, asked) = asked.filter()?;
     asked.list(&querier, ListQuery::Traces(filter)).await
+}
+
+async fn services(CallerQuerier(querier): CallerQuerier, params: QueryParams) -> Result<PageResponse, ApiProblem> {
+    Ok(querier.services(&params.filter()?).await?.into())
+}
+
+async fn dependencies(CallerQuerier(querier): CallerQuerier, params: QueryParams) -> Result<PageResponse, ApiProblem> {
+    Ok(querier.dependencies(&params.filter()?).await?.into())
 }
 
 async fn metrics(CallerQuerier(querier): CallerQuerier, asked: RowRequest) -> Result<Response, ApiProblem> {

@@ -6,6 +6,7 @@ mod access;
 mod flux;
 mod formats;
 mod hostile;
+mod jaeger;
 mod quotas;
 
 use std::net::SocketAddr;
@@ -27,7 +28,7 @@ use chassis::config::{ConfigSources, load};
 
 use chassis::host_guard::HostGuard;
 
-use super::exposition::MetricsExposition;
+use super::exposition::{ExpositionFormat, MetricsExposition};
 use super::{ApiServer, SlowClientLimits, guarded, server, sql, telemetry};
 use crate::access::AuthMode;
 use crate::app::Mixer;
@@ -84,7 +85,9 @@ impl Bench {
             .unwrap();
         let querier = Arc::new(QueryEngine::new(Arc::clone(&engine), QueryLimits::default(), clock).unwrap());
         let exposition = Arc::new(MetricsExposition::of_requests());
-        let routes = telemetry::routes(Arc::clone(&querier)).merge(sql::routes(Arc::clone(&querier)));
+        let routes = telemetry::routes(Arc::clone(&querier))
+            .merge(super::jaeger::routes(Arc::clone(&querier)))
+            .merge(sql::routes(Arc::clone(&querier)));
         let registry = Arc::new(ClusterRegistry::open(&dir.path().join("registry.redb")).unwrap());
         let tokens = TokenStore::open(
             registry,
@@ -350,7 +353,7 @@ async fn a_client_that_sends_no_head_does_not_hold_up_the_end_and_requests_are_c
     silent.write_all(b"GET /api").await.unwrap();
     assert_eq!(bench.get("/api/v1/telemetry/logs").await.status, 200);
     assert_eq!(bench.get("/nothing").await.status, 404);
-    let text = bench.exposition.text().ok().unwrap();
+    let text = bench.exposition.text(ExpositionFormat::OpenMetrics).ok().unwrap();
     for line in [
         "platform_api_requests_total{method=\"GET\",path=\"/api/v1/telemetry/logs\",status=\"200\"} 1",
         "platform_api_requests_total{method=\"GET\",path=\"none\",status=\"404\"} 1",
@@ -414,7 +417,7 @@ async fn a_whole_mixer_says_how_it_is_what_it_holds_and_who_is_there() {
     let storage = ask("GET", "/api/v1/storage", "").await.json();
     assert_eq!(storage["data"]["tables"]["logs"]["files"], 0, "{storage}");
     let text = ask("GET", "/metrics", "").await;
-    assert!(text.has_header("content-type", "application/openmetrics-text"));
+    assert!(text.has_header("content-type", "text/plain; version=0.0.4"));
     for line in [
         "platform_engine_appended_rows_total ",
         "platform_ingest_consumer_open 1",

@@ -10,6 +10,7 @@
 //! | `series_walk`, `series_rates` | what metric points come to, and rates, series by series |
 //! | `group_output` | buckets without points; a row for each series |
 //! | `bucket_aggregator` | sums of points by series and bucket |
+//! | `service_graph` | services, their operations, and which of them calls which |
 //! | `top_values` | the most frequent values of a column or of a key of a JSON column |
 //!
 //! # Invariants
@@ -30,6 +31,7 @@ pub(crate) mod metric_catalog;
 pub(crate) mod rollup_query;
 pub(crate) mod series_rates;
 pub(crate) mod series_walk;
+pub(crate) mod service_graph;
 pub(crate) mod top_values;
 
 use crate::Error;

@@ -1,26 +1,28 @@
-//! Aggregates: histograms, most frequent values, metrics by name and what their labels are.
+//! Aggregates: histograms, most frequent values, services and their calls, metrics by name and what their labels are.
 //!
 //! Not here: how they are computed ([`crate::aggregation`]).
 
 use datafusion::logical_expr::{Expr, ident, lit};
-use model::Table;
 use model::filter::{
     DEFAULT_LIMIT, HistogramFilter, HistogramGrouping, LogFilter, MAX_LIMIT, MetricFilter, SeriesFilter, SortOrder,
     TopFilter, TraceFilter,
 };
+use model::{Table, TraceId};
 
 use super::QueryEngine;
 use crate::aggregation::log_histogram::HistogramQuery;
-use crate::aggregation::{log_histogram, metric_catalog, no_metric, rollup_query, top_values};
+use crate::aggregation::{log_histogram, metric_catalog, no_metric, rollup_query, service_graph, top_values};
 use crate::query_result::{JsonPage, LogHistogram, MetricPage};
 use crate::query_scan::QueryScan;
 use crate::scalar_functions::json_text;
 use crate::scan::RollupQuery;
 use crate::time_range::TimeRange;
-use crate::{Error, ListQuery, filter};
+use crate::{Error, ListQuery, TraceSearch, filter, trace_search};
 
 /// The greatest number of values of one top list.
 const MOST_TOP: u32 = 1_000;
+/// The greatest number of traces of one search, as Jaeger's page has it.
+const MOST_TRACES: u32 = 1_500;
 
 impl QueryEngine {
     /// How many of the log records that a filter lets through lie in each bucket of time, newest bucket first.
@@ -66,6 +68,78 @@ impl QueryEngine {
         let window = TimeRange::resolve(filter.since, filter.until, filter.flux_id, self.now())?;
         let scanned = (Table::Traces, window, filter::traces(filter));
         self.top(scanned, None, top, filter.limit).await
+    }
+
+    /// The services of the spans that a filter lets through, by name: how many spans and errors each has, how long they took, and when
+    /// the last one began.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn services(&self, filter: &TraceFilter) -> Result<JsonPage, Error> {
+        self.of_services(filter, service_graph::services).await
+    }
+
+    /// The operations of the spans that a filter lets through, with their kinds, by name.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn operations(&self, filter: &TraceFilter) -> Result<JsonPage, Error> {
+        self.of_services(filter, service_graph::operations).await
+    }
+
+    /// Which service calls which, how often, and how often in vain; a filter is of the spans that are called.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn dependencies(&self, filter: &TraceFilter) -> Result<JsonPage, Error> {
+        self.of_services(filter, service_graph::dependencies).await
+    }
+
+    async fn of_services<W>(
+        &self,
+        filter: &TraceFilter,
+        summarize: impl Fn(QueryScan, usize) -> W + Copy + Send + 'static,
+    ) -> Result<JsonPage, Error>
+    where
+        W: Future<Output = Result<JsonPage, Error>> + Send + 'static,
+    {
+        no_pages(None, filter.offset, filter.cursor.as_deref(), filter.order)?;
+        let limit = up_to(filter.limit, MAX_LIMIT, MAX_LIMIT)?;
+        let window = TimeRange::resolve(filter.since, filter.until, filter.flux_id, self.now())?;
+        self.run(|| {
+            let scan = self.scan(Table::Traces, window, filter::traces(filter));
+            async move { summarize(scan?, limit).await }
+        })
+        .await
+    }
+
+    /// The newest traces with a span that meets a search, each with all of its stored spans; 10,000 spans at most.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn whole_traces(&self, search: &TraceSearch) -> Result<JsonPage, Error> {
+        let filter = &search.filter;
+        no_pages(None, filter.offset, filter.cursor.as_deref(), filter.order)?;
+        let limit = up_to(filter.limit, DEFAULT_LIMIT, MOST_TRACES)?;
+        let window = TimeRange::resolve(filter.since, filter.until, filter.flux_id, self.now())?;
+        self.run(|| {
+            let scan = self.scan(Table::Traces, window, search.conditions());
+            async move { trace_search::whole_traces(scan?, limit).await }
+        })
+        .await
+    }
+
+    /// All stored spans of these traces, 10,000 at most.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] if the store has no span of any of them; see [`Error`].
+    pub async fn spans_of_traces(&self, ids: &[TraceId]) -> Result<JsonPage, Error> {
+        self.run(|| {
+            let scan = self.scan(Table::Traces, TimeRange::ALL, Vec::new());
+            let ids = ids.to_vec();
+            async move { trace_search::stored_traces(scan?, &ids).await }
+        })
+        .await
     }
 
     /// How many dead letters are kept, by subject; of so many subjects those that have most.

@@ -20,7 +20,6 @@
 
 mod aggregate_memory;
 mod aggregate_order;
-mod approx_percentile;
 mod arithmetic;
 mod base_scan;
 mod bounded_functions;

@@ -28,6 +28,7 @@ mod scoped_statements;
 mod scoped_world;
 mod scopes;
 mod series_walks;
+mod services;
 mod shortcuts;
 mod snapshots;
 mod specs;

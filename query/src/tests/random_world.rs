@@ -68,6 +68,7 @@ impl Random {
 }
 
 pub(super) const ENTITIES: [&str; 3] = ["rack-a", "rack-b", "räck c"];
+const SERVICES: [&str; 4] = ["shop", "bäcker", "rack-a", "stock"];
 const GEARS: [&str; 4] = ["tail", "sink", "t\"ail", "5"];
 const WORDS: [&str; 8] = ["disk", "FULL", "Ärger", "100%", "a_b", "ΟΔΟΣ", "", "\u{212a}"];
 const NEEDLES: [&str; 9] = ["disk", "isk f", "ÄRGER", "0%", "A_B", "οδοσ", "k", "nothing", ""];
@@ -144,6 +145,10 @@ pub(super) fn span(random: &mut Random) -> Span {
     let entity = *random.pick(&ENTITIES);
     let mut id = [0; 8];
     id.copy_from_slice(&random.next().to_be_bytes());
+    let mut attributes = attributes(random);
+    if let Some(service) = random.maybe(2, |random| *random.pick(&SERVICES)) {
+        attributes.set(Span::SERVICE_NAME, service);
+    }
     Span {
         ts: random.moment(),
         trace_id: trace(u8::try_from(random.below(5)).unwrap()),
@@ -155,7 +160,7 @@ pub(super) fn span(random: &mut Random) -> Span {
         span_name: (*random.pick(&["receive", "send"])).to_owned(),
         duration_ms: f32::from(u16::try_from(random.below(40)).unwrap()) / 4.0,
         status: *random.pick(SpanStatus::ALL),
-        attributes: attributes(random),
+        attributes,
     }
 }
 
@@ -260,6 +265,7 @@ pub(super) fn trace_filter(random: &mut Random) -> TraceFilter {
         min_duration_ms: random.maybe(3, |random| u32::try_from(random.below(11)).unwrap()),
         status: random.maybe(3, |random| *random.pick(SpanStatus::ALL)),
         entity: random.maybe(4, entity),
+        service: random.maybe(6, |random| (*random.pick(&["shop", "rack-a", "gone"])).to_owned()),
         span_name: random.maybe(4, |random| (*random.pick(&["receive", "gone"])).to_owned()),
         attributes: by_key(random),
         order: order(random),

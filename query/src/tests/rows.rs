@@ -73,6 +73,7 @@ pub(super) fn lets_span(filter: &TraceFilter, span: &Span) -> bool {
             .is_none_or(|ms| f64::from(span.duration_ms) >= f64::from(ms))
         && filter.status.is_none_or(|status| span.status == status)
         && is_entity(&span.entity_name, span.entity_id, filter.entity.as_ref())
+        && filter.service.as_ref().is_none_or(|name| span.service() == *name)
         && filter.span_name.as_ref().is_none_or(|name| span.span_name == *name)
 }
 

@@ -136,6 +136,11 @@ async fn agree_on_aggregates(scoped: &QueryEngine, only: &QueryEngine, random: &
         told(scoped.traces_top(&spans, &top).await),
         told(only.traces_top(&spans, &top).await)
     );
+    assert_eq!(told(scoped.services(&spans).await), told(only.services(&spans).await));
+    assert_eq!(
+        told(scoped.dependencies(&spans).await),
+        told(only.dependencies(&spans).await)
+    );
     for (interval, by) in [
         ("1h", HistogramGrouping::EntityName),
         ("1m", HistogramGrouping::Level),

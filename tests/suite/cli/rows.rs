@@ -185,6 +185,37 @@ fn a_trace_is_a_tree_for_people_and_its_spans_for_programs() -> Result<(), Failu
 }
 
 #[test]
+fn services_are_listed_with_their_numbers_and_their_calls() -> Result<(), Failure> {
+    let desk = Desk::open()?;
+    desk.seed("traces", "press", &spans(&desk))?;
+    let called = json!([{
+        "ts": desk.ago(95), "trace_id": TRACE, "span_id": "00000000000000e1", "parent_span_id": "00000000000000a1",
+        "span_name": "book", "duration_ms": 1.0, "status": "error", "attributes": { "resource.service.name": "books" },
+    }]);
+    desk.seed("traces", "lathe", &called)?;
+    let services = json_rows(&desk.answer(&["services", "-o", "json"])?)?;
+    let numbers: Vec<_> = services
+        .iter()
+        .map(|row| ["service", "spans", "errors", "p50_ms"].map(|key| row[key].clone()))
+        .collect();
+    assert_eq!(
+        json!(numbers),
+        json!([["books", 1, 1, 1.0], ["press", 5, 1, 2.0]]),
+        "{services:?}"
+    );
+    let calls = desk.answer(&["dependencies"])?;
+    let cells: Vec<Vec<&str>> = calls.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(
+        cells,
+        [["CALLER", "CALLEE", "CALLS", "ERRORS"], ["press", "books", "1", "1"]],
+        "{calls}"
+    );
+    let spans = json_rows(&desk.answer(&["traces", "--service", "books", "-o", "json"])?)?;
+    assert_eq!((spans.len(), &spans[0]["span_name"]), (1, &json!("book")));
+    Ok(())
+}
+
+#[test]
 fn dead_letters_are_listed_with_their_reason() -> Result<(), Failure> {
     let desk = Desk::open()?;
     publish(

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use super::{ApiRoute, RequestBody, ResponseBody, RouteMethod, problems, schemas};
 use crate::access::{AccessRight, AccessRole};
 use crate::api::content_negotiation::content_type;
-use crate::api::exposition;
+use crate::api::exposition::ExpositionFormat;
 
 pub(super) fn of(routes: &[ApiRoute]) -> Value {
     let mut paths = Map::new();
@@ -56,6 +56,9 @@ const fn method(method: RouteMethod) -> &'static str {
 fn tag(path: &str) -> &str {
     if path.starts_with("/v1/") {
         return "otlp";
+    }
+    if path.starts_with("/jaeger/") {
+        return "jaeger";
     }
     let path = path.strip_prefix("/api/v1/").unwrap_or("operation");
     match path.split('/').next().unwrap_or(path) {
@@ -236,9 +239,9 @@ fn answer(route: &ApiRoute) -> Value {
         ResponseBody::Sql => formats("SqlAnswer"),
         ResponseBody::Events(schema) => vec![typed("text/event-stream", reference(schema))],
         ResponseBody::Otlp => otlp_bodies("Export…ServiceResponse"),
-        ResponseBody::OpenMetrics => {
-            vec![typed(bare(exposition::CONTENT), json!({ "type": "string" }))]
-        }
+        ResponseBody::Exposition => ExpositionFormat::ALL
+            .map(|format| typed(bare(format.content_type()), json!({ "type": "string" })))
+            .into(),
     };
     let mut answer = json!({ "description": "Done.", "content": content.into_iter().collect::<Map<_, _>>() });
     let mut headers = Map::new();

@@ -46,7 +46,7 @@ pub(super) struct ApiParameter {
     pub(super) says: &'static str,
 }
 
-const fn query(name: &'static str, kind: ParameterKind, says: &'static str) -> ApiParameter {
+pub(super) const fn query(name: &'static str, kind: ParameterKind, says: &'static str) -> ApiParameter {
     ApiParameter {
         name,
         place: ParameterLocation::Query,
@@ -63,7 +63,7 @@ const fn header(name: &'static str, kind: ParameterKind, says: &'static str) -> 
     }
 }
 
-const fn path(name: &'static str, kind: ParameterKind, says: &'static str) -> ApiParameter {
+pub(super) const fn path(name: &'static str, kind: ParameterKind, says: &'static str) -> ApiParameter {
     ApiParameter {
         place: ParameterLocation::Path,
         required: true,

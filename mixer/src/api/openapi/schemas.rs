@@ -6,7 +6,7 @@ use model::{
 };
 use serde_json::{Map, Value, json};
 
-use super::dlq_schemas;
+use super::{dlq_schemas, jaeger_schemas};
 use crate::api::gears::GearType;
 use crate::api::invites::{CreatedInvite, InviteRequest};
 use crate::api::tokens::{CallerView, CreatedToken, TokenRequest};
@@ -31,6 +31,7 @@ pub(super) fn all() -> Map<String, Value> {
         control(),
         change_requests(),
         dlq_schemas::all(),
+        jaeger_schemas::all(),
         operation(),
     ];
     for part in parts {
@@ -116,6 +117,7 @@ fn basics() -> Value {
         object(json!({ "parameter": text(), "detail": text() })),
         object(json!({ "row": count(), "reason": text() })),
         object(json!({ "line": count(), "column": count(), "detail": text() })),
+        object(json!({ "code": count(), "msg": text() })),
     ] });
     let problem = json!({
         "type": { "const": "about:blank" },
@@ -235,6 +237,9 @@ fn rows() -> Value {
         "DeadLetter": row(Table::DeadLetters),
         "Count": counted,
         "Value": object(json!({ "value": reference("Any"), "count": count() })),
+        "Service": object(json!({ "service": text(), "spans": count(), "errors": count(), "p50_ms": reference("Number"),
+                                  "p99_ms": reference("Number"), "last_seen": time() })),
+        "Dependency": object(json!({ "caller": text(), "callee": text(), "calls": count(), "errors": count() })),
         "Name": object(json!({ "name": text(), "type": inline_schema::<MetricType>(), "count": count() })),
         "Key": object(json!({ "key": text(), "values": count(), "count": count() })),
     })
@@ -275,6 +280,8 @@ fn lists() -> Value {
         "DeadLetters": answer(reference("DeadLetter"), &none),
         "Histogram": answer(reference("Count"), &json!({ "histogram": object(json!({ "interval": text() })) })),
         "Values": answer(reference("Value"), &none),
+        "Services": answer(reference("Service"), &none),
+        "Dependencies": answer(reference("Dependency"), &none),
         "Names": answer(reference("Name"), &none),
         "Keys": answer(reference("Key"), &none),
     })

@@ -12,13 +12,15 @@ use super::*;
 
 const REQUESTS: u64 = 10_000;
 
-pub(super) const PATHS: [&str; 19] = [
+pub(super) const PATHS: [&str; 21] = [
     "telemetry/logs",
     "telemetry/logs/histogram",
     "telemetry/logs/top",
     "telemetry/traces",
     "telemetry/traces/top",
     "telemetry/traces/{}",
+    "telemetry/services",
+    "telemetry/dependencies",
     "telemetry/metrics",
     "telemetry/metrics/names",
     "telemetry/metrics/{}",
@@ -34,7 +36,7 @@ pub(super) const PATHS: [&str; 19] = [
     "flux/{}",
 ];
 
-pub(super) const NAMES: [&str; 38] = [
+pub(super) const NAMES: [&str; 39] = [
     "level",
     "min_level",
     "since",
@@ -50,6 +52,7 @@ pub(super) const NAMES: [&str; 38] = [
     "cursor",
     "order",
     "status",
+    "service",
     "span_name",
     "min_duration_ms",
     "name",

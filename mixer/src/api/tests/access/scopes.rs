@@ -5,11 +5,14 @@ use crate::registry::RackRow;
 use crate::registry::tests::row;
 
 /// Whose rows a path reads or stores, the longer of two beginnings first.
-const ROWS: [(&str, &[Table]); 17] = [
+const ROWS: [(&str, &[Table]); 20] = [
     ("/api/v1/telemetry/logs", &[Table::Logs]),
     ("/api/v1/telemetry/traces/top", &[Table::Traces]),
     ("/api/v1/telemetry/traces/", &[Table::Traces, Table::Logs]),
     ("/api/v1/telemetry/traces", &[Table::Traces]),
+    ("/jaeger/api/", &[Table::Traces]),
+    ("/api/v1/telemetry/services", &[Table::Traces]),
+    ("/api/v1/telemetry/dependencies", &[Table::Traces]),
     ("/api/v1/telemetry/metrics", &[Table::Metrics]),
     ("/api/v1/telemetry/messages", &[Table::Messages]),
     ("/api/v1/telemetry/dead_letters", &[Table::DeadLetters]),
