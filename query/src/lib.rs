@@ -41,6 +41,7 @@ mod list_query;
 mod live_tail;
 mod message_rendering;
 mod ndjson_scan;
+mod point_labels;
 mod query_caller;
 mod query_engine;
 mod query_result;

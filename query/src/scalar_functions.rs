@@ -10,7 +10,7 @@
 //! | `json_keys(object)` | the keys, sorted, as a JSON array |
 //! | `contains_fold(text, part)` | whether the text contains the part, letter case aside |
 //! | `time_bucket(width, ts)` | the start of the bucket; buckets are aligned to 1970 in UTC |
-//! | [`series_key`], of plans | labels without what a histogram's points carry: what names a series |
+//! | [`series_key`], of plans | labels without those of one point: what names a series |
 //! | [`bucket`], of plans | the start of the bucket, µs since the epoch; its width is in µs |
 //! | `row_hash`, of plans | a hash of a row's content |
 //! | `id_number`, of plans | an id as a number |
@@ -42,19 +42,7 @@ pub(crate) use model::{field_json, field_text};
 use serde_json::{Map, Value};
 use uuid::Uuid;
 
-/// Labels that belong to one point of a histogram, not to its series.
-const POINT_LABELS: [&str; 10] = [
-    "otel.count",
-    "otel.min",
-    "otel.max",
-    "otel.bounds",
-    "otel.buckets",
-    "otel.scale",
-    "otel.zero_count",
-    "otel.positive",
-    "otel.negative",
-    "otel.start_time",
-];
+use crate::point_labels::without_point_labels;
 
 /// The name of [`json_text`] in plans.
 pub(crate) const JSON_TEXT: &str = "json_text";
@@ -450,17 +438,6 @@ impl CaseFoldFinder {
     }
 }
 
-fn without_point_labels(labels: &str) -> String {
-    if !labels.contains("otel.") {
-        return labels.to_owned();
-    }
-    let Ok(mut object) = serde_json::from_str::<Map<String, Value>>(labels) else {
-        return labels.to_owned();
-    };
-    object.retain(|key, _| !POINT_LABELS.contains(&key.as_str()));
-    Value::Object(object).to_string()
-}
-
 pub(crate) fn keys(labels: &str) -> String {
     let object: Map<String, Value> = serde_json::from_str(labels).unwrap_or_default();
     let mut keys: Vec<_> = object.into_iter().map(|(key, _)| key).collect();
@@ -567,11 +544,7 @@ mod tests {
     }
 
     #[test]
-    fn a_series_is_named_by_what_its_points_share() {
-        assert_eq!(
-            without_point_labels(r#"{"cpu":"0","otel.count":3,"otel.buckets":[1,2],"otel.unit":"s"}"#),
-            r#"{"cpu":"0","otel.unit":"s"}"#
-        );
+    fn keys_are_sorted() {
         assert_eq!(keys(r#"{"b":1,"a":2}"#), r#"["a","b"]"#);
     }
 

@@ -1,6 +1,6 @@
 //! Aggregates that need the points of a series in order: rates, and increases of histograms.
 //!
-//! A series is a metric's name, type, entity and labels (without those that belong to one point of a histogram). The plan
+//! A series is a metric's name, type, entity and labels (without those that belong to one point). The plan
 //! sorts by series and time, spilling if it must; this walks the sorted rows once.
 //!
 //! # Rates
