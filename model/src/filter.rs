@@ -161,7 +161,7 @@ filters! {
         /// The width of a time bucket, at least 1us.
         #[schemars(extend("pattern" = POSITIVE_DURATION))]
         pub interval: Option<HumanDuration>,
-        /// How the values of a bucket are aggregated; `p50` to `p99` of histograms.
+        /// How the values of a bucket are aggregated; `p50` to `p99`, or `p999` for 99.9 %, of histograms.
         pub agg: Option<MetricAggregate>,
         /// Labels with these values: `labels.cpu=0` for the key `cpu`.
         #[serde(rename = "labels.<key>")]

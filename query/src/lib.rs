@@ -26,6 +26,7 @@
 mod admission_gate;
 mod aggregation;
 mod approx_percentile;
+mod bucket_histogram;
 mod columns;
 mod cursor;
 mod data_scope;

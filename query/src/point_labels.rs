@@ -9,6 +9,8 @@
 
 use std::borrow::Cow;
 
+use model::Timestamp;
+
 /// Labels that belong to one point, not to its series.
 const POINT_LABELS: [&str; 17] = [
     "otel.bounds",
@@ -32,10 +34,82 @@ const POINT_LABELS: [&str; 17] = [
 /// What the keys of all of them begin with.
 const PREFIX: &str = "otel.";
 
+/// What labels say of a point, each as JSON; empty where they do not.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct PointLabels<'a> {
+    temporality: &'a str,
+    start_time: &'a str,
+    pub(crate) bounds: &'a str,
+    pub(crate) buckets: &'a str,
+    pub(crate) count: &'a str,
+    pub(crate) no_sum: &'a str,
+    pub(crate) scale: &'a str,
+    pub(crate) zero_count: &'a str,
+    pub(crate) zero_threshold: &'a str,
+    /// Offset and counts.
+    pub(crate) positive: (&'a str, &'a str),
+    pub(crate) negative: (&'a str, &'a str),
+}
+
+impl<'a> PointLabels<'a> {
+    pub(crate) fn of(labels: &'a str) -> Self {
+        let mut of_point = Self::default();
+        for (key, value) in members(labels).into_iter().flatten().filter_map(key_value) {
+            let place = match key {
+                "otel.bounds" => &mut of_point.bounds,
+                "otel.buckets" => &mut of_point.buckets,
+                "otel.count" => &mut of_point.count,
+                "otel.negative.counts" => &mut of_point.negative.1,
+                "otel.negative.offset" => &mut of_point.negative.0,
+                "otel.no_sum" => &mut of_point.no_sum,
+                "otel.positive.counts" => &mut of_point.positive.1,
+                "otel.positive.offset" => &mut of_point.positive.0,
+                "otel.scale" => &mut of_point.scale,
+                "otel.start_time" => &mut of_point.start_time,
+                "otel.temporality" => &mut of_point.temporality,
+                "otel.zero_count" => &mut of_point.zero_count,
+                "otel.zero_threshold" => &mut of_point.zero_threshold,
+                _ => continue,
+            };
+            *place = value;
+        }
+        of_point
+    }
+
+    /// Whether it tells what came since the point before it.
+    pub(crate) fn is_delta(&self) -> bool {
+        self.temporality == "\"delta\""
+    }
+
+    /// Since when it counts.
+    pub(crate) fn start(&self) -> Option<Timestamp> {
+        self.start_time.trim_matches('"').parse().ok()
+    }
+}
+
+/// The number that a label is.
+pub(crate) fn number(label: &str) -> Option<f64> {
+    serde_json::from_str(label).ok()
+}
+
+/// The whole number that a label is.
+pub(crate) fn whole(label: &str) -> Option<i32> {
+    serde_json::from_str(label).ok()
+}
+
+/// The numbers that a label lists.
+pub(crate) fn numbers(label: &str) -> Option<Vec<f64>> {
+    serde_json::from_str(label).ok()
+}
+
+/// The counts that a label lists.
+pub(crate) fn counts(label: &str) -> Option<Vec<f64>> {
+    numbers(label).filter(|counts| counts.iter().all(|count| *count >= 0.0))
+}
+
 /// Labels without those of one point.
 pub(crate) fn without_point_labels(labels: &str) -> Cow<'_, str> {
-    let members = labels.contains(PREFIX).then(|| members(labels)).flatten();
-    let Some(members) = members else {
+    let Some(members) = members(labels) else {
         return Cow::Borrowed(labels);
     };
     let is_of_series = |member: &&str| key_value(member).is_none_or(|(key, _)| !POINT_LABELS.contains(&key));
@@ -43,8 +117,11 @@ pub(crate) fn without_point_labels(labels: &str) -> Cow<'_, str> {
     Cow::Owned(format!("{{{}}}", kept.join(",")))
 }
 
-/// The members of a JSON object as they are written; `None` for a text that is no object.
+/// The members of labels as they are written; `None` where none can be one of a point, or it is no object.
 fn members(object: &str) -> Option<impl Iterator<Item = &str>> {
+    if !object.contains(PREFIX) {
+        return None;
+    }
     let inner = object.trim().strip_prefix('{')?.strip_suffix('}')?;
     let (mut depth, mut is_in_text, mut is_escaped) = (0usize, false, false);
     Some(inner.split(move |letter: char| {

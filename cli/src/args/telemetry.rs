@@ -112,7 +112,7 @@ pub(crate) struct MetricsArgs {
     /// entity_name, entity_id, name, type or a label key
     #[arg(long, value_name = "KEY")]
     pub(crate) group_by: Option<String>,
-    /// How the values of a bucket are aggregated: avg, sum, min, max, count, last, rate, or p50 to p99 of histograms
+    /// How the values of a bucket are aggregated: avg, sum, min, max, count, last, rate, or of histograms p50 to p99 (p999 is 99.9 %)
     #[arg(long)]
     pub(crate) agg: Option<MetricAggregate>,
     /// Whether buckets are drawn: a line of blocks for each series, a bar a row where rows compare

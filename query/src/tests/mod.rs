@@ -10,6 +10,7 @@ mod counts;
 mod damage;
 mod flux;
 mod formats;
+mod histograms;
 mod hostile;
 mod hostile_generator;
 mod hostile_sql;

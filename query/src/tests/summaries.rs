@@ -187,7 +187,7 @@ async fn a_percentile_that_is_asked_for_is_the_one_that_stands_beside_the_mean_a
     let mut random = Random::new();
     let mut bench = Bench::new().await;
     scattered(&mut bench, &mut random).await;
-    for (share, name) in [(50, "p50"), (90, "p90"), (99, "p99")] {
+    for (share, name) in [(5_000, "p50"), (9_000, "p90"), (9_900, "p99")] {
         let mut filter = MetricFilter {
             interval: Some("10m".parse().unwrap()),
             limit: Some(10_000),
