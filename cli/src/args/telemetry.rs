@@ -24,6 +24,9 @@ pub(crate) struct LogFilterArgs {
     /// An entity's name or id
     #[arg(long)]
     pub(crate) entity: Option<String>,
+    /// A service: the attribute resource.service.name, else the entity's name
+    #[arg(long, value_name = "NAME")]
+    pub(crate) service: Option<String>,
     /// A gear's name
     #[arg(long, value_name = "NAME")]
     pub(crate) gear: Option<String>,
@@ -49,6 +52,7 @@ impl LogFilterArgs {
             min_level: self.min_level,
             gear_id: self.gear.clone(),
             entity: self.entity.clone(),
+            service: self.service.clone(),
             flux_id: self.flux_id,
             trace_id: self.trace_id,
             q: self.q.clone(),
@@ -103,6 +107,9 @@ pub(crate) struct MetricsArgs {
     /// A label and its value; may be repeated with another key
     #[arg(long, value_name = "KEY=VALUE", value_parser = pair)]
     pub(crate) label: Vec<(String, String)>,
+    /// A service: the label resource.service.name, else the entity's name
+    #[arg(long, value_name = "NAME")]
+    pub(crate) service: Option<String>,
     /// The width of a time bucket, such as 1m, 5m or 1h
     #[arg(long, value_name = "DURATION")]
     pub(crate) interval: Option<HumanDuration>,

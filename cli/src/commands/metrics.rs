@@ -17,6 +17,7 @@ pub(crate) fn run(args: &MetricsArgs) -> Result<(), Error> {
     let filter = MetricFilter {
         name: args.name.clone(),
         entity: args.entity.clone(),
+        service: args.service.clone(),
         since,
         until,
         group_by: args.group_by.clone(),

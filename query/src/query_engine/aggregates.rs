@@ -183,7 +183,11 @@ impl QueryEngine {
     pub async fn metric(&self, name: &str, filter: &MetricFilter) -> Result<MetricPage, Error> {
         let filter = named(name, filter.clone())?;
         let list = self.list(&ListQuery::Metrics(filter.clone())).await?;
-        let of_all = MetricFilter { entity: None, ..filter };
+        let of_all = MetricFilter {
+            entity: None,
+            service: None,
+            ..filter
+        };
         let window = TimeRange::resolve(of_all.since, of_all.until, None, self.now())?;
         let scan = || self.scan(Table::Metrics, window, filter::metrics(&of_all));
         self.run(|| {

@@ -212,6 +212,26 @@ fn services_are_listed_with_their_numbers_and_their_calls() -> Result<(), Failur
     );
     let spans = json_rows(&desk.answer(&["traces", "--service", "books", "-o", "json"])?)?;
     assert_eq!((spans.len(), &spans[0]["span_name"]), (1, &json!("book")));
+    let log = |message: &str, attributes: Value| json!({ "ts": desk.ago(9), "level": "info", "message": message, "attributes": attributes });
+    let logs = json!([
+        log("of books", json!({ "resource.service.name": "books" })),
+        log("of nobody", json!({}))
+    ]);
+    desk.seed("logs", "lathe", &logs)?;
+    for (service, message) in [("books", "of books"), ("lathe", "of nobody")] {
+        let logs = json_rows(&desk.answer(&["logs", "--service", service, "-o", "json"])?)?;
+        assert_eq!((logs.len(), &logs[0]["message"]), (1, &json!(message)), "{service}");
+    }
+    let by_attribute = json_rows(&desk.answer(&["logs", "--attr", "resource.service.name=books", "-o", "json"])?)?;
+    assert_eq!(by_attribute.len(), 1, "{by_attribute:?}");
+    let point = |value: f64, labels: Value| json!({ "ts": desk.ago(9), "name": "load", "type": "gauge", "value": value, "labels": labels });
+    let points = json!([
+        point(1.0, json!({ "resource.service.name": "books" })),
+        point(2.0, json!({}))
+    ]);
+    desk.seed("metrics", "lathe", &points)?;
+    let points = json_rows(&desk.answer(&["metrics", "--name", "load", "--service", "books", "-o", "json"])?)?;
+    assert_eq!((points.len(), &points[0]["value"]), (1, &json!(1.0)));
     Ok(())
 }
 
