@@ -31,6 +31,7 @@ mod columns;
 mod cursor;
 mod data_scope;
 mod error;
+mod exemplars;
 mod filter;
 mod filter_pushdown;
 mod flux;

@@ -16,7 +16,7 @@ const POINT_LABELS: [&str; 17] = [
     "otel.bounds",
     "otel.buckets",
     "otel.count",
-    "otel.exemplars",
+    EXEMPLARS,
     "otel.int",
     "otel.max",
     "otel.min",
@@ -31,6 +31,8 @@ const POINT_LABELS: [&str; 17] = [
     "otel.zero_count",
     "otel.zero_threshold",
 ];
+/// The label with the exemplars of a point, a list of objects.
+pub(crate) const EXEMPLARS: &str = "otel.exemplars";
 /// What the keys of all of them begin with.
 const PREFIX: &str = "otel.";
 
@@ -107,12 +109,17 @@ pub(crate) fn counts(label: &str) -> Option<Vec<f64>> {
     numbers(label).filter(|counts| counts.iter().all(|count| *count >= 0.0))
 }
 
+/// Whether a label is of one point, not of its series.
+pub(crate) fn is_of_point(key: &str) -> bool {
+    POINT_LABELS.contains(&key)
+}
+
 /// Labels without those of one point.
 pub(crate) fn without_point_labels(labels: &str) -> Cow<'_, str> {
     let Some(members) = members(labels) else {
         return Cow::Borrowed(labels);
     };
-    let is_of_series = |member: &&str| key_value(member).is_none_or(|(key, _)| !POINT_LABELS.contains(&key));
+    let is_of_series = |member: &&str| key_value(member).is_none_or(|(key, _)| !is_of_point(key));
     let kept: Vec<&str> = members.filter(is_of_series).collect();
     Cow::Owned(format!("{{{}}}", kept.join(",")))
 }

@@ -122,6 +122,9 @@ pub(crate) struct MetricsArgs {
     /// How the values of a bucket are aggregated: avg, sum, min, max, count, last, rate, or of histograms p50 to p99 (p999 is 99.9 %)
     #[arg(long)]
     pub(crate) agg: Option<MetricAggregate>,
+    /// List the newest exemplars of the points of --name: observations with their traces
+    #[arg(long, requires = "name", conflicts_with_all = ["interval", "group_by", "agg"])]
+    pub(crate) exemplars: bool,
     /// Whether buckets are drawn: a line of blocks for each series, a bar a row where rows compare
     #[arg(long, value_enum, default_value_t = ChartMode::Auto)]
     pub(crate) chart: ChartMode,

@@ -8,6 +8,7 @@ mod cancellation;
 mod concurrent_changes;
 mod counts;
 mod damage;
+mod exemplars;
 mod flux;
 mod formats;
 mod histograms;

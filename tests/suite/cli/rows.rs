@@ -236,6 +236,45 @@ fn services_are_listed_with_their_numbers_and_their_calls() -> Result<(), Failur
 }
 
 #[test]
+fn exemplars_of_a_metric_are_listed_and_lead_to_traces() -> Result<(), Failure> {
+    let desk = Desk::open()?;
+    desk.seed("traces", "press", &spans(&desk))?;
+    let exemplars = json!([{ "value": 7, "trace_id": TRACE, "span_id": "00000000000000a1" }]);
+    let point = |name: &str, labels: Value| json!({ "ts": desk.ago(9), "name": name, "type": "counter", "value": 1, "labels": labels });
+    let points = json!([
+        point(
+            "orders/all of 100%",
+            json!({ "zone": "a", "otel.exemplars": exemplars })
+        ),
+        point("orders/all of 100%", json!({ "zone": "b" })),
+        point("other", json!({ "otel.exemplars": exemplars })),
+    ]);
+    desk.seed("metrics", "press", &points)?;
+    let exemplars = |more: &[&str]| {
+        let named = ["metrics", "--name", "orders/all of 100%", "--exemplars"];
+        desk.answer(&[named.as_slice(), more].concat())
+    };
+    let rows = json_rows(&exemplars(&["-o", "json"])?)?;
+    assert_eq!(rows.len(), 1, "{rows:?}");
+    let row = &rows[0];
+    assert_eq!(
+        (&row["ts"], &row["value"], &row["labels"]),
+        (&json!(desk.ago(9)), &json!(7), &json!({ "zone": "a" })),
+    );
+    let trace = desk.answer(&["trace", row["trace_id"].as_str().unwrap()])?;
+    assert!(trace.contains("order") && trace.contains("ship"), "{trace}");
+    assert_eq!(exemplars(&["--label", "zone=a", "-o", "csv"])?.lines().count(), 2);
+    assert_eq!(json_rows(&exemplars(&["--label", "zone=b", "-o", "json"])?)?.len(), 0);
+    let nameless = desk.ask(&["metrics", "--exemplars"])?;
+    assert!(
+        nameless.code != Some(0) && nameless.err.contains("--name"),
+        "{}",
+        nameless.err
+    );
+    Ok(())
+}
+
+#[test]
 fn dead_letters_are_listed_with_their_reason() -> Result<(), Failure> {
     let desk = Desk::open()?;
     publish(
