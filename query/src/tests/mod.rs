@@ -24,6 +24,7 @@ mod minute_rollups;
 mod paging;
 mod point_rollups;
 mod random_world;
+mod rates;
 mod rows;
 mod scan;
 mod scoped_statements;
