@@ -1,6 +1,7 @@
 //! The Mixer as a PostgreSQL server: a real driver, the real psql, and bytes that no client sends.
 
 mod catalog;
+mod grafana;
 mod limits;
 mod psql;
 mod statements;
