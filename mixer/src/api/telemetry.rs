@@ -41,6 +41,10 @@ pub(crate) fn routes(querier: Arc<QueryEngine>) -> Router {
         .route("/api/v1/telemetry/metrics/{metric_name}", get(metric))
         .route("/api/v1/telemetry/metrics/{metric_name}/labels", get(metric_labels))
         .route(
+            "/api/v1/telemetry/metrics/{metric_name}/exemplars",
+            get(metric_exemplars),
+        )
+        .route(
             "/api/v1/telemetry/metrics/{metric_name}/labels/{label_key}",
             get(metric_label_values),
         )
@@ -164,6 +168,15 @@ async fn metric_labels(
 ) -> Result<PageResponse, ApiProblem> {
     let name = in_path("metric_name", name)?;
     Ok(querier.metric_labels(&name, &params.filter()?).await?.into())
+}
+
+async fn metric_exemplars(
+    CallerQuerier(querier): CallerQuerier,
+    name: InPath,
+    params: QueryParams,
+) -> Result<PageResponse, ApiProblem> {
+    let name = in_path("metric_name", name)?;
+    Ok(querier.metric_exemplars(&name, &params.filter()?).await?.into())
 }
 
 async fn metric_label_values(

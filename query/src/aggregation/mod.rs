@@ -36,6 +36,7 @@ pub(crate) mod top_values;
 
 use crate::Error;
 use crate::query_scan::QueryScan;
+use crate::view_table::RowOrder;
 
 pub(crate) fn no_metric(name: String, scan: &QueryScan) -> Error {
     let since = scan.window.since;
@@ -44,4 +45,11 @@ pub(crate) fn no_metric(name: String, scan: &QueryScan) -> Error {
         name,
         format!("has points since {since}: look further back with since"),
     )
+}
+
+/// Whether there is any row.
+pub(crate) async fn has_rows(scan: &QueryScan) -> Result<bool, Error> {
+    let frame = scan.frame(scan.window, RowOrder::Any)?;
+    let found = frame.limit(0, Some(1))?.collect().await?;
+    Ok(found.iter().any(|batch| batch.num_rows() > 0))
 }

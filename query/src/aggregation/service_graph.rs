@@ -25,7 +25,7 @@ use crate::{Error, filter};
 /// Each service with its spans, by its name.
 pub(crate) async fn services(scan: QueryScan, limit: usize) -> Result<JsonPage, Error> {
     let frame = scan.frame(scan.window, RowOrder::Any)?.select(vec![
-        filter::service_of().alias("service"),
+        filter::service_of("attributes").alias("service"),
         failed()?.alias("failed"),
         ident("duration_ms"),
         ident("ts"),
@@ -61,14 +61,14 @@ pub(crate) async fn dependencies(scan: QueryScan, limit: usize) -> Result<JsonPa
     let called = called.filter(ident("parent_span_id").is_not_null())?.select(vec![
         ident("trace_id").alias("trace"),
         ident("parent_span_id").alias("parent"),
-        filter::service_of().alias("callee"),
+        filter::service_of("attributes").alias("callee"),
         failed()?.alias("failed"),
     ])?;
     let parents = scan.scan_with(Vec::new())?;
     let parents = parents.frame(scan.window, RowOrder::Any)?.select(vec![
         ident("trace_id").alias("parent_trace"),
         ident("span_id").alias("parent_span"),
-        filter::service_of().alias("caller"),
+        filter::service_of("attributes").alias("caller"),
     ])?;
     let calls = called.join(
         parents,

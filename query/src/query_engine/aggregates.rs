@@ -11,13 +11,13 @@ use model::{Table, TraceId};
 
 use super::QueryEngine;
 use crate::aggregation::log_histogram::HistogramQuery;
-use crate::aggregation::{log_histogram, metric_catalog, no_metric, rollup_query, service_graph, top_values};
+use crate::aggregation::{has_rows, log_histogram, metric_catalog, no_metric, rollup_query, service_graph, top_values};
 use crate::query_result::{JsonPage, LogHistogram, MetricPage};
 use crate::query_scan::QueryScan;
 use crate::scalar_functions::json_text;
 use crate::scan::RollupQuery;
 use crate::time_range::TimeRange;
-use crate::{Error, ListQuery, TraceSearch, filter, trace_search};
+use crate::{Error, ListQuery, TraceSearch, exemplars, filter, trace_search};
 
 /// The greatest number of values of one top list.
 const MOST_TOP: u32 = 1_000;
@@ -183,7 +183,11 @@ impl QueryEngine {
     pub async fn metric(&self, name: &str, filter: &MetricFilter) -> Result<MetricPage, Error> {
         let filter = named(name, filter.clone())?;
         let list = self.list(&ListQuery::Metrics(filter.clone())).await?;
-        let of_all = MetricFilter { entity: None, ..filter };
+        let of_all = MetricFilter {
+            entity: None,
+            service: None,
+            ..filter
+        };
         let window = TimeRange::resolve(of_all.since, of_all.until, None, self.now())?;
         let scan = || self.scan(Table::Metrics, window, filter::metrics(&of_all));
         self.run(|| {
@@ -246,6 +250,22 @@ impl QueryEngine {
         .await
     }
 
+    /// The exemplars of a metric's points, the newest first: observations that most often name a trace.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] if no point of it lies in the window; see [`Error`].
+    pub async fn metric_exemplars(&self, name: &str, filter: &SeriesFilter) -> Result<JsonPage, Error> {
+        let limit = up_to(filter.limit, DEFAULT_LIMIT, MAX_LIMIT)?;
+        let window = self.series_window(filter)?;
+        let conditions = filter::series(Some(name), filter);
+        self.run(|| {
+            let scan = self.scan(Table::Metrics, window, conditions.clone());
+            let (name, conditions) = (name.to_owned(), conditions.clone());
+            async move { exemplars::newest(scan?, name, conditions, limit).await }
+        })
+        .await
+    }
+
     fn series_window(&self, filter: &SeriesFilter) -> Result<TimeRange, Error> {
         TimeRange::resolve(filter.since, filter.until, None, self.now())
     }
@@ -261,12 +281,6 @@ fn named(name: &str, filter: MetricFilter) -> Result<MetricFilter, Error> {
         name: Some(name.to_owned()),
         ..filter
     })
-}
-
-async fn has_rows(scan: &QueryScan) -> Result<bool, Error> {
-    let frame = scan.frame(scan.window, crate::view_table::RowOrder::Any)?;
-    let found = frame.limit(0, Some(1))?.collect().await?;
-    Ok(found.iter().any(|batch| batch.num_rows() > 0))
 }
 
 /// Refuses what only a list with pages has.

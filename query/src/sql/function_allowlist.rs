@@ -27,7 +27,7 @@ const SCALAR: [&str; 6] = [
      array_has_any array_intersect array_length array_max array_min array_ndims array_pop_back array_pop_front array_position \
      array_positions array_prepend array_remove array_remove_all array_remove_n array_reverse array_slice array_sort array_sum \
      array_to_string array_union cardinality empty flatten make_array string_to_array",
-    "json_get json_keys json_text uuid uuid_text uuid_time",
+    "histogram_quantile json_get json_keys json_text uuid uuid_text uuid_time",
 ];
 /// Functions of many rows.
 const AGGREGATE: [&str; 1] = [

@@ -130,6 +130,9 @@ pub(super) fn log(random: &mut Random) -> LogRecord {
     if let Some(n) = random.maybe(3, |random| random.below(3)) {
         attributes.set("trace_id", trace(u8::try_from(n).unwrap()).to_string());
     }
+    if let Some(service) = random.maybe(3, |random| *random.pick(&SERVICES)) {
+        attributes.set(Span::SERVICE_NAME, service);
+    }
     LogRecord {
         ts: random.moment(),
         entity_id: EntityId::for_name(entity),
@@ -223,6 +226,16 @@ fn entity(random: &mut Random) -> String {
     }
 }
 
+fn service(random: &mut Random) -> String {
+    (*random.pick(&["shop", "rack-a", "gone"])).to_owned()
+}
+
+/// The service of a row, by its JSON column.
+pub(super) fn service_of<'a>(attributes: &'a Attributes, entity_name: &'a str) -> &'a str {
+    let named = attributes.get(Span::SERVICE_NAME).and_then(Value::as_str);
+    named.unwrap_or(entity_name)
+}
+
 /// Bounds in order, each there half of the time.
 fn bounds(random: &mut Random) -> (Option<TimePoint>, Option<TimePoint>) {
     let (a, b) = (random.maybe(2, Random::when), random.maybe(2, Random::when));
@@ -244,6 +257,7 @@ pub(super) fn log_filter(random: &mut Random) -> LogFilter {
             (*random.pick(&["tail", "t\"ail", "5", "1", "gone"])).to_owned()
         }),
         entity: random.maybe(6, entity),
+        service: random.maybe(8, service),
         flux_id: random.maybe(6, |random| flux(u8::try_from(random.below(4)).unwrap())),
         trace_id: random.maybe(6, |random| trace(u8::try_from(random.below(3)).unwrap())),
         q: random.maybe(4, |random| (*random.pick(&NEEDLES)).to_owned()),
@@ -265,7 +279,7 @@ pub(super) fn trace_filter(random: &mut Random) -> TraceFilter {
         min_duration_ms: random.maybe(3, |random| u32::try_from(random.below(11)).unwrap()),
         status: random.maybe(3, |random| *random.pick(SpanStatus::ALL)),
         entity: random.maybe(4, entity),
-        service: random.maybe(6, |random| (*random.pick(&["shop", "rack-a", "gone"])).to_owned()),
+        service: random.maybe(6, service),
         span_name: random.maybe(4, |random| (*random.pick(&["receive", "gone"])).to_owned()),
         attributes: by_key(random),
         order: order(random),
@@ -331,6 +345,7 @@ pub(super) fn summary_filter(random: &mut Random) -> MetricFilter {
             (*random.pick(&["gauge.0", "counter.1", "histogram.0", "gone"])).to_owned()
         }),
         entity: random.maybe(4, entity),
+        service: random.maybe(6, service),
         since,
         until,
         group_by: random.maybe(2, |random| (*random.pick(&groups)).to_owned()),

@@ -53,6 +53,10 @@ pub(super) fn lets_log(filter: &LogFilter, log: &LogRecord) -> bool {
         && filter.min_level.is_none_or(|level| log.level >= level)
         && is_entity(&log.entity_name, log.entity_id, filter.rack_id.as_ref())
         && is_entity(&log.entity_name, log.entity_id, filter.entity.as_ref())
+        && filter
+            .service
+            .as_ref()
+            .is_none_or(|name| random_world::service_of(&log.attributes, &log.entity_name) == name)
         && filter.flux_id.is_none_or(|flux| log.flux_id == Some(flux))
         && has(log, "gear.id", filter.gear_id.as_ref())
         && has(log, "trace_id", filter.trace_id.map(|id| id.to_string()).as_ref())

@@ -103,6 +103,10 @@ async fn agree_on_aggregates(scoped: &QueryEngine, only: &QueryEngine, random: &
             told(only.metric_labels(name, &series).await)
         );
         assert_eq!(
+            told(scoped.metric_exemplars(name, &series).await),
+            told(only.metric_exemplars(name, &series).await)
+        );
+        assert_eq!(
             told(scoped.metric_label_values(name, "cpu", &series).await),
             told(only.metric_label_values(name, "cpu", &series).await)
         );

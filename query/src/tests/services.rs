@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use model::filter::{TimePoint, TraceFilter};
-use model::{Attributes, EntityId, Span, SpanId, SpanStatus};
+use model::filter::{HistogramFilter, LogFilter, MetricFilter, SeriesFilter, TimePoint, TopFilter, TraceFilter};
+use model::{Attributes, EntityId, Level, LogRecord, MetricPoint, MetricType, Span, SpanId, SpanStatus};
 use serde_json::{Map, Value, json};
 
 use super::random_world::{self, Random, trace};
 use super::rows::{lets_span, scattered};
 use super::*;
-use crate::TraceSearch;
+use crate::{ListQuery, TraceSearch};
 
 fn every() -> TraceFilter {
     TraceFilter {
@@ -326,5 +326,108 @@ async fn a_search_whose_traces_have_too_many_spans_says_so() {
         matches!(refused, Err(Error::Parameter { parameter: "limit", .. })),
         "{refused:?}"
     );
+    bench.close().await;
+}
+
+/// A log record and a point of a service with an environment, or of none.
+fn of_resource(second: i64, service: Option<&str>, environment: &str) -> (LogRecord, MetricPoint) {
+    let mut attributes = Attributes::new().with("resource.deployment.environment", environment);
+    if let Some(service) = service {
+        attributes.set(Span::SERVICE_NAME, service);
+    }
+    let ts = Timestamp::from_micros(now().micros() - second * SECOND);
+    let (entity_id, entity_name) = (EntityId::for_name("rack-a"), "rack-a".to_owned());
+    let log = LogRecord {
+        ts,
+        entity_id,
+        entity_name: entity_name.clone(),
+        flux_id: None,
+        level: Level::Info,
+        message: format!("{second}"),
+        attributes: attributes.clone(),
+    };
+    let point = MetricPoint {
+        ts,
+        name: format!("load.{}", service.unwrap_or("rack-a")),
+        entity_id,
+        entity_name,
+        metric_type: MetricType::Gauge,
+        value: 1.0,
+        labels: attributes,
+    };
+    (log, point)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn logs_and_points_are_filtered_by_service_and_by_any_attribute_of_the_resource() {
+    let bench = Bench::new().await;
+    let (logs, points): (Vec<_>, Vec<_>) = [
+        of_resource(40, Some("shop"), "live"),
+        of_resource(30, Some("shop"), "test"),
+        of_resource(20, Some("pay"), "live"),
+        of_resource(10, None, "live"),
+    ]
+    .into_iter()
+    .unzip();
+    bench.append(&logs[..2]).await;
+    bench.append(&points[..2]).await;
+    bench.publish().await;
+    bench.append(&logs[2..]).await;
+    bench.append(&points[2..]).await;
+    let by_key = |pairs: &[(&str, &str)]| -> BTreeMap<String, String> {
+        let pairs = pairs
+            .iter()
+            .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+        pairs.collect()
+    };
+    let environment = "resource.deployment.environment";
+    for (service, attributes, expected) in [
+        (Some("shop"), by_key(&[]), vec!["30", "40"]),
+        (Some("rack-a"), by_key(&[]), vec!["10"]),
+        (Some("gone"), by_key(&[]), vec![]),
+        (None, by_key(&[(Span::SERVICE_NAME, "shop")]), vec!["30", "40"]),
+        (None, by_key(&[(environment, "live")]), vec!["10", "20", "40"]),
+        (Some("shop"), by_key(&[(environment, "live")]), vec!["40"]),
+    ] {
+        let service = service.map(str::to_owned);
+        let of_logs = LogFilter {
+            service: service.clone(),
+            attributes: attributes.clone(),
+            ..LogFilter::default()
+        };
+        let page = bench.querier.page(ListQuery::Logs(of_logs.clone())).await.unwrap();
+        let messages: Vec<_> = page.rows.iter().map(|row| row["message"].as_str().unwrap()).collect();
+        assert_eq!(messages, expected, "{of_logs:?}");
+        let shape = HistogramFilter::default();
+        let histogram = bench.querier.logs_histogram(&of_logs, &shape).await.unwrap();
+        let counted: u64 = histogram
+            .page
+            .rows
+            .iter()
+            .map(|row| row["count"].as_u64().unwrap())
+            .sum();
+        assert_eq!(counted, expected.len() as u64, "{of_logs:?}");
+        let level = TopFilter {
+            field: Some("level".to_owned()),
+        };
+        let top = bench.querier.logs_top(&of_logs, &level).await.unwrap();
+        let most = top.rows.first().map_or(0, |row| row["count"].as_u64().unwrap());
+        assert_eq!(most, expected.len() as u64, "{of_logs:?}");
+        let of_points = MetricFilter {
+            service: service.clone(),
+            labels: attributes.clone(),
+            ..MetricFilter::default()
+        };
+        let page = bench.querier.page(ListQuery::Metrics(of_points.clone())).await.unwrap();
+        assert_eq!(page.rows.len(), expected.len(), "{of_points:?}");
+        let of_series = SeriesFilter {
+            service,
+            labels: attributes,
+            ..SeriesFilter::default()
+        };
+        let names = bench.querier.metric_names(&of_series).await.unwrap();
+        let counted: u64 = names.rows.iter().map(|row| row["count"].as_u64().unwrap()).sum();
+        assert_eq!(counted, expected.len() as u64, "{of_series:?}");
+    }
     bench.close().await;
 }

@@ -2,6 +2,7 @@
 
 mod catalog;
 mod clients;
+mod grafana;
 mod limits;
 mod psql;
 mod python;

@@ -138,6 +138,7 @@ const fn most(most: u32, default: u32) -> ApiParameter {
 pub(super) const LOGS_TOP: &[ApiParameter] = &[field(Table::Logs), most(1_000, DEFAULT_LIMIT)];
 pub(super) const TRACES_TOP: &[ApiParameter] = &[field(Table::Traces), most(1_000, DEFAULT_LIMIT)];
 pub(super) const SERIES_PAGE: &[ApiParameter] = &[SINCE, UNTIL, most(MAX_LIMIT, MAX_LIMIT)];
+pub(super) const EXEMPLARS: &[ApiParameter] = &[SINCE, UNTIL, LIMIT];
 pub(super) const TAIL: &[ApiParameter] = &[
     query(
         "since",

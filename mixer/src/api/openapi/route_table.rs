@@ -314,6 +314,19 @@ pub(super) const ROUTES: &[ApiRoute] = &[
         ])
         .details(WINDOW),
     METRIC,
+    get(AccessRight::ReadRows, "/api/v1/telemetry/metrics/{metric_name}/exemplars",
+        "metric_exemplars",
+        "The newest exemplars of a metric's points",
+    )
+    .of(METRICS_ONLY)
+    .filters_by(&[inline_schema::<SeriesFilter>])
+    .takes(&[p::METRIC_PATH, p::EXEMPLARS])
+    .gives(ResponseBody::Json("Exemplars"))
+    .fails(FIND)
+    .details(
+        "Observations with the trace and the span that they were made in. Looked at are the newest points that carry some, as many as \
+         `limit` says. A window that ends before it begins is refused.",
+    ),
     get(AccessRight::ReadRows, "/api/v1/telemetry/metrics/{metric_name}/labels",
         "metric_labels",
         "The keys of a metric's labels",

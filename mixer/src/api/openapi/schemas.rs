@@ -246,6 +246,8 @@ fn rows() -> Value {
         "Dependency": object(json!({ "caller": text(), "callee": text(), "calls": count(), "errors": count() })),
         "Name": object(json!({ "name": text(), "type": inline_schema::<MetricType>(), "count": count() })),
         "Key": object(json!({ "key": text(), "values": count(), "count": count() })),
+        "Exemplar": object(json!({ "ts": time(), "value": or_null(reference("Number")), "trace_id": or_null(text()), "span_id": or_null(text()),
+                                   "entity_name": text(), "labels": reference("Fields"), "attributes": reference("Fields") })),
     })
 }
 
@@ -288,6 +290,7 @@ fn lists() -> Value {
         "Dependencies": answer(reference("Dependency"), &none),
         "Names": answer(reference("Name"), &none),
         "Keys": answer(reference("Key"), &none),
+        "Exemplars": answer(reference("Exemplar"), &none),
     })
 }
 

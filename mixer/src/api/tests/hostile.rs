@@ -12,7 +12,7 @@ use super::*;
 
 const REQUESTS: u64 = 10_000;
 
-pub(super) const PATHS: [&str; 21] = [
+pub(super) const PATHS: [&str; 22] = [
     "telemetry/logs",
     "telemetry/logs/histogram",
     "telemetry/logs/top",
@@ -25,6 +25,7 @@ pub(super) const PATHS: [&str; 21] = [
     "telemetry/metrics/names",
     "telemetry/metrics/{}",
     "telemetry/metrics/m",
+    "telemetry/metrics/m/exemplars",
     "telemetry/metrics/m/labels",
     "telemetry/metrics/{}/labels",
     "telemetry/metrics/m/labels/{}",

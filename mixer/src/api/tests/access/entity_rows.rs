@@ -67,7 +67,10 @@ fn rows_of(name: &str, ts: Timestamp) -> [(Table, RecordBatch); 5] {
         entity_name: entity_name.clone(),
         metric_type: MetricType::Gauge,
         value: 1.5,
-        labels: Attributes::new().with(LABEL, name).with(&format!("only {name}"), "x"),
+        labels: Attributes::new()
+            .with(LABEL, name)
+            .with(&format!("only {name}"), "x")
+            .with("otel.exemplars", json!([{ "value": 1.5, "trace_id": TRACE }])),
     };
     let named = MetricPoint {
         name: format!("only.{name}"),
