@@ -21,6 +21,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
 use model::message::Message;
+use model::trace_context::TraceParent;
 use model::{Attributes, Entropy, FluxId, Level, MessageId, SpanId, Token, TraceId};
 use parking_lot::Mutex;
 use serde_json::Value;
@@ -31,7 +32,6 @@ use super::gear_counters::GearCounters;
 use super::shutdown::GearShutdown;
 use super::stall_watchdog::CurrentWork;
 use super::trace_context::TraceContext;
-use super::traceparent::TraceParent;
 use crate::gears::{OutputWires, WiredGear};
 use crate::message_limits::{MessageLimits, PayloadLimit};
 use crate::outbox::{DeliveryHistory, MessageOutbox};

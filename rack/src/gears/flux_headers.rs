@@ -12,7 +12,7 @@
 //!
 //! # Not here
 //!
-//! The trace ([`super::traceparent`]); whether a sender is trusted (`http_in`).
+//! The trace ([`model::trace_context`]); whether a sender is trusted (`http_in`).
 
 use gear_spec::http_headers::{FLUX_ID, FLUX_PARENT};
 use hyper::HeaderMap;

@@ -59,12 +59,12 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use model::gear_manifest;
 use model::message::Message;
+use model::trace_context::TraceParent;
 use model::{Attributes, HumanDuration, Level};
 use serde_json::json;
 
 use super::flux_headers::FluxHeaders;
 use super::tcp_listener::{GearListener, IncomingStream, ListenerAddress};
-use super::traceparent::TraceParent;
 use super::{ActiveGear, Gear, GearContext, GearError, GearFuture, GearSendError, RawConfig};
 use authentication::{AuthenticationRefusal, RequestAuthentication};
 use idempotency::{IdempotencyCache, SignalIds};

@@ -48,7 +48,6 @@ mod tcp_listener;
 pub(crate) mod testing;
 mod tls;
 mod trace_context;
-pub(crate) mod traceparent;
 mod wired_gear;
 
 pub(crate) use context::{ContextParts, GearContext, GearSendError};

@@ -35,12 +35,12 @@ use gear_spec::http_out::{HttpOutConfig, HttpRetryConfig, OpenBreakerPolicy};
 use hyper::StatusCode;
 use model::gear_manifest;
 use model::message::Message;
+use model::trace_context::TraceParent;
 use model::{HumanDuration, Level, Timestamp};
 use serde_json::Value;
 use tokio::time::Instant;
 
 use super::http_client::HttpResponse;
-use super::traceparent::TraceParent;
 use super::{Gear, GearContext, GearError, GearFuture, PassiveGear, RawConfig};
 use crate::inbox::InputMessage;
 use http_target::{HttpTarget, OutgoingRequest};

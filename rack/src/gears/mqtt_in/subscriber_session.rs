@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use gear_spec::mqtt_in::MqttInConfig;
+use model::trace_context::{TRACEPARENT, TraceParent};
 use model::{Attributes, HumanDuration, Level};
 
 use super::packet_batch::{PacketBatch, SubscribeAnswer};
@@ -14,7 +15,6 @@ use crate::gears::mqtt::{
     BrokerConnection, BrokerEndpoint, BrokerPacket, BrokerRefusal, KeepAlive, PublishPacket, QosLevel, SessionOptions,
     TopicSubscription, is_refusal, subscribe,
 };
-use crate::gears::traceparent::TraceParent;
 use crate::gears::{GearContext, GearSendError};
 use crate::spool::SourceCheckpoint;
 
@@ -24,8 +24,6 @@ const GRACE: Duration = Duration::from_millis(500);
 const SUBSCRIBE_ID: u16 = 1;
 /// The longest content type that is carried along.
 const MAX_CONTENT_TYPE: usize = 256;
-/// The user property that has the trace, as the header of HTTP.
-const TRACEPARENT: &str = "traceparent";
 /// Why a connection ends whose messages are not acknowledged.
 const NOT_KEPT: &str = "received messages could not be stored and will be redelivered";
 
