@@ -50,7 +50,7 @@ mod tls;
 mod trace_context;
 mod wired_gear;
 
-pub(crate) use context::{ContextParts, GearContext, GearSendError};
+pub(crate) use context::{ContextParts, GearContext, GearSendError, OpenSpan};
 pub(crate) use exec::ProgramAllowList;
 #[cfg(any(test, feature = "fuzz"))]
 pub(crate) use fuzz::targets as fuzz_targets;
