@@ -124,6 +124,7 @@ impl Mixer {
                 clock: crate::testing::Hand::new().clock(),
                 entity: ["service.name".to_owned()].into(),
             },
+            spans: crate::self_tracing::SpanRecorder::default(),
             reports_itself: true,
         })
     }

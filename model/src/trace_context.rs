@@ -37,6 +37,8 @@ const FLUX_ID: &str = "flux_id";
 const MAX_MEMBERS: usize = 32;
 /// Members that are longer are dropped before others.
 const LONG_MEMBER: usize = 128;
+/// The threshold under which every trace is kept.
+pub const ALL_TRACES: u64 = u64::MAX;
 /// What may stand around members.
 const SPACE: [char; 2] = [' ', '\t'];
 
@@ -186,6 +188,29 @@ impl RemoteContext {
         let state = states.ok().and_then(TraceState::parse);
         Some(Self { parent, state })
     }
+}
+
+/// Below which threshold ([`is_sampled`]) traces are, so that about this share of them is kept.
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::cast_precision_loss,
+    reason = "the rate is clamped to 0..1 and a share of 2^64 needs no more than 53 bits"
+)]
+#[must_use]
+pub fn sampling_threshold(rate: f64) -> u64 {
+    if rate < 1.0 {
+        (rate.max(0.0) * u64::MAX as f64) as u64
+    } else {
+        ALL_TRACES
+    }
+}
+
+/// Whether a new trace is kept: the last eight bytes of its id are random, and below the threshold.
+#[must_use]
+pub fn is_sampled(trace: &TraceId, below: u64) -> bool {
+    let [.., a, b, c, d, e, f, g, h] = *trace.as_bytes();
+    below == ALL_TRACES || u64::from_be_bytes([a, b, c, d, e, f, g, h]) < below
 }
 
 /// The business signal that the values of `baggage` name: an id of version 7, once; all else counts for nothing.

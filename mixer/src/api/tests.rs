@@ -377,6 +377,7 @@ async fn whole_mixer_with(folder: &std::path::Path, (key, value): (&str, &str)) 
         ("snake.server_binary", nats_server().display().to_string()),
         ("snake.max_store_mb", "256".to_owned()),
         ("api.port", "0".to_owned()),
+        ("observability.self_tracing", "false".to_owned()),
         (key, value.to_owned()),
     ];
     let sources = ConfigSources {

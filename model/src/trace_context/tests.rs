@@ -8,6 +8,16 @@ const TRACE: &str = "12345678901234567890123456789012";
 const SPAN: &str = "1234567890123456";
 const SIGNAL: &str = "0193c3f2-7d1a-7000-8000-0123456789ab";
 
+#[test]
+fn a_sampling_rate_keeps_about_its_share_of_traces_and_the_ends_are_exact() {
+    assert_eq!((sampling_threshold(1.0), sampling_threshold(0.0)), (ALL_TRACES, 0));
+    let below = sampling_threshold(0.25);
+    assert_eq!(below >> 56, 0x3f + u64::from(below == 1 << 62));
+    let trace = |byte: u8| TraceId::from_entropy([byte; 16]);
+    assert!(is_sampled(&trace(0x3e), below) && !is_sampled(&trace(0x41), below));
+    assert!(is_sampled(&trace(0xff), ALL_TRACES) && !is_sampled(&trace(0x01), 0));
+}
+
 fn state(values: &[&str]) -> Option<String> {
     TraceState::parse(values.iter().copied()).map(String::from)
 }
