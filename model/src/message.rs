@@ -343,6 +343,10 @@ mod tests {
             message(Value::Null, b""),
             message(json!([1, 2.25, "x"]), b"x"),
             message(json!("x".repeat(100_000)), &[0xff; 100_000]),
+            Message {
+                trace_state: TraceState::parse(["congo=t61rcWkgMzE"]),
+                ..message(Value::Null, b"x")
+            },
         ] {
             let bytes = sent.to_cbor().unwrap();
             assert_eq!(Message::from_cbor(&bytes).unwrap(), sent);
