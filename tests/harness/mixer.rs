@@ -66,6 +66,8 @@ impl TestMixer {
             ("enrollment.auto_adopt", "true"),
             ("enrollment.push_delay", "\"50ms\""),
             ("observability.embedded.flush_interval", "\"1s\""),
+            // What a test counts is what it sent.
+            ("observability.self_tracing", "false"),
         ];
         let mut mixer = Self {
             folder: tempfile::tempdir()?,
@@ -89,6 +91,10 @@ impl TestMixer {
         );
         if !self.extra.contains("[enrollment]") {
             toml.push_str("[enrollment]\nauto_adopt = true\npush_delay = \"50ms\"\n");
+        }
+        if !self.extra.contains("[observability]") {
+            // What a test counts is what it sent.
+            toml.push_str("[observability]\nself_tracing = false\n");
         }
         if !self.extra.contains("[observability.embedded]") {
             toml.push_str("[observability.embedded]\nflush_interval = \"1s\"\n");

@@ -41,6 +41,7 @@ mod reference;
 mod reload;
 mod retention;
 mod scenarios;
+mod self_tracing;
 mod service_units;
 mod specs;
 mod sql;

@@ -56,6 +56,7 @@ mod ops;
 mod problem;
 mod query_params;
 mod racks;
+mod request_spans;
 mod rotation;
 mod row_response;
 mod scenarios;
@@ -90,6 +91,7 @@ use crate::control::ControlPlane;
 use crate::dlq::DeadLetterQueue;
 use crate::duckdb::ViewFileStats;
 use crate::security_report::SecurityFinding;
+use crate::self_tracing::SpanRecorder;
 use crate::specs::SpecRegistry;
 use exposition::MetricsExposition;
 #[cfg(any(test, feature = "fuzz"))]
@@ -131,6 +133,8 @@ pub struct ApiParts {
     pub(crate) security: Arc<[SecurityFinding]>,
     /// How requests of OTLP become rows.
     pub(crate) otlp: OtlpAnswers,
+    /// What makes spans of requests.
+    pub(crate) spans: SpanRecorder,
     /// Whether the process reports about itself at `/metrics`.
     pub reports_itself: bool,
 }
@@ -161,6 +165,7 @@ pub fn serve(
         exposition: Arc::clone(&exposition),
         authenticator: Arc::clone(&parts.authenticator),
         hosts: allowed_hosts,
+        spans: (parts.spans.clone(), if tls.is_some() { "https" } else { "http" }),
     };
     let mut others = Vec::new();
     let otlp = || ingest::otlp_routes(door.clone(), parts.otlp.clone());
@@ -197,6 +202,8 @@ struct RouteGuards {
     exposition: Arc<MetricsExposition>,
     authenticator: Arc<ApiAuthenticator>,
     hosts: Vec<Authority>,
+    /// What makes spans, and the scheme of requests.
+    spans: (SpanRecorder, &'static str),
 }
 
 impl RouteGuards {
@@ -204,7 +211,9 @@ impl RouteGuards {
     fn guard(&self, router: Router, listener: &TcpListener) -> std::io::Result<Router> {
         let hosts = Arc::new(HostGuard::new(listener.local_addr()?, self.hosts.clone()));
         let authenticator = Arc::clone(&self.authenticator);
-        Ok(guarded(router, Arc::clone(&self.exposition), (authenticator, hosts)))
+        let guarded = guarded(router, Arc::clone(&self.exposition), (authenticator, hosts));
+        let spans = middleware::from_fn_with_state(self.spans.clone(), request_spans::record);
+        Ok(guarded.layer(spans))
     }
 }
 

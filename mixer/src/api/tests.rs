@@ -355,8 +355,8 @@ async fn a_client_that_sends_no_head_does_not_hold_up_the_end_and_requests_are_c
     assert_eq!(bench.get("/nothing").await.status, 404);
     let text = bench.exposition.text(ExpositionFormat::OpenMetrics).ok().unwrap();
     for line in [
-        "platform_api_requests_total{method=\"GET\",path=\"/api/v1/telemetry/logs\",status=\"200\"} 1",
-        "platform_api_requests_total{method=\"GET\",path=\"none\",status=\"404\"} 1",
+        "platform_http_server_request_duration_seconds_count{http_request_method=\"GET\",http_route=\"/api/v1/telemetry/logs\",http_response_status_code=\"200\"} 1",
+        "platform_http_server_request_duration_seconds_count{http_request_method=\"GET\",http_route=\"\",http_response_status_code=\"404\"} 1",
         "# EOF",
     ] {
         assert!(text.contains(line), "{line} is not in\n{text}");
@@ -380,6 +380,7 @@ async fn whole_mixer_with(folder: &std::path::Path, (key, value): (&str, &str)) 
         ("snake.server_binary", nats_server().display().to_string()),
         ("snake.max_store_mb", "256".to_owned()),
         ("api.port", "0".to_owned()),
+        ("observability.self_tracing", "false".to_owned()),
         (key, value.to_owned()),
     ];
     let sources = ConfigSources {

@@ -227,6 +227,7 @@ pub(crate) fn message(number: u8, data: Value, raw: &[u8]) -> Message {
         sampled: true,
         span_id: "b7ad6b7169203331".parse().unwrap(),
         trace_id: "0af7651916cd43dd8448eb211c80319c".parse().unwrap(),
+        trace_state: None,
     }
 }
 

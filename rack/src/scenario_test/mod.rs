@@ -393,5 +393,6 @@ fn message(pattern: &MessagePattern, ts: Timestamp, entropy: &Entropy) -> Messag
         sampled: false,
         span_id: SpanId::from_entropy(entropy.bytes()),
         trace_id: TraceId::from_entropy(entropy.bytes()),
+        trace_state: None,
     }
 }

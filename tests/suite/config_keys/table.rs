@@ -145,6 +145,7 @@ pub(super) const MIXER: &[(&str, Proof)] = &[
     ("observability.enabled", Test("config_keys/api_query.rs::a_mixer_that_shall_not_collect_or_report_does_neither_and_pushes_late")),
     ("observability.tier", Test("config_keys/refused.rs::what_cannot_be_used_is_refused_with_what_to_do_instead")),
     ("observability.sampling_rate", Test("mixer/src/app/tests/racks.rs::a_pending_rack_is_approved_and_gets_its_part_of_the_scenario_until_it_runs_it")),
+    ("observability.self_tracing", Test("self_tracing.rs::requests_queries_and_activations_have_spans_in_their_callers_trace_and_ingest_has_none")),
     ("observability.embedded.data_dir", Test("config_keys/store.rs::the_store_lies_and_looks_as_the_keys_say")),
     ("observability.embedded.flush_interval", Test("config_keys/store.rs::the_store_lies_and_looks_as_the_keys_say")),
     ("observability.embedded.storage.format", Test("config_keys/json.rs::an_outside_reader_of_lines_finds_what_the_api_says")),

@@ -17,6 +17,8 @@ use gear_spec::parse_url;
 use http_body_util::Full;
 use hyper::header::{CONTENT_TYPE, HeaderValue, USER_AGENT};
 use hyper::{HeaderMap, Method, Request, Uri};
+use model::Attributes;
+use model::trace_context::{BAGGAGE, TRACEPARENT, TRACESTATE};
 
 use super::super::http_client::{self, AGENT, HttpClient, HttpResponse};
 use crate::policy::RackPolicy;
@@ -42,6 +44,10 @@ pub(super) struct OutgoingRequest<'a> {
     pub(super) content_type: Option<&'a str>,
     /// The `traceparent`.
     pub(super) trace: String,
+    /// The `tracestate`, if there is any.
+    pub(super) trace_state: Option<&'a str>,
+    /// The `baggage`.
+    pub(super) baggage: String,
     /// The message's id, by which a target knows a repetition.
     pub(super) id: String,
     /// Its business signal.
@@ -65,6 +71,24 @@ impl HttpTarget {
     /// The address as people may see it.
     pub(super) fn shown(&self) -> String {
         http_client::shown(&self.url)
+    }
+
+    /// What the span of a request says of it; the query may have a secret in it.
+    pub(super) fn facts(&self) -> Attributes {
+        let mut facts = Attributes::new()
+            .with("http.request.method", self.method.as_str())
+            .with("url.full", self.shown())
+            .with("network.protocol.version", "1.1");
+        if let Some(host) = self.url.host() {
+            let usual = if self.url.scheme_str() == Some("https") {
+                443
+            } else {
+                80
+            };
+            facts.set("server.address", host);
+            facts.set("server.port", self.url.port_u16().unwrap_or(usual));
+        }
+        facts
     }
 
     /// Sends one request and reads its answer; in words why there is none.
@@ -93,11 +117,16 @@ impl HttpTarget {
             sent.id.parse().map_err(|_| IDEMPOTENCY_KEY.to_owned())?,
         );
         headers.extend(self.headers.clone());
+        let state = sent.trace_state.map(|state| (TRACESTATE, state));
         for (name, value) in [
-            ("traceparent", &sent.trace),
-            (FLUX_ID, &sent.flux_id),
-            (FLUX_PARENT, &sent.id),
-        ] {
+            (TRACEPARENT, sent.trace.as_str()),
+            (BAGGAGE, sent.baggage.as_str()),
+            (FLUX_ID, sent.flux_id.as_str()),
+            (FLUX_PARENT, sent.id.as_str()),
+        ]
+        .into_iter()
+        .chain(state)
+        {
             headers.insert(name, value.parse().map_err(|_| name.to_owned())?);
         }
         Ok(request)

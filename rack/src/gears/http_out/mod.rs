@@ -35,13 +35,13 @@ use gear_spec::http_out::{HttpOutConfig, HttpRetryConfig, OpenBreakerPolicy};
 use hyper::StatusCode;
 use model::gear_manifest;
 use model::message::Message;
-use model::{HumanDuration, Level, Timestamp};
+use model::trace_context::{TraceParent, TraceState, baggage_of};
+use model::{HumanDuration, Level, SpanStatus, Timestamp};
 use serde_json::Value;
 use tokio::time::Instant;
 
 use super::http_client::HttpResponse;
-use super::traceparent::TraceParent;
-use super::{Gear, GearContext, GearError, GearFuture, PassiveGear, RawConfig};
+use super::{Gear, GearContext, GearError, GearFuture, OpenSpan, PassiveGear, RawConfig};
 use crate::inbox::InputMessage;
 use http_target::{HttpTarget, OutgoingRequest};
 use in_flight::{HttpRestartState, InFlightRequests};
@@ -141,6 +141,26 @@ struct RetryingSender {
 impl RetryingSender {
     /// Delivers a message; what the target answered, if anybody wants it.
     async fn deliver(&self, message: &Message) -> Result<Option<Box<Message>>, GearError> {
+        let span = OpenSpan::current();
+        span.set_http("client", || self.target.facts());
+        let mut last = LastAttempt::default();
+        let delivered = self.try_to_deliver(message, &mut last).await;
+        match last.status {
+            Some(status) if status.is_success() => span.set_answer(status.as_u16(), SpanStatus::Ok),
+            Some(status) => span.set_answer(status.as_u16(), SpanStatus::Error),
+            None => span.set_no_answer(),
+        }
+        if last.number > 1 {
+            span.set_resends(last.number - 1);
+        }
+        delivered
+    }
+
+    async fn try_to_deliver(
+        &self,
+        message: &Message,
+        last: &mut LastAttempt,
+    ) -> Result<Option<Box<Message>>, GearError> {
         let content_type = match message.meta.get("content_type").and_then(Value::as_str) {
             None if !message.data.is_null() => Some("application/json"),
             known => known,
@@ -155,6 +175,8 @@ impl RetryingSender {
             body: Bytes::from(message.body().into_owned()),
             content_type,
             trace: trace.to_string(),
+            trace_state: message.trace_state.as_ref().map(TraceState::as_str),
+            baggage: baggage_of(message.flux_id),
             id: message.id.to_string(),
             flux_id: message.flux_id.to_string(),
         };
@@ -162,6 +184,8 @@ impl RetryingSender {
         loop {
             self.pass_breaker().await?;
             let tried = self.target.attempt(&sent).await;
+            last.number += 1;
+            last.status = tried.as_ref().ok().map(|answer| answer.status);
             let trouble = match self.record_attempt(tried) {
                 AttemptResult::Done(answer) => return Ok(self.reply(message, answer)),
                 AttemptResult::Rejected(reason) => return Err(GearError::Rejected(reason)),
@@ -254,6 +278,15 @@ impl RetryingSender {
             reason: io::Error::other(reason.to_owned()),
         }
     }
+}
+
+/// The last attempt at a message.
+#[derive(Default)]
+struct LastAttempt {
+    /// Counted from 1; 0 before the first.
+    number: u32,
+    /// What it was answered, if it was.
+    status: Option<StatusCode>,
 }
 
 /// What an attempt means for its message.

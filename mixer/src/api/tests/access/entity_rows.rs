@@ -131,6 +131,7 @@ fn message_of(name: &str, span: &Span) -> MessageRow {
         sampled: true,
         span_id: span.span_id,
         trace_id: span.trace_id,
+        trace_state: None,
     };
     MessageRow {
         ts: span.ts,
