@@ -11,10 +11,11 @@
 //!
 //! # Not here
 //!
-//! Who may send, quotas, status codes (`mixer`); what makes a request stored once (`engine`).
+//! Who may send, quotas (`mixer`); what makes a request stored once (`engine`).
 
 #[cfg(any(test, feature = "fuzz"))]
 pub mod fuzz;
+pub mod grpc;
 pub mod otlp;
 mod protobuf;
 mod severity;
