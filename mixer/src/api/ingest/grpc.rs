@@ -8,8 +8,8 @@ use axum::body::Body;
 use axum::response::Response;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode};
-pub(super) use protocols::grpc::{code, is_grpc};
 use protocols::grpc::{self, ENCODING};
+pub(super) use protocols::grpc::{code, is_grpc};
 
 use super::body::RequestCompression;
 use crate::api::problem::ApiProblem;
@@ -37,7 +37,9 @@ pub(super) fn message(packing: RequestCompression, framed: &Bytes) -> Result<(Re
     let packing = match packing {
         _ if !found.is_packed => RequestCompression::None,
         RequestCompression::None => {
-            return Err(bad("the message is packed, and grpc-encoding does not say how".to_owned()));
+            return Err(bad(
+                "the message is packed, and grpc-encoding does not say how".to_owned()
+            ));
         }
         said => said,
     };
