@@ -67,6 +67,7 @@ macro_rules! gear_types {
             modbus
             mqtt_in
             mqtt_out
+            otlp_in
             route
             syslog_in
             tcp_in

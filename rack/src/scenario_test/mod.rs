@@ -84,6 +84,7 @@ const OUTSIDE: &[&str] = &[
     "modbus",
     "mqtt_in",
     "mqtt_out",
+    "otlp_in",
     "syslog_in",
     "tcp_in",
     "tcp_out",
@@ -181,6 +182,7 @@ pub async fn run(
             burst: 20,
         })),
         spool,
+        identity: tokio::sync::watch::channel(None).1,
         counters: Arc::default(),
     });
     let parts = RuntimeParts {

@@ -7,6 +7,8 @@
 //! - A Rack with telemetry switched off records nothing; a checkpoint of `log_durably` moves all the same, or its source would
 //!   begin anew with each life.
 
+mod encoded_batches;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -15,11 +17,13 @@ use std::time::Instant;
 use chassis::log_rate_limiter::{AdmissionDecision, LogRateLimiter};
 use model::{Attributes, Clock, FluxId, Level, MetricType, Timestamp, Token, TraceId};
 use parking_lot::Mutex;
-use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
 
 use super::rows::TelemetryRow;
 use super::{BATCH_BYTES, BATCH_ROWS, DURABLE_BYTES, LogRow, MetricRow, SpanRow, TelemetryCounters};
+use crate::identity::RackIdentity;
 use crate::spool::{RecordingError, SourceCheckpoint, SpoolHandle};
+pub(crate) use encoded_batches::EncodedBatch;
 
 /// The most rows that wait in memory.
 const QUEUE_ROWS: usize = 65_536;
@@ -45,6 +49,7 @@ pub(crate) struct RecorderParts {
     pub(crate) clock: Clock,
     pub(crate) throttle: Arc<LogRateLimiter>,
     pub(crate) spool: SpoolHandle,
+    pub(crate) identity: watch::Receiver<Option<RackIdentity>>,
     pub(crate) counters: Arc<TelemetryCounters>,
 }
 
@@ -55,6 +60,7 @@ struct RecorderCore {
     clock: Clock,
     throttle: Arc<LogRateLimiter>,
     spool: SpoolHandle,
+    identity: watch::Receiver<Option<RackIdentity>>,
     counters: Arc<TelemetryCounters>,
     queue: Mutex<RowQueue>,
     wake: Notify,
@@ -98,6 +104,7 @@ impl TelemetryRecorder {
             clock: parts.clock,
             throttle: parts.throttle,
             spool: parts.spool,
+            identity: parts.identity,
             counters: parts.counters,
             queue: Mutex::default(),
             wake: Notify::new(),
