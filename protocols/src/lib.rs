@@ -1,4 +1,4 @@
-//! Telemetry in the formats of others: OTLP, and what agents speak.
+//! Telemetry in the formats of others: OTLP, the text that Prometheus scrapes.
 //!
 //! ```text
 //! body ─ a format ─ found record ─▶ row of ours (model::telemetry_codec::RecordFormat)
@@ -17,6 +17,7 @@
 pub mod fuzz;
 pub mod grpc;
 pub mod otlp;
+pub mod prometheus_text;
 mod protobuf;
 mod severity;
 
