@@ -7,6 +7,7 @@ written() { count "select count(*) from logs where attributes->>'gear.id' = '$1'
 # Who follows a file from its end sees what comes after it has begun: lines go on coming.
 at_sink() { [ "$kind" != file_tail ] || feed file_tail; written "$sink"; }
 measured() { count "select count(*) from metrics where name = 'system.memory.usage' and ts >= '$since'"; }
+forwarded() { count "select count(*) from logs where attributes->>'otel.scope.name' = 'export' and ts >= '$since'"; }
 scraped() { count "select count(*) from metrics where name = 'up' and value = 1 and ts >= '$since'"; }
 exported() { count "select count(*) from logs where message = 'hello over OTLP' and ts >= '$since'"; }
 lines() { wc -l < "$(file_of file-out.ndjson)"; }
@@ -78,6 +79,7 @@ show() {
   done
   if [ "$kind" = file_out ]; then await "lines of the file" enough lines 1; found=$((found + 1)); fi
   if [ "$kind" = host_metrics ]; then await "a measurement" enough measured 1; found=$((found + 1)); fi
+  if [ "$kind" = otlp_out ]; then await "a forwarded record" enough forwarded 1; found=$((found + 1)); fi
   if [ "$kind" = prometheus_scrape ]; then await "a scrape" enough scraped 1; found=$((found + 1)); fi
   if [ "$kind" = otlp_in ]; then await "the exported record" enough exported 1; found=$((found + 1)); fi
   if [ "$kind" = mqtt_out ]; then

@@ -68,6 +68,7 @@ macro_rules! gear_types {
             mqtt_in
             mqtt_out
             otlp_in
+            otlp_out
             prometheus_scrape
             route
             syslog_in

@@ -23,6 +23,7 @@ mod distribution;
 mod exemplars;
 mod json;
 mod log_records;
+mod message_log;
 mod metric_points;
 mod response;
 mod signal_walker;
@@ -39,6 +40,7 @@ use model::{Table, Timestamp, stable_hash};
 use crate::MalformedProtobuf;
 
 pub use json::{JSON, json_bytes};
+pub use message_log::{MessageLogSource, message_log_request, refused_logs};
 pub use response::{export_response, retry_status, status};
 
 /// The content type of a request as protobuf.

@@ -85,6 +85,7 @@ const OUTSIDE: &[&str] = &[
     "mqtt_in",
     "mqtt_out",
     "otlp_in",
+    "otlp_out",
     "prometheus_scrape",
     "syslog_in",
     "tcp_in",
