@@ -65,6 +65,10 @@ show() {
       > "$run/device/stdout" 2> "$run/device/stderr" & echo $! > "$run/device.pid"
     await "the Modbus device" grep -q '^ready ' "$run/device/stdout"
   fi
+  if [ "$kind" = journald_in ]; then
+    must "gears/$kind: skipped, it needs the journal of systemd" yes yes
+    return
+  fi
   if [[ $kind = mqtt_* ]] && ! broker; then
     must "gears/$kind: skipped, mosquitto is missing" yes yes
     return

@@ -62,6 +62,7 @@ macro_rules! gear_types {
             http_get
             http_in
             http_out
+            journald_in
             log_sink
             map
             modbus

@@ -80,6 +80,7 @@ const OUTSIDE: &[&str] = &[
     "http_get",
     "http_in",
     "http_out",
+    "journald_in",
     "log_sink",
     "modbus",
     "mqtt_in",
