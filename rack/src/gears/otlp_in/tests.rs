@@ -48,7 +48,8 @@ async fn post(to: SocketAddr, path: &str, headers: &[(&str, &str)], body: impl I
     for (name, value) in headers {
         request = request.header(*name, *value);
     }
-    let request = request.body(Full::<Bytes>::from(body.into())).unwrap();
+    let body: Bytes = body.into();
+    let request = request.body(Full::new(body)).unwrap();
     let (head, body) = client.request(request).await.unwrap().into_parts();
     Answered {
         status: head.status.as_u16(),
