@@ -10,7 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::http_auth::HttpAuthConfig;
-use crate::network_address::check_clear_listen;
+use crate::network_address::{check_clear_listen, parse_hosts};
 use crate::tls_options::ListenerTlsConfig;
 
 /// The longest that a caller may be kept waiting for a reply.
@@ -79,13 +79,7 @@ impl HttpInConfig {
     /// # Errors
     /// A sentence that names the key and the host.
     pub fn allowed_hosts(&self) -> Result<Vec<Authority>, String> {
-        let parse = |host: &String| {
-            let parsed = host.parse::<Authority>().ok().filter(|_| !host.contains('@'));
-            parsed.ok_or_else(|| {
-                format!("allowed_hosts: {host:?} is not a host such as rack.example or rack.example:8181")
-            })
-        };
-        self.allowed_hosts.iter().map(parse).collect()
+        parse_hosts(&self.allowed_hosts)
     }
 }
 

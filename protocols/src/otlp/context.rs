@@ -4,7 +4,8 @@
 //!
 //! - Resource attributes are stored as `resource.` and their key, those of scopes as `otel.scope.` and theirs: a record's own
 //!   cannot be taken for one.
-//! - An entity's id is `platform.entity_id` if that is a UUID, else it follows from the name as everywhere.
+//! - An entity's id is `platform.entity_id` if that is a UUID, else it follows from the name as everywhere. Where no attributes name
+//!   entities, neither does that.
 
 use std::ops::Range;
 
@@ -91,7 +92,7 @@ impl ScopeContext {
                     if let TypedValue::Text(value) = value
                         && !value.is_empty()
                     {
-                        if key == ENTITY_ID {
+                        if key == ENTITY_ID && !self.settings.entity.is_empty() {
                             id = value.parse::<EntityId>().ok();
                         }
                         let rank = self.settings.entity.iter().position(|name| name == key);

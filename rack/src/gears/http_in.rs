@@ -6,7 +6,7 @@
 //! | the reply's body, 200 or the status that it names | `reply_within` is set: the reply has come |
 //! | 504 | no reply has come within `reply_within`; the message was taken all the same |
 //! | 400 | `trust_flux_id` holds and `Flux-Id` or `Flux-Parent` is no id ([`naming`](super::flux_headers)); `Idempotency-Key` is too long |
-//! | 401 | `auth` is set, and the request does not show what it must ([`authentication`]) |
+//! | 401 | `auth` is set, and the request does not show what it must ([`request_authentication`](super::request_authentication)) |
 //! | 403, 421 | a browser sends it for a page of another site ([`chassis::host_guard`]) |
 //! | 404, 405 | another path; another method than POST |
 //! | 408 | the body did not arrive within [`BODY_TIMEOUT`] |
@@ -27,7 +27,6 @@
 //!
 //! Which reply belongs to which request ([`pending_replies`]), which request is another one's repetition ([`idempotency`]).
 
-mod authentication;
 #[cfg(any(test, feature = "fuzz"))]
 mod fuzz;
 mod idempotency;
@@ -65,9 +64,9 @@ use model::{Attributes, HumanDuration, Level, SpanStatus};
 use serde_json::json;
 
 use super::flux_headers::FluxHeaders;
+use super::request_authentication::{AuthenticationRefusal, RequestAuthentication};
 use super::tcp_listener::{GearListener, IncomingStream, ListenerAddress};
 use super::{ActiveGear, Gear, GearContext, GearError, GearFuture, GearSendError, OpenSpan, RawConfig};
-use authentication::{AuthenticationRefusal, RequestAuthentication};
 use idempotency::{IdempotencyCache, SignalIds};
 use pending_replies::{HttpReplyHandler, PendingHttpReplies, PendingHttpReply, REQUEST};
 

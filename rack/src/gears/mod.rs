@@ -38,6 +38,7 @@ mod output_transaction;
 mod output_wires;
 mod poll_schedule;
 mod recent_keys;
+mod request_authentication;
 mod secret_file;
 mod shutdown;
 pub(crate) mod stall_watchdog;

@@ -7,6 +7,8 @@
 //! - A Rack with telemetry switched off records nothing; a checkpoint of `log_durably` moves all the same, or its source would
 //!   begin anew with each life.
 
+mod encoded_batches;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -16,11 +18,13 @@ use chassis::log_rate_limiter::{AdmissionDecision, LogRateLimiter};
 use model::trace_context::{is_sampled, sampling_threshold};
 use model::{Attributes, Clock, FluxId, Level, MetricType, Timestamp, Token, TraceId};
 use parking_lot::Mutex;
-use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
 
 use super::rows::TelemetryRow;
 use super::{BATCH_BYTES, BATCH_ROWS, DURABLE_BYTES, LogRow, MetricRow, SpanRow, TelemetryCounters};
+use crate::identity::RackIdentity;
 use crate::spool::{RecordingError, SourceCheckpoint, SpoolHandle};
+pub(crate) use encoded_batches::EncodedBatch;
 
 /// The most rows that wait in memory.
 const QUEUE_ROWS: usize = 65_536;
@@ -44,6 +48,7 @@ pub(crate) struct RecorderParts {
     pub(crate) clock: Clock,
     pub(crate) throttle: Arc<LogRateLimiter>,
     pub(crate) spool: SpoolHandle,
+    pub(crate) identity: watch::Receiver<Option<RackIdentity>>,
     pub(crate) counters: Arc<TelemetryCounters>,
 }
 
@@ -54,6 +59,7 @@ struct RecorderCore {
     clock: Clock,
     throttle: Arc<LogRateLimiter>,
     spool: SpoolHandle,
+    identity: watch::Receiver<Option<RackIdentity>>,
     counters: Arc<TelemetryCounters>,
     queue: Mutex<RowQueue>,
     wake: Notify,
@@ -97,6 +103,7 @@ impl TelemetryRecorder {
             clock: parts.clock,
             throttle: parts.throttle,
             spool: parts.spool,
+            identity: parts.identity,
             counters: parts.counters,
             queue: Mutex::default(),
             wake: Notify::new(),

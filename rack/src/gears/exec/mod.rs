@@ -25,7 +25,7 @@
 //! Processes and their end ([`child_process`]), what may be configured ([`gear_spec::exec`]).
 
 mod allow_list;
-mod child_process;
+pub(super) mod child_process;
 mod error_log;
 mod line_splitter;
 #[cfg(test)]

@@ -15,12 +15,13 @@ use gear_spec::http_headers::{self, FLUX_ID, FLUX_PARENT};
 use gear_spec::http_out::HttpOutConfig;
 use gear_spec::parse_url;
 use http_body_util::Full;
-use hyper::header::{CONTENT_TYPE, HeaderValue, USER_AGENT};
+use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderValue, USER_AGENT};
 use hyper::{HeaderMap, Method, Request, Uri};
 use model::Attributes;
 use model::trace_context::{BAGGAGE, TRACEPARENT, TRACESTATE};
 
 use super::super::http_client::{self, AGENT, HttpClient, HttpResponse};
+use super::message_encoding::EncodedMessage;
 use crate::policy::RackPolicy;
 
 /// The header that says which requests are the same one again.
@@ -40,8 +41,7 @@ pub(super) struct HttpTarget {
 /// What is sent of a message, the same in every attempt.
 #[derive(Debug)]
 pub(super) struct OutgoingRequest<'a> {
-    pub(super) body: Bytes,
-    pub(super) content_type: Option<&'a str>,
+    pub(super) encoded: EncodedMessage<'a>,
     /// The `traceparent`.
     pub(super) trace: String,
     /// The `tracestate`, if there is any.
@@ -99,13 +99,21 @@ impl HttpTarget {
 
     fn request(&self, sent: &OutgoingRequest<'_>) -> Result<Request<Full<Bytes>>, String> {
         let has_body = !matches!(self.method, Method::GET | Method::HEAD);
-        let body = if has_body { sent.body.clone() } else { Bytes::new() };
+        let body = if has_body {
+            sent.encoded.body.clone()
+        } else {
+            Bytes::new()
+        };
         let request = Request::builder().method(&self.method).uri(&self.url);
         let mut request = request.body(Full::new(body)).map_err(|error| error.to_string())?;
         let headers = request.headers_mut();
         headers.insert(USER_AGENT, HeaderValue::from_static(AGENT));
+        if let Some(packing) = sent.encoded.content_encoding {
+            headers.insert(CONTENT_ENCODING, HeaderValue::from_static(packing));
+        }
         // A fact that cannot be a header is left out: the configured headers count.
         if let Some(value) = sent
+            .encoded
             .content_type
             .filter(|_| has_body)
             .and_then(|text| text.parse().ok())

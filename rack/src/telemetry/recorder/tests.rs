@@ -31,6 +31,7 @@ fn bench() -> RecorderBench {
         clock,
         throttle: Arc::new(LogRateLimiter::new(rules)),
         spool,
+        identity: watch::channel(None).1,
         counters: Arc::clone(&counters),
     });
     RecorderBench {
