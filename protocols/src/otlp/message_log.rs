@@ -174,6 +174,7 @@ mod tests {
     fn message(data: Value, raw: &[u8]) -> Message {
         let ts = Timestamp::from_micros(1_763_728_200_000_001);
         Message {
+            trace_state: None,
             id: MessageId::at(ts, [1; 10]),
             ts,
             raw: raw.to_vec(),

@@ -110,7 +110,9 @@ mod tests {
     use http::header::ACCEPT;
 
     use super::*;
-    use crate::api::exposition::{MetricsExposition, PathLabels, RequestLabels};
+    use prometheus_client::metrics::counter::Counter;
+
+    use crate::api::exposition::{MetricsExposition, RequestLabels};
 
     #[test]
     fn the_format_is_the_one_that_the_scraper_likes_best() {
@@ -192,31 +194,33 @@ odd 1
 
     #[test]
     fn what_the_registry_writes_has_names_of_counters_on_every_line_of_theirs() {
-        let exposition = MetricsExposition::of_requests();
-        let path = "/a # \"b\"".to_owned();
+        let mut exposition = MetricsExposition::of_requests();
+        let answered = Counter::<u64>::default();
+        answered.inc();
+        exposition.registry.register("answers", "Requests answered", answered);
         let labels = RequestLabels {
-            method: "GET",
-            path: path.clone(),
-            status: 200,
+            http_request_method: "GET",
+            http_route: "/a # \"b\"".to_owned(),
+            http_response_status_code: 200,
         };
-        exposition.requests.get_or_create(&labels).inc();
-        exposition.seconds.get_or_create(&PathLabels { path }).observe(0.002);
+        exposition.requests.get_or_create(&labels).observe(0.002);
         let text = exposition.text(ExpositionFormat::Prometheus).ok().unwrap();
+        let labels = r##"{http_request_method="GET",http_route="/a # \"b\"",http_response_status_code="200"}"##;
         for line in [
-            "# HELP platform_api_requests_total Requests answered.",
-            "# TYPE platform_api_requests_total counter",
-            r##"platform_api_requests_total{method="GET",path="/a # \"b\"",status="200"} 1"##,
-            "# TYPE platform_api_request_duration_seconds histogram",
-            r##"platform_api_request_duration_seconds_count{path="/a # \"b\""} 1"##,
-            "# TYPE platform_api_requests_running gauge",
-            "platform_api_requests_running 0",
+            "# HELP platform_answers_total Requests answered.",
+            "# TYPE platform_answers_total counter",
+            "platform_answers_total 1",
+            "# TYPE platform_http_server_request_duration_seconds histogram",
+            &format!("platform_http_server_request_duration_seconds_count{labels} 1"),
+            "# TYPE platform_http_server_active_requests gauge",
+            "platform_http_server_active_requests 0",
         ] {
             assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
         }
         assert!(!text.contains("# EOF"), "{text}");
         let open_metrics = exposition.text(ExpositionFormat::OpenMetrics).ok().unwrap();
         assert!(
-            open_metrics.contains("# TYPE platform_api_requests counter\n"),
+            open_metrics.contains("# TYPE platform_answers counter\n"),
             "{open_metrics}"
         );
         assert!(open_metrics.ends_with("# EOF\n"), "{open_metrics}");

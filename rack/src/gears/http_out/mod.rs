@@ -32,10 +32,11 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use gear_spec::http_out::{HttpOutConfig, HttpRetryConfig, OpenBreakerPolicy};
+use hyper::StatusCode;
 use model::gear_manifest;
 use model::message::Message;
 use model::trace_context::{TraceParent, TraceState, baggage_of};
-use model::{HumanDuration, Level, SpanStatus, Timestamp};
+use model::{HumanDuration, Level, SpanStatus};
 use serde_json::Value;
 use tokio::time::Instant;
 
