@@ -21,6 +21,9 @@ const ENTITY_ID: &str = "platform.entity_id";
 /// The attribute that names the signal a record belongs to.
 pub(super) const FLUX_ID: &str = "flux_id";
 
+/// A resource and a scope together have at most so many bytes: every row repeats them.
+const MOST_SHARED: usize = 4 << 20;
+
 /// The present scope's.
 #[derive(Debug)]
 pub(super) struct ScopeContext {
@@ -62,7 +65,15 @@ impl ScopeContext {
         self.attributes.clear();
         self.flux_id = None;
         self.entity.clone_from(&self.settings.fallback);
+        let shared = walker.shared_bytes();
+        if shared > MOST_SHARED {
+            return Err(format!(
+                "the resource and the scope have {shared} bytes, more than {MOST_SHARED}"
+            ));
+        }
         self.resource(body, &walker.resource.itself)?;
+        // What the scope's attributes may become is measured by the scope alone.
+        self.attributes.share();
         self.scope(body, &walker.scope.itself)?;
         for (key, range) in [
             ("otel.schema_url", &walker.resource.schema_url),

@@ -110,7 +110,7 @@ impl LogRecords {
             TypedValue::Bytes(_) => "bytes",
         };
         self.context.attributes.set("", "otel.body.type", kind);
-        let json = value.to_json(body, 0)?;
+        let json = value.to_json(body)?;
         if kind == "map" {
             set_attribute(&mut self.context.attributes, body, ("", "body"), value, size)?;
             let text = ["message", "msg"].iter().find_map(|key| json.get(key)?.as_str());
