@@ -108,7 +108,8 @@ impl RecordFormat for SpanRecords {
             flux_id: flux,
             entity: &self.context.entity,
             span_name: name,
-            duration_ms: milliseconds(end.saturating_sub(start)),
+            // Of one that says only when it ended nothing is known.
+            duration_ms: milliseconds(if start == 0 { 0 } else { end.saturating_sub(start) }),
             status: if status == STATUS_ERROR {
                 SpanStatus::Error
             } else {
