@@ -6,6 +6,7 @@ mod access;
 mod flux;
 mod formats;
 mod hostile;
+mod otlp;
 mod quotas;
 
 use std::net::SocketAddr;
