@@ -3,6 +3,9 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod examples;
+mod hostile;
+mod hostile_json;
+mod hostile_sizes;
 mod logs;
 mod metrics;
 mod parts;
