@@ -112,9 +112,11 @@ impl ScopeContext {
                     }
                     set_attribute(&mut self.attributes, body, ("resource.", key), &value, range.len())?;
                 }
-                2 => self
-                    .attributes
-                    .set("", "otel.resource.dropped_attributes_count", &field.varint()?),
+                2 => set_count(
+                    &mut self.attributes,
+                    "otel.resource.dropped_attributes_count",
+                    field.varint()?,
+                ),
                 _ => {}
             }
         }
@@ -157,9 +159,11 @@ impl ScopeContext {
                         set_attribute(&mut self.attributes, body, ("otel.scope.", key), &value, range.len())?;
                     }
                 }
-                4 => self
-                    .attributes
-                    .set("", "otel.scope.dropped_attributes_count", &field.varint()?),
+                4 => set_count(
+                    &mut self.attributes,
+                    "otel.scope.dropped_attributes_count",
+                    field.varint()?,
+                ),
                 _ => {}
             }
         }
@@ -179,6 +183,13 @@ pub(super) fn flux_id(key: &str, value: &TypedValue<'_>) -> Option<FluxId> {
     match value {
         TypedValue::Text(text) if key == FLUX_ID => text.parse().ok(),
         _ => None,
+    }
+}
+
+/// Sets a count; one of 0 is as good as none, and some senders write it.
+pub(super) fn set_count(to: &mut AttributeBuffer, key: &str, count: u64) {
+    if count > 0 {
+        to.set("", key, &count);
     }
 }
 

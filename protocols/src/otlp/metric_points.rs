@@ -20,7 +20,7 @@ use model::telemetry_codec::{AttributeBuffer, FoundRecord, PointFields, RecordBa
 
 use super::OtlpSettings;
 use super::any_value::{key_value, set_attribute};
-use super::context::{ScopeContext, nanos_text, time};
+use super::context::{ScopeContext, nanos_text, set_count, time};
 use super::distribution::{ExponentialBuckets, HistogramBuckets};
 use super::exemplars::ExemplarList;
 use super::signal_walker::{SignalWalker, step};
@@ -268,7 +268,7 @@ impl MetricPoints {
             match field.number {
                 2 => point.start = field.fixed64()?,
                 3 => point.at = field.fixed64()?,
-                4 => labels.set("", "otel.count", &field.fixed64()?),
+                4 => set_count(labels, "otel.count", field.fixed64()?),
                 5 => point.value = Some(field.double()?),
                 6 => field.repeat_fixed64(body, &mut buckets.counts)?,
                 7 => field.repeat_fixed64(body, &mut buckets.bounds)?,
@@ -299,17 +299,17 @@ impl MetricPoints {
                 }
                 2 => point.start = field.fixed64()?,
                 3 => point.at = field.fixed64()?,
-                4 => labels.set("", "otel.count", &field.fixed64()?),
+                4 => set_count(labels, "otel.count", field.fixed64()?),
                 5 => point.value = Some(field.double()?),
                 6 => scale = field.zigzag()?,
-                7 => labels.set("", "otel.zero_count", &field.fixed64()?),
+                7 => set_count(labels, "otel.zero_count", field.fixed64()?),
                 8 => ExponentialBuckets::read(body, field.range()?)?.set_labels(labels, "otel.positive"),
                 9 => ExponentialBuckets::read(body, field.range()?)?.set_labels(labels, "otel.negative"),
                 10 => point.flags = small(field.varint()?),
                 11 => self.exemplars.add(body, field.range()?)?,
                 12 => set_number(labels, "otel.min", field.double()?),
                 13 => set_number(labels, "otel.max", field.double()?),
-                14 => set_number(labels, "otel.zero_threshold", field.double()?),
+                14 if field.double()? != 0.0 => set_number(labels, "otel.zero_threshold", field.double()?),
                 _ => {}
             }
         }

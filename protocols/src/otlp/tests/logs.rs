@@ -247,3 +247,16 @@ fn ids_that_are_not_there_are_no_attributes_and_the_sampled_flag_says_nothing() 
         assert_eq!(row(Table::Logs, &logs(vec![sent])), log_row("x", "info", json!({})));
     }
 }
+
+#[test]
+fn counts_of_zero_that_a_sender_writes_are_as_good_as_none() {
+    let counted = |number: u8| vec![number << 3, 0];
+    let record = [record("x").encode_to_vec(), counted(7)].concat();
+    let resource = [service().encode_to_vec(), counted(2)].concat();
+    let scope = [nested(1, &counted(4)), nested(2, &record)].concat();
+    let body = nested(1, &[nested(1, &resource), nested(2, &scope)].concat());
+    assert_eq!(
+        read_bytes(Table::Logs, body).unwrap().rows,
+        [log_row("x", "info", json!({}))]
+    );
+}
