@@ -14,7 +14,8 @@ const SERVICE = `node-${way}`;
 const RESOURCE = { "service.name": SERVICE, "host.cpus": 4, tags: ["a", "b"], ratio: 0.5, "is.test": true };
 const SCOPE = { "otel.scope.name": "sender", "otel.scope.version": "1.2" };
 const BATCH = 10;
-const BEGIN = 1_795_255_200_123_456_789n;
+// Some minutes ago: what is old is not kept, and what is yet to come gets another time.
+const BEGIN = (BigInt(Math.floor(Date.now() / 1000)) - 600n) * 1_000_000_000n + 123_456_789n;
 const records = Number(count);
 const resource = resourceFromAttributes(RESOURCE);
 

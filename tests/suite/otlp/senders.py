@@ -7,6 +7,7 @@ import base64
 import json
 import struct
 import sys
+import time
 from datetime import datetime, timedelta, timezone
 from importlib import import_module
 
@@ -28,7 +29,8 @@ RESOURCE = {"service.name": SERVICE, "host.cpus": 4, "tags": ("a", "b"), "ratio"
 SCOPE = {"name": "sender", "version": "1.2"}
 # Of how many a request has: the SDK's own batches, so that there are several.
 BATCH = 10
-BEGIN = 1_795_255_200_123_456_789
+# Some minutes ago: what is old is not kept, and what is yet to come gets another time.
+BEGIN = (int(time.time()) - 600) * 1_000_000_000 + 123_456_789
 
 
 def exporter(module, name):

@@ -227,14 +227,21 @@ impl OtlpApi {
 
     /// The rows of a statement.
     pub(super) async fn select(&self, statement: &str) -> Value {
-        let request = Request::builder()
-            .method(Method::POST)
-            .uri("/api/v1/sql")
-            .header(header::HOST, "localhost")
-            .header(header::CONTENT_TYPE, "application/sql");
-        let request = with_token(request, &self.reader)
-            .body(Body::from(statement.to_owned()))
-            .unwrap();
+        let request = Request::post("/api/v1/sql").header(header::CONTENT_TYPE, "application/sql");
+        self.read(request, statement).await
+    }
+
+    /// The dead letters.
+    pub(super) async fn letters(&self) -> Vec<Value> {
+        let path = "/api/v1/telemetry/dead_letters?since=2020-01-01T00:00:00Z&until=2100-01-01T00:00:00Z&limit=1000";
+        let letters = self.read(Request::get(path), "").await;
+        letters.as_array().unwrap().clone()
+    }
+
+    /// The rows of an answer to the token that may read.
+    async fn read(&self, request: Builder, body: &str) -> Value {
+        let request = with_token(request, &self.reader).header(header::HOST, "localhost");
+        let request = request.body(Body::from(body.to_owned())).unwrap();
         let answer = self.api.router.clone().oneshot(request).await.unwrap();
         let body = axum::body::to_bytes(answer.into_body(), 1 << 20).await.unwrap();
         let mut answer: Value = serde_json::from_slice(&body).unwrap();
@@ -243,6 +250,9 @@ impl OtlpApi {
     }
 
     pub(super) async fn count(&self, table: Table) -> u64 {
+        if table == Table::DeadLetters {
+            return self.letters().await.len() as u64;
+        }
         let rows = self.select(&format!("SELECT count(*) AS n FROM {table}")).await;
         rows[0]["n"].as_u64().unwrap()
     }

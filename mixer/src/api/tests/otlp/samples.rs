@@ -64,7 +64,7 @@ fn time() -> u64 {
     *TIME.get_or_init(|| u64::try_from(chassis::system_clock().now().micros()).unwrap() * 1_000)
 }
 
-fn log_record(number: u8, is_good: bool) -> Vec<u8> {
+pub(super) fn log_record(number: u8, is_good: bool) -> Vec<u8> {
     let record = [
         fixed64(1, time()),
         nested(5, &nested(1, format!("line {number}").as_bytes())),
