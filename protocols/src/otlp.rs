@@ -12,6 +12,8 @@
 //! - A request is looked through before anything of it is taken: [`request`] refuses what is malformed as a whole. A record with
 //!   something else wrong (an id of zeros, a text that is not UTF-8) is refused alone.
 //! - Fields that are new in the protocol are passed over.
+//! - Work is bounded by the body: a resource is read with each of its scopes and written with each of its records, so that what all of
+//!   that comes to is known before it is done.
 //!
 //! # Not here
 //!
@@ -123,7 +125,23 @@ pub enum OtlpError {
     /// A table that no signal has.
     #[error("{0} are no signal of OTLP")]
     Signal(Table),
+    /// Few bytes that are very much work: every record is read and written with its resource and scope.
+    #[error(
+        "the records with their resources and scopes become {expanded} bytes, more than {EXPANDED} times the {sent} sent: send fewer \
+         records with so many shared attributes"
+    )]
+    Expanded {
+        /// What they become.
+        expanded: u64,
+        /// The bytes of the body.
+        sent: usize,
+    },
 }
+
+/// The records of a request, each with its resource and scope, have at most so many times its bytes.
+const EXPANDED: u64 = 256;
+/// Or so many bytes.
+const EXPANDED_AT_LEAST: u64 = 16 << 20;
 
 /// A request that was looked through.
 #[derive(Debug)]
@@ -171,6 +189,10 @@ pub fn request(
         }
         Table::DeadLetters | Table::Messages => return Err(OtlpError::Signal(table)),
     };
+    let sent = body.len();
+    if expanded > EXPANDED.saturating_mul(sent as u64).saturating_add(EXPANDED_AT_LEAST) {
+        return Err(OtlpError::Expanded { expanded, sent });
+    }
     Ok(OtlpRequest {
         records,
         body,

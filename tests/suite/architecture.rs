@@ -54,6 +54,7 @@ fn dependencies_between_crates_point_one_way() {
                 "mixer",
                 "rack",
                 "gear-spec",
+                "protocols",
                 "chassis",
                 "model",
             ],

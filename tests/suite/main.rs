@@ -32,6 +32,7 @@ mod losses;
 mod migrate;
 mod numbers;
 mod object_stores;
+mod otlp;
 mod outside;
 mod pages;
 mod postgres;

@@ -7,6 +7,7 @@ mod flux;
 mod formats;
 mod hostile;
 mod jaeger;
+mod otlp;
 mod quotas;
 
 use std::net::SocketAddr;

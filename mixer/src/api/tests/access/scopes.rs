@@ -248,6 +248,8 @@ async fn each_part_of_a_combined_scope_narrows_what_the_others_leave() {
         (&logs, &get, "/api/v1/telemetry/metrics", refused),
         (&logs, &post, "/api/v1/ingest/logs", (415, "bad_body")),
         (&logs, &post, "/api/v1/ingest/metrics", refused),
+        (&logs, &post, "/v1/logs", (415, "")),
+        (&logs, &post, "/v1/metrics", refused),
         (&logs, &get, "/api/v1/racks/press-2", (200, "")),
         (&logs, &get, "/api/v1/racks/press-1", refused),
         (&logs, &post, "/api/v1/racks/press-2/suspend", (200, "")),
