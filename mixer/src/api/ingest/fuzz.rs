@@ -59,9 +59,10 @@ fn packed(name: &'static str, packing: RequestCompression, sample: Vec<u8>) -> F
 fn frame() -> FuzzTarget {
     let samples = vec![vec![0, 0, 0, 0, 0], vec![0, 0, 0, 0, 2, 7, 8], vec![1, 0, 0, 0, 1, 7]];
     FuzzTarget::new("framing.grpc", samples, |bytes| {
-        let plain = grpc::message(RequestCompression::None, bytes.to_vec().into());
+        let framed = bytes.to_vec().into();
+        let plain = grpc::message(RequestCompression::None, &framed);
         assert!(plain.is_err() || bytes.first() == Some(&0), "it is packed in no way");
-        let read = grpc::message(RequestCompression::Gzip, bytes.to_vec().into());
+        let read = grpc::message(RequestCompression::Gzip, &framed);
         read.is_ok_and(|(packing, message)| {
             assert_eq!(packing == RequestCompression::Gzip, bytes.first() == Some(&1));
             assert_eq!(bytes.get(5..), Some(&message[..]));
@@ -88,7 +89,7 @@ fn headers() -> FuzzTarget {
             .get(http::header::AUTHORIZATION)
             .and_then(|value| bearer(value.to_str().ok()?));
         assert!(token.is_none_or(|token| token.trim() == token));
-        grpc::is_grpc(&headers);
+        let _ = grpc::is_grpc(&headers);
         grpc::packing(&headers).ok();
         let is_accepted = accepted(&headers).is_ok() && body::packing(&headers).is_ok() && encoding(&headers).is_ok();
         publisher(&headers).is_ok_and(|publisher| {

@@ -260,9 +260,14 @@ async fn rows_of_others_are_not_kept_where_a_writer_keeps_what_is_rejected() {
     let told = (&answer["stored"], &answer["rejected_total"], &answer["kept"]);
     let wanted = (&json!(1), &json!(2), &json!(1));
     assert_eq!((status, told), (StatusCode::MULTI_STATUS, wanted), "{answer}");
-    let letters =
-        "SELECT subject, content_type, reason LIKE 'level: \"loud\"%' AS is_loud FROM dead_letters".to_owned();
-    let letter = json!({ "subject": "http/logs", "content_type": "application/json", "is_loud": true });
-    assert_eq!(api.selected(&reader, letters).await, json!([letter]));
+    let asked =
+        request(&Method::GET, "/api/v1/telemetry/dead_letters").header(header::AUTHORIZATION, credential(&reader));
+    let (status, answer) = api.fetch(asked, Body::empty()).await;
+    let letters = answer["data"].as_array().unwrap();
+    assert_eq!((status, letters.len()), (StatusCode::OK, 1), "{answer}");
+    let told = (&letters[0]["subject"], &letters[0]["content_type"]);
+    assert_eq!(told, (&json!("http/logs"), &json!("application/json")), "{answer}");
+    let reason = letters[0]["reason"].as_str().unwrap();
+    assert!(reason.starts_with("level: \"loud\""), "{reason}");
     mixer.close().await;
 }
