@@ -33,6 +33,7 @@ mod disk_space;
 mod engine;
 mod engine_core;
 mod error;
+mod export_cursors;
 mod file_templates;
 mod flush_scheduler;
 mod flusher;
@@ -49,6 +50,7 @@ mod integrity_check;
 mod io_pacing;
 mod layout;
 mod live_tail;
+mod log_follower;
 mod manifest;
 mod manifest_rebuild;
 mod memtable;
@@ -95,6 +97,7 @@ pub use index::{
 pub use index_rebuild::{IndexReport, rebuild_index};
 pub use integrity_check::{CheckReport, FileProblem, check_store};
 pub use live_tail::{ArrivalBatch, ArrivalPosition, LINGER, TailArrival};
+pub use log_follower::{LogEntry, LogFollower};
 pub use manifest_rebuild::{RebuildReport, rebuild_catalogue};
 pub use memtable::HotBatch;
 pub use model::{BadSpecName, SpecName};
@@ -104,8 +107,8 @@ pub use retention::{
     PartitionRemoval, RetentionHistory, RetentionPreview, RetentionReason, RetentionRun, preview_rotation,
 };
 pub use settings::{
-    AckDurability, AllSpecFiles, CompressionCodec, JsonType, PartitionBy, RemoteMode, RemoteSettings, RetentionPolicy,
-    RetentionSettings, Settings, SpecFiles, StorageFormat,
+    AckDurability, AllSpecFiles, CompressionCodec, ExportMode, JsonType, PartitionBy, RemoteMode, RemoteSettings,
+    RetentionPolicy, RetentionSettings, Settings, SpecFiles, StorageFormat,
 };
 pub use snapshot::ReadView;
 pub use stats::{EngineStats, RemoteStats, TailStats};
