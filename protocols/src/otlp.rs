@@ -1,4 +1,4 @@
-//! OTLP, the OpenTelemetry Protocol: requests that export logs, traces and metrics, as protobuf and as JSON, into rows.
+//! OTLP, the OpenTelemetry Protocol: requests that export logs, traces and metrics, as protobuf and as JSON, into rows, and back.
 //!
 //! ```text
 //! request ─ resources ─ scopes ─ log records │ spans │ metrics ─ points
@@ -21,6 +21,7 @@ mod any_value;
 mod context;
 mod distribution;
 mod exemplars;
+mod export;
 mod json;
 mod log_records;
 mod metric_points;
@@ -38,6 +39,7 @@ use model::{Table, Timestamp, stable_hash};
 
 use crate::MalformedProtobuf;
 
+pub use export::export_request;
 pub use json::{JSON, json_bytes};
 pub use response::{export_response, retry_status, status};
 
@@ -74,6 +76,9 @@ pub enum OtlpError {
     /// Not JSON, or not that of a request.
     #[error("the body is no OTLP request as JSON: {0}")]
     Json(String),
+    /// Rows that are not those of their table.
+    #[error("the rows have no column {0} of the type that it has in their table")]
+    Column(&'static str),
     /// A table that no signal has.
     #[error("{0} are no signal of OTLP")]
     Signal(Table),
