@@ -39,6 +39,8 @@ const STRETCH: u64 = 16 << 20;
 pub struct LogEntry {
     /// The place of its first row here.
     pub position: ArrivalPosition,
+    /// The place behind its last one.
+    pub end: ArrivalPosition,
     /// When it arrived.
     pub arrived: Timestamp,
     /// Its rows, at least one.
@@ -52,11 +54,35 @@ impl LogEntry {
         self.rows.iter().map(RecordBatch::num_rows).sum()
     }
 
+    /// Its first `rows` rows, and the others.
+    #[must_use]
+    pub fn split_at(self, rows: usize) -> (Self, Self) {
+        let middle = self.behind(rows);
+        let (mut first, mut left) = (Vec::new(), rows);
+        for batch in &self.rows {
+            let taken = left.min(batch.num_rows());
+            left -= taken;
+            first.extend((taken > 0).then(|| batch.slice(0, taken)));
+        }
+        let others = Self {
+            position: middle,
+            rows: without_first(self.rows, rows),
+            ..self
+        };
+        let first = Self {
+            end: middle,
+            rows: first,
+            position: self.position,
+            arrived: self.arrived,
+        };
+        (first, others)
+    }
+
     /// The place behind its first `rows` rows.
     #[must_use]
     pub fn behind(&self, rows: usize) -> ArrivalPosition {
         if rows >= self.row_count() {
-            ArrivalPosition::before(self.position.lsn + 1)
+            self.end
         } else {
             ArrivalPosition {
                 lsn: self.position.lsn,
@@ -193,7 +219,7 @@ impl LogFollower {
         self.reader = Some(reader);
         self.scanned = scanned;
         if let Some(last) = entries.last() {
-            self.delivered = last.behind(last.row_count());
+            self.delivered = last.end;
         }
         Ok(entries)
     }
@@ -259,6 +285,7 @@ impl LogStretch {
         let arrived = frame.arrived;
         Ok((!rows.is_empty()).then_some(LogEntry {
             position,
+            end: ArrivalPosition::before(frame.lsn + 1),
             arrived,
             rows,
         }))

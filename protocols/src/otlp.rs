@@ -41,7 +41,7 @@ use crate::MalformedProtobuf;
 
 pub use export::export_request;
 pub use json::{JSON, json_bytes};
-pub use response::{export_response, retry_status, status};
+pub use response::{export_response, rejected_of, retry_status, status, status_of};
 
 /// The content type of a request as protobuf.
 pub const PROTOBUF: &str = "application/x-protobuf";

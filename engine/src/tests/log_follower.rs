@@ -131,8 +131,14 @@ async fn after_any_end_the_next_row_is_the_first_that_was_not_settled() {
     let mut follower = engine.follow_log(Table::Logs).unwrap();
     let entries = follower.next(MUCH).await.unwrap();
     assert_eq!(entries.len(), 4);
+    let (first, others) = entries[1].clone().split_at(2);
+    assert_eq!([names(&first), names(&others)].concat(), names(&entries[1]));
+    assert_eq!(
+        (first.end, others.position.row, others.end),
+        (others.position, 2, entries[1].end)
+    );
     // Two rows of the second batch.
-    follower.settle(entries[1].behind(2)).await.unwrap();
+    follower.settle(first.end).await.unwrap();
     drop((follower, engine));
     for orderly in [true, false, false] {
         let engine = reopen(&bench).await;

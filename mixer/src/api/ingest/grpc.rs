@@ -23,24 +23,8 @@ use protocols::otlp::{OtlpEncoding, retry_status};
 
 use super::body::RequestCompression;
 use crate::api::problem::ApiProblem;
-
-/// The content type, to which the encoding of messages may be added.
-pub(super) const GRPC: &str = "application/grpc";
-/// How messages are packed that say that they are.
-pub(super) const ENCODING: &str = "grpc-encoding";
-/// What is before a message: whether it is packed, and its length.
-const FRAME: usize = 5;
-
-/// Codes of gRPC.
-pub(super) mod code {
-    pub(in super::super) const INVALID_ARGUMENT: u8 = 3;
-    pub(in super::super) const DEADLINE_EXCEEDED: u8 = 4;
-    pub(in super::super) const PERMISSION_DENIED: u8 = 7;
-    pub(in super::super) const UNIMPLEMENTED: u8 = 12;
-    pub(in super::super) const INTERNAL: u8 = 13;
-    pub(in super::super) const UNAVAILABLE: u8 = 14;
-    pub(in super::super) const UNAUTHENTICATED: u8 = 16;
-}
+pub(super) use crate::grpc_frame::code;
+use crate::grpc_frame::{ENCODING, GRPC, frame, unframe};
 
 /// Whether a request is one of gRPC.
 pub(super) fn is_grpc(headers: &HeaderMap) -> bool {
@@ -66,34 +50,22 @@ pub(super) fn packing(headers: &HeaderMap) -> Result<RequestCompression, ApiProb
 }
 
 /// The one message of a body, and how it is packed.
-pub(super) fn message(packing: RequestCompression, framed: Bytes) -> Result<(RequestCompression, Bytes), ApiProblem> {
+pub(super) fn message(packing: RequestCompression, framed: &Bytes) -> Result<(RequestCompression, Bytes), ApiProblem> {
     let bad = |detail: &str| ApiProblem::body(StatusCode::BAD_REQUEST, detail.to_owned());
-    let Some(([is_packed, length @ ..], message)) = framed.split_first_chunk::<FRAME>() else {
-        return Err(bad("the request ends before its message"));
-    };
-    if message.len() != u32::from_be_bytes(*length) as usize {
-        return Err(bad(
-            "the request is not one message of the length that stands before it",
-        ));
+    let (is_packed, message) = unframe(framed).map_err(bad)?;
+    if is_packed && packing == RequestCompression::None {
+        return Err(bad("the message is packed, and grpc-encoding does not say how"));
     }
-    let packing = match is_packed {
-        0 => RequestCompression::None,
-        1 if packing != RequestCompression::None => packing,
-        1 => return Err(bad("the message is packed, and grpc-encoding does not say how")),
-        _ => return Err(bad("the first byte of a message is 0 or 1")),
-    };
-    Ok((packing, framed.slice(FRAME..)))
+    Ok((if is_packed { packing } else { RequestCompression::None }, message))
 }
 
 /// The answer with a message.
 pub(super) fn answer(message: &[u8]) -> Response {
-    let length = u32::try_from(message.len()).unwrap_or(u32::MAX);
-    let framed = [&[0][..], &length.to_be_bytes(), message].concat();
     let trailers = HeaderMap::from_iter([(
         http::HeaderName::from_static("grpc-status"),
         HeaderValue::from_static("0"),
     )]);
-    let body = Full::new(Bytes::from(framed)).with_trailers(std::future::ready(Some(Ok(trailers))));
+    let body = Full::new(frame(false, message)).with_trailers(std::future::ready(Some(Ok(trailers))));
     let mut response = Response::new(Body::new(body));
     response
         .headers_mut()
@@ -139,7 +111,7 @@ mod tests {
 
     #[test]
     fn one_whole_message_is_taken_and_nothing_else() {
-        let framed = |bytes: &[u8]| message(RequestCompression::Gzip, Bytes::copy_from_slice(bytes));
+        let framed = |bytes: &[u8]| message(RequestCompression::Gzip, &Bytes::copy_from_slice(bytes));
         assert_eq!(
             framed(&[0, 0, 0, 0, 2, 7, 8]).unwrap(),
             (RequestCompression::None, Bytes::from_static(&[7, 8]))
@@ -159,7 +131,7 @@ mod tests {
         ] {
             assert!(framed(bad).is_err(), "{bad:?}");
         }
-        assert!(message(RequestCompression::None, Bytes::from_static(&[1, 0, 0, 0, 0])).is_err());
+        assert!(message(RequestCompression::None, &Bytes::from_static(&[1, 0, 0, 0, 0])).is_err());
     }
 
     #[test]

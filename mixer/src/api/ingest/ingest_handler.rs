@@ -158,7 +158,7 @@ impl IngestHandler {
                 BodyFraming::Nothing => body::receive(plan.packing, &head.headers, body, &mut room).await,
                 BodyFraming::Grpc => {
                     let framed = body::read(&head.headers, body, &mut room).await?;
-                    let (packing, message) = grpc::message(plan.packing, framed)?;
+                    let (packing, message) = grpc::message(plan.packing, &framed)?;
                     body::unpack(packing, message, &mut room).await
                 }
             }

@@ -39,24 +39,13 @@ use crate::access::ApiCaller;
 use crate::api::authorization::RequestCaller;
 use crate::api::problem::ApiProblem;
 use crate::api::query_params::NoParams;
+use crate::grpc_frame::export_method;
 
-/// The signals, their paths, and the services of gRPC that export them.
-const SIGNALS: [(Table, &str, &str); 3] = [
-    (
-        Table::Logs,
-        "/v1/logs",
-        "/opentelemetry.proto.collector.logs.v1.LogsService/Export",
-    ),
-    (
-        Table::Metrics,
-        "/v1/metrics",
-        "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export",
-    ),
-    (
-        Table::Traces,
-        "/v1/traces",
-        "/opentelemetry.proto.collector.trace.v1.TraceService/Export",
-    ),
+/// The signals and their paths.
+const SIGNALS: [(Table, &str); 3] = [
+    (Table::Logs, "/v1/logs"),
+    (Table::Metrics, "/v1/metrics"),
+    (Table::Traces, "/v1/traces"),
 ];
 /// The most of a refusal's body that is read to say it in another form.
 const MAX_REFUSAL: usize = 64 << 10;
@@ -72,7 +61,7 @@ pub(crate) struct OtlpAnswers {
 /// The routes of the three signals.
 pub(in crate::api) fn otlp_routes(door: IngestHandler, answers: OtlpAnswers) -> Router {
     let state = (door, answers);
-    let routes = SIGNALS.into_iter().map(|(table, path, _)| {
+    let routes = SIGNALS.into_iter().map(|(table, path)| {
         let export =
             move |State((door, answers)): State<(IngestHandler, OtlpAnswers)>,
                   RequestCaller(caller): RequestCaller,
@@ -89,8 +78,9 @@ pub(in crate::api) fn otlp_routes(door: IngestHandler, answers: OtlpAnswers) -> 
 /// Answers for gRPC's paths by the routes of a router.
 pub(in crate::api) fn grpc_paths(router: Router) -> Router {
     let rewritten = MapRequestLayer::new(|mut request: Request| {
-        let signal = SIGNALS.iter().find(|(.., service)| *service == request.uri().path());
-        if let Some((_, path, _)) = signal {
+        let method = request.uri().path();
+        let signal = SIGNALS.iter().find(|(table, _)| export_method(*table) == Some(method));
+        if let Some((_, path)) = signal {
             *request.uri_mut() = Uri::from_static(path);
         }
         request
@@ -100,8 +90,7 @@ pub(in crate::api) fn grpc_paths(router: Router) -> Router {
 
 /// Says refusals of OTLP's requests as their protocol does, whoever refused them.
 pub(in crate::api) async fn refuse_in_kind(request: Request, next: Next) -> Response {
-    let is_signal =
-        request.method() == Method::POST && SIGNALS.iter().any(|(_, path, _)| *path == request.uri().path());
+    let is_signal = request.method() == Method::POST && SIGNALS.iter().any(|(_, path)| *path == request.uri().path());
     let is_grpc = grpc::is_grpc(request.headers());
     let encoding = encoding(request.headers()).unwrap_or(OtlpEncoding::Json);
     let response = next.run(request).await;
