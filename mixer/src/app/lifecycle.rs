@@ -30,6 +30,7 @@ use crate::dlq::{DeadLetterQueue, DlqParts, LetterReplayer};
 use crate::duckdb::ViewFileWriter;
 use crate::enrollment::EnrollmentService;
 use crate::events::EventPublisher;
+use crate::export::{self, ExportParts, ExportStatus};
 use crate::heartbeat::HeartbeatHandler;
 use crate::liveness::LivenessTracker;
 use crate::liveness_monitor::LivenessMonitor;
@@ -60,6 +61,7 @@ pub(super) struct MixerComponents {
     pub(super) specs: Option<Arc<SpecRegistry>>,
     pub(super) authenticator: Option<Arc<ApiAuthenticator>>,
     pub(super) backups: Option<Arc<BackupWriter>>,
+    pub(super) exported: Option<Arc<ExportStatus>>,
     bus: Option<BusServer>,
 }
 
@@ -146,7 +148,9 @@ impl MixerComponents {
         self.tasks
             .push(SupervisedTask::spawn("DuckDB views", fatal, |stop| views.run(stop)));
         let dlq = self.dead_letters(&ground, &bus, (&querier, &engine), (clock.clone(), &entropy), fatal)?;
+        let export = self.export(&config, &engine, (&clock, &entropy), fatal)?;
         let parts = ApiParts {
+            export,
             querier: Arc::clone(&querier),
             control: Arc::clone(&control),
             dlq,
@@ -185,6 +189,28 @@ impl MixerComponents {
         }
         let postgres = self.postgres.as_ref().map(PostgresServer::addr);
         Ok((control, ListenAddresses { api, postgres, otlp }))
+    }
+
+    /// Starts what sends telemetry to a collector, if it is sent anywhere.
+    fn export(
+        &mut self,
+        config: &MixerConfig,
+        engine: &Arc<Engine>,
+        (clock, entropy): (&Clock, &Entropy),
+        fatal: &FailureReporter,
+    ) -> Result<Option<Arc<ExportStatus>>, StartError> {
+        let Some(settings) = settings::export(config)? else {
+            return Ok(None);
+        };
+        let parts = ExportParts {
+            engine: Arc::clone(engine),
+            clock: clock.clone(),
+            entropy: entropy.clone(),
+        };
+        let (status, tasks) = export::start(settings, &parts, fatal).map_err(StartError::Export)?;
+        self.tasks.extend(tasks);
+        self.exported = Some(Arc::clone(&status));
+        Ok(Some(status))
     }
 
     /// Reads the API tokens and starts what keeps them up to date.

@@ -38,7 +38,7 @@ use crate::tasks::{FailureReporter, SupervisedTask};
 use client::CollectorClient;
 pub(crate) use endpoint::{CollectorTarget, header_map};
 use signal_exporter::SignalExporter;
-pub(crate) use status::ExportStatus;
+pub(crate) use status::{ExportStatus, SignalStatus};
 
 /// The signals that are exported, and the names of their tasks.
 pub(crate) const SIGNALS: [(Table, &str); 3] = [
