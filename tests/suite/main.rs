@@ -17,6 +17,7 @@ mod differential;
 mod dlq;
 mod endpoints;
 mod examples;
+mod export;
 mod faults;
 mod file_modes;
 mod first_light;
