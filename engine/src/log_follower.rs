@@ -248,11 +248,16 @@ struct LogStretch {
 impl LogStretch {
     /// The reader, the LSN up to which frames were looked at, and what was found.
     fn read(&self, shared: &EngineCore, mut reader: LogReader) -> Result<(LogReader, u64, Vec<LogEntry>), Error> {
-        let (mut entries, mut taken, mut passed) = (Vec::new(), 0, 0);
+        let (mut entries, mut taken, mut passed, mut scanned) = (Vec::new(), 0, 0, 0);
         loop {
-            let Some(frame) = reader.next(self.last)? else {
-                return Ok((reader, self.durable, entries));
+            let frame = match reader.next(self.last) {
+                Ok(Some(frame)) => frame,
+                Ok(None) => return Ok((reader, self.durable, entries)),
+                Err(error) if entries.is_empty() => return Err(error),
+                // What is before it is handed out first.
+                Err(_) => return Ok((reader, scanned, entries)),
             };
+            scanned = frame.lsn;
             passed += frame.encoded_len();
             if frame.table == self.table.number() {
                 taken += frame.encoded_len();
@@ -262,7 +267,7 @@ impl LogStretch {
                 }
             }
             if taken >= self.bytes || passed >= STRETCH {
-                return Ok((reader, frame.lsn, entries));
+                return Ok((reader, scanned, entries));
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Rows of `logs` into log records.
 
-use arrow_array::{Array, RecordBatch};
+use arrow_array::RecordBatch;
 use opentelemetry_proto::tonic::common::v1::any_value::Value as AnyKind;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValueList};
 use opentelemetry_proto::tonic::logs::v1::LogRecord;
