@@ -1,7 +1,7 @@
 //! The storage engine: makes appended rows durable, shows each of them once, and stores them in Parquet files that anybody can read.
 //!
 //! ```text
-//! append ─> committer ─> log, fdatasync ─┬─> hot rows ──┐
+//! append ─> committer ─> log, fdatasync ─┬─> hot rows ──┐                         log ─> follower, for who exports telemetry
 //!                                        └─> answer     ├─> ReadView (one immutable snapshot)
 //!             flusher: open data files <── hot rows     │
 //!           sealer: sealed data files ──────────────────┘      scrubber: reads them again and compares checksums
@@ -16,6 +16,7 @@
 //! # Invariants
 //!
 //! - When [`Engine::append`] has returned, its rows survive power loss and are in every later view. No row is visible before it is durable.
+//!   Telemetry that is only exported ([`ExportMode::Only`]) is in no view: it survives until it is settled ([`LogFollower`]).
 //! - A batch with an origin is stored once, whatever is redelivered, restarted or replayed.
 //! - The tree contains only finished data files. No reader of it sees a torn file or a row twice.
 //! - At its limits the engine makes appends wait; it drops nothing.

@@ -330,10 +330,18 @@ fn business_messages_are_archived_beside_the_tier_otlp_where_the_keys_say() -> R
     let mixer = sending(&address, &[])?;
     let bus = mixer.bus()?;
     bus.publish("flux.telemetry.logs.press", b"?".to_vec())?;
-    eventually("dead letters are always kept", SOON, || {
-        (mixer.api.rows("/api/v1/telemetry/dead_letters").ok()?.len() == 1).then_some(())
+    bus.publish("flux.gear.rack-a.parse", b"garbage".to_vec())?;
+    bus.publish("flux.msg.rack-a.parse.out", message()?)?;
+    eventually("dead letters are always kept, of gears, too", SOON, || {
+        (mixer.api.rows("/api/v1/telemetry/dead_letters").ok()?.len() == 2).then_some(())
     })?;
-    assert!(bus.consumer("flux-msg", "archive").is_err(), "nobody archives messages");
+    eventually("the bus may let go of messages", SOON, || {
+        bus.is_drained("flux-msg", "archive").ok()?.then_some(())
+    })?;
+    assert!(
+        mixer.api.rows("/api/v1/messages")?.is_empty(),
+        "nothing of a message is kept"
+    );
     Ok(())
 }
 

@@ -248,9 +248,10 @@ pub(super) fn ingest(config: &MixerConfig) -> ingest::IngestSettings {
         flush_interval: config.ingest.flush_interval,
         buffer_size: u32::try_from(config.ingest.buffer_size).unwrap_or(u32::MAX),
         max_payload: usize::try_from(config.mixer.max_payload.get()).unwrap_or(usize::MAX),
-        messages: archives_messages(config).then(|| ingest::ArchiveSource {
+        messages: Some(ingest::ArchiveSource {
             stream: config.snake.stream_name.to_string(),
             subjects: [MESSAGES_ALL, GEARS_ALL].map(str::to_owned).into(),
+            keeps_messages: archives_messages(config),
         }),
         racks: ingest::RackQuotas {
             messages: config.quotas.rack_messages,

@@ -67,6 +67,7 @@ impl CollectorResponse {
             return accepted(&self.body);
         }
         let said = status_of(&self.body).ok().map(|(message, _)| message);
+        let said = said.filter(|message| !message.is_empty());
         let said = said.unwrap_or_else(|| String::from_utf8_lossy(&self.body).into_owned());
         let reason = reason(&self.status.to_string(), &said);
         match self.status.as_u16() {
