@@ -4,8 +4,8 @@
 //! |---|---|---|---|
 //! | accepted | 2xx | `OK` | settled; what it rejected of it is a dead letter |
 //! | later | 408, 429, 502, 503, 504, none | `CANCELLED`, `DEADLINE_EXCEEDED`, `ABORTED`, `OUT_OF_RANGE`, `UNAVAILABLE`, `DATA_LOSS`, `RESOURCE_EXHAUSTED` with a delay, none | sent again |
-//! | denied | 401, 403, 407; 404, 405, 3xx | `UNAUTHENTICATED`, `PERMISSION_DENIED`; `UNIMPLEMENTED` | sent again: an operator mends it |
-//! | too large | 413 | `RESOURCE_EXHAUSTED` without a delay | sent in two halves |
+//! | denied | 401, 403, 407; 404, 405, 415, 3xx | `UNAUTHENTICATED`, `PERMISSION_DENIED`; `UNIMPLEMENTED` | sent again: an operator mends it |
+//! | too large | 413 | `RESOURCE_EXHAUSTED` or `OUT_OF_RANGE` that says so | sent in two halves |
 //! | refused | any other | any other | a dead letter |
 //!
 //! Source: <https://opentelemetry.io/docs/specs/otlp/>, "Failures".
@@ -75,7 +75,7 @@ impl CollectorResponse {
                 reason,
                 wait: self.retry_after(now),
             },
-            401 | 403 | 404 | 405 | 407 | 300..=399 => ExportAnswer::Denied { reason },
+            401 | 403 | 404 | 405 | 407 | 415 | 300..=399 => ExportAnswer::Denied { reason },
             413 => ExportAnswer::TooLarge { reason },
             _ => ExportAnswer::Refused { reason },
         }
@@ -97,7 +97,7 @@ impl CollectorResponse {
             // What is between here and the collector answered.
             let reason = reason(&self.status.to_string(), &String::from_utf8_lossy(&self.body));
             return match self.status.as_u16() {
-                401 | 403 | 404 | 405 | 407 | 300..=399 => ExportAnswer::Denied { reason },
+                401 | 403 | 404 | 405 | 407 | 415 | 300..=399 => ExportAnswer::Denied { reason },
                 413 => ExportAnswer::TooLarge { reason },
                 _ => ExportAnswer::Later { reason, wait: None },
             };
@@ -118,10 +118,13 @@ impl CollectorResponse {
         });
         let wait = details.and_then(|(_, wait)| wait).map(|wait| wait.min(MAX_WAIT));
         let said = header("grpc-message").map(|said| percent_decoded(said.as_bytes()));
-        let reason = reason(&format!("gRPC status {status}"), &said.unwrap_or_default());
+        let said = said.unwrap_or_default();
+        let reason = reason(&format!("gRPC status {status}"), &said);
         match status {
+            // One of these is the library's answer to a message that is too large, which comes again for ever.
+            code::RESOURCE_EXHAUSTED | code::OUT_OF_RANGE if says_too_large(&said) => ExportAnswer::TooLarge { reason },
             code::UNAUTHENTICATED | code::PERMISSION_DENIED | code::UNIMPLEMENTED => ExportAnswer::Denied { reason },
-            code::RESOURCE_EXHAUSTED if wait.is_none() => ExportAnswer::TooLarge { reason },
+            code::RESOURCE_EXHAUSTED if wait.is_none() => ExportAnswer::Refused { reason },
             code::CANCELLED
             | code::DEADLINE_EXCEEDED
             | code::RESOURCE_EXHAUSTED
@@ -132,6 +135,13 @@ impl CollectorResponse {
             _ => ExportAnswer::Refused { reason },
         }
     }
+}
+
+/// Whether a text is that of a library of gRPC about a message that is too large.
+fn says_too_large(said: &str) -> bool {
+    let said = said.to_ascii_lowercase();
+    let texts = ["larger than max", "too large", "exceeds maximum size", "message size"];
+    texts.iter().any(|text| said.contains(text))
 }
 
 /// An answer whose message cannot be read took the request, too.
@@ -200,9 +210,9 @@ mod tests {
         for (statuses, wanted) in [
             (&[200, 202, 204][..], "accepted"),
             (&[408, 429, 502, 503, 504][..], "later"),
-            (&[401, 403, 404, 405, 407, 302][..], "denied"),
+            (&[401, 403, 404, 405, 407, 415, 302][..], "denied"),
             (&[413][..], "too large"),
-            (&[400, 409, 415, 422, 500, 501][..], "refused"),
+            (&[400, 409, 422, 500, 501][..], "refused"),
         ] {
             for status in statuses {
                 let answer = response(*status, &[], b"<html>").judge(CollectorProtocol::Http, Timestamp::default());
@@ -245,8 +255,7 @@ mod tests {
         for (codes, wanted) in [
             (&["1", "4", "10", "11", "14", "15"][..], "later"),
             (&["7", "12", "16"][..], "denied"),
-            (&["8"][..], "too large"),
-            (&["2", "3", "5", "6", "9", "13"][..], "refused"),
+            (&["2", "3", "5", "6", "8", "9", "13"][..], "refused"),
             (&["0"][..], "accepted"),
         ] {
             for code in codes {
@@ -254,6 +263,17 @@ mod tests {
             }
         }
         assert_eq!(kind(&judge(&[], &[])), "later", "a stream that was cut");
+        for (code, said) in [
+            ("8", "grpc: received message larger than max (5 vs. 4)"),
+            ("8", "gRPC message exceeds maximum size 4: 5"),
+            (
+                "11",
+                "Error, decoded message length too large: found 5 bytes, the limit is: 4 bytes",
+            ),
+        ] {
+            let answer = judge(&[("grpc-status", code), ("grpc-message", said)], &[]);
+            assert_eq!(kind(&answer), "too large", "{said}");
+        }
         let details = STANDARD_NO_PAD.encode(retry_status(OtlpEncoding::Protobuf, 8, "full", 9));
         let full = judge(
             &[

@@ -25,6 +25,8 @@ use super::status::{ExportStatus, SignalStatus};
 const STRETCH: u64 = 2 << 20;
 /// The first wait before a request is sent again, or the log is read again.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
+/// The least, whatever the collector asks for.
+const LEAST_PAUSE: Duration = Duration::from_millis(100);
 /// The longest of our own accord.
 const MAX_PAUSE: Duration = Duration::from_secs(60);
 /// How long an answer is waited for when the process ends: what was accepted is not to be sent again.
@@ -200,7 +202,7 @@ impl SignalExporter {
             };
             self.trouble(reason, is_denied);
             let own = pause.next(&self.parts.entropy);
-            wait(wanted.unwrap_or(own), stop).await?;
+            wait(wanted.map_or(own, |wanted| wanted.max(LEAST_PAUSE)), stop).await?;
             self.count(|status| status.retries.add(1));
         }
     }

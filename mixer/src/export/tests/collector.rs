@@ -25,7 +25,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::super::endpoint::CollectorProtocol;
-use crate::grpc_frame::{frame, unframe};
+use crate::grpc_frame::{code, frame, unframe};
 
 /// What becomes of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -157,11 +157,17 @@ async fn answer(
     } else {
         message.into()
     };
-    let status_trailer = (
-        HeaderName::from_static("grpc-status"),
-        HeaderValue::from(u16::from(code)),
-    );
-    let trailers = is_grpc.then(|| Ok(HeaderMap::from_iter([status_trailer])));
+    let said = if code == code::RESOURCE_EXHAUSTED {
+        "grpc: received message larger than max"
+    } else {
+        ""
+    };
+    let status_trailers = [
+        ("grpc-status", HeaderValue::from(u16::from(code))),
+        ("grpc-message", HeaderValue::from_static(said)),
+    ];
+    let status_trailers = status_trailers.map(|(name, value)| (HeaderName::from_static(name), value));
+    let trailers = is_grpc.then(|| Ok(HeaderMap::from_iter(status_trailers)));
     let body = Full::new(message).with_trailers(ready(trailers)).boxed_unsync();
     let mut response = Response::new(body);
     *response.status_mut() = StatusCode::from_u16(status).unwrap();
