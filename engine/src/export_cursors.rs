@@ -28,6 +28,7 @@
 mod tests;
 
 use std::fs::File;
+use std::ops::RangeInclusive;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -58,6 +59,8 @@ pub(crate) struct LogExport {
     pub(crate) durable: watch::Sender<u64>,
     /// LSN of the last frame that recovery left in the log, and the lowest one that may follow it.
     pub(crate) opened: (u64, u64),
+    /// Recovery has reported that frames are lost among these LSNs.
+    pub(crate) lost: Vec<RangeInclusive<u64>>,
 }
 
 impl LogExport {

@@ -205,7 +205,10 @@ impl LogFollower {
             let Some(export) = shared.export.get() else {
                 return Err(Error::Closed);
             };
-            let reader = reader.unwrap_or_else(|| LogReader::new(&shared.store.layout.wal, shared.store.id, scanned));
+            let reader = reader.unwrap_or_else(|| {
+                let (dir, store) = (&shared.store.layout.wal, shared.store.id);
+                LogReader::new(dir, store, scanned, &export.lost)
+            });
             let goal = LogStretch {
                 table,
                 from,

@@ -15,6 +15,7 @@ mod file_reconciliation;
 mod replay;
 mod tree_scan;
 
+use std::ops::RangeInclusive;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::{Arc, OnceLock, Weak};
@@ -252,7 +253,8 @@ fn replay(
     #[cfg(test)]
     shared.hooks.fail_log_syncs.is(wal.failing_syncs());
     let next_lsn = recovered.next_lsn.max(known);
-    begin_export(&shared, exported, (wal.tail(), next_lsn))?;
+    let lost = recovered.damage.iter().filter_map(|damage| damage.missing.clone());
+    begin_export(&shared, exported, (wal.tail(), next_lsn), lost.collect())?;
     finish(&shared, next_lsn, &findings);
     Ok(RecoveredStore {
         committer: GroupCommitter::new(Arc::clone(&shared), wal, next_lsn),
@@ -263,7 +265,12 @@ fn replay(
 }
 
 /// From here on the log keeps what is not exported.
-fn begin_export(shared: &EngineCore, found: Option<ExportPositions>, opened: (u64, u64)) -> Result<(), Error> {
+fn begin_export(
+    shared: &EngineCore,
+    found: Option<ExportPositions>,
+    opened: (u64, u64),
+    lost: Vec<RangeInclusive<u64>>,
+) -> Result<(), Error> {
     let (meta, mode) = (&shared.store.layout.meta, shared.settings.export);
     if let Some(cursors) = ExportCursors::begin(meta, shared.store.id, mode, found, opened.1)? {
         let durable = watch::Sender::new(opened.1.saturating_sub(1));
@@ -271,6 +278,7 @@ fn begin_export(shared: &EngineCore, found: Option<ExportPositions>, opened: (u6
             cursors,
             durable,
             opened,
+            lost,
         };
         // Nobody else sets it.
         let _ = shared.export.set(export);

@@ -8,7 +8,8 @@
 //!
 //! - Only frames are returned that the caller says are durable. Each is checked by the checksum of its segment, so what an
 //!   earlier life of a recycled file left is never taken for a frame.
-//! - A frame that should be there and cannot be read is an error, never passed over. The next start's recovery judges it.
+//! - A frame that should be there and cannot be read is an error, never passed over. The next start's recovery judges it, and what
+//!   it reports as lost is passed.
 //! - Segments with frames from the position on are not released meanwhile: the caller holds the log's low water there.
 //! - Of a segment one window is held, and one frame if it is larger.
 //!
@@ -17,6 +18,7 @@
 //! What frames mean, and who waits for them: [`crate::LogFollower`].
 
 use std::fs::File;
+use std::ops::RangeInclusive;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
@@ -40,6 +42,8 @@ pub(crate) struct LogReader {
     store: Uuid,
     /// Every frame up to this LSN was returned, or is not wanted.
     last: u64,
+    /// Recovery has reported that frames are lost among these.
+    lost: Vec<RangeInclusive<u64>>,
     segment: Option<OpenSegment>,
 }
 
@@ -62,12 +66,13 @@ struct OpenSegment {
 }
 
 impl LogReader {
-    /// A reader of the frames above the LSN `last`.
-    pub(crate) fn new(dir: &Path, store: Uuid, last: u64) -> Self {
+    /// A reader of the frames above the LSN `last`, but for those that recovery found to be lost.
+    pub(crate) fn new(dir: &Path, store: Uuid, last: u64, lost: &[RangeInclusive<u64>]) -> Self {
         Self {
             dir: dir.to_owned(),
             store,
             last,
+            lost: lost.to_vec(),
             segment: None,
         }
     }
@@ -145,7 +150,8 @@ impl LogReader {
         let mut segments = self.segments()?.into_iter();
         let next = segments.find(|(header, _)| (header.first, header.number) > here);
         let (header, path) = next.ok_or_else(|| self.lost("no frame follows there"))?;
-        if header.before > self.last {
+        let is_lost = self.lost.iter().any(|lost| lost.contains(&header.before));
+        if header.before > self.last && !is_lost {
             return Err(self.lost(&format!(
                 "{} says that frame {} precedes it",
                 path.display(),
