@@ -22,6 +22,7 @@ use uuid::Uuid;
 
 use crate::engine_core::EngineCore;
 use crate::flush_scheduler::ShutdownMode;
+use crate::log_follower::LogFollower;
 use crate::object_storage::RemoteLink;
 use crate::recovery::{self, RecoveredStore};
 use crate::replication::{CutUploader, ReplicaFollower};
@@ -189,6 +190,13 @@ impl Engine {
     /// [`Error::ReadOnly`] of an engine that takes no rows.
     pub fn follow(&self, table: Table) -> Result<(ReadView, TailFollower), Error> {
         TailFollower::start(&self.shared, table)
+    }
+
+    /// Follows a signal in the log from the first row on that is not settled: there is one exporter for each. `None` if nothing is
+    /// exported ([`crate::ExportMode`]), or the table is no signal.
+    #[must_use]
+    pub fn follow_log(&self, signal: Table) -> Option<LogFollower> {
+        LogFollower::start(&self.shared, signal)
     }
 
     /// The store's id, which positions belong to.
@@ -379,6 +387,9 @@ impl Engine {
         let closed = tokio::task::spawn_blocking(move || {
             shared.admission.room.close();
             shared.admission.queue.close();
+            if let Some(Err(error)) = shared.export.get().map(|export| export.cursors.sync()) {
+                tracing::warn!(%error, "some of what was exported may be exported again");
+            }
             threads.join(&shared, || {
                 runtime.block_on(upload_rest(&shared));
                 shared.scheduler.stop(ShutdownMode::Orderly);

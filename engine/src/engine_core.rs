@@ -13,10 +13,10 @@
 
 mod stats_reader;
 
-use std::sync::Arc;
 #[cfg(test)]
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
@@ -29,6 +29,7 @@ use crate::append_queue::AppendQueue;
 use crate::data_file_handle::{DataFileContext, DataFileHandle};
 use crate::dedup::DedupWatermarks;
 use crate::disk_space::DiskSpace;
+use crate::export_cursors::LogExport;
 use crate::file_templates::{FileTemplate, FileTemplates};
 use crate::flush_scheduler::FlushScheduler;
 use crate::inbound_memory::InboundShares;
@@ -43,7 +44,7 @@ use crate::object_storage::takeover::RemoteLink;
 use crate::partitioner::PartitionRule;
 use crate::snapshot::{PartialReason, StoreSnapshot, table_index};
 use crate::stats::EngineCounters;
-use crate::{BatchOrigin, Error, HotBatch, RetentionHistory, Settings};
+use crate::{BatchOrigin, Error, ExportMode, HotBatch, RetentionHistory, Settings};
 
 #[cfg(test)]
 use crate::test_hook::TestHook;
@@ -66,6 +67,10 @@ pub(crate) struct EngineCore {
     pub(crate) status: EngineStatus,
     /// The object store, if there is one.
     pub(crate) remote: Option<Arc<RemoteLink>>,
+    /// How far telemetry is exported; empty until recovery has ended, and where nothing is.
+    pub(crate) export: OnceLock<LogExport>,
+    /// Until then the log keeps every frame from this LSN on.
+    pub(crate) unexported_from: u64,
     #[cfg(test)]
     pub(crate) hooks: TestHooks,
 }
@@ -201,8 +206,8 @@ impl WriteState {
         Some(Arc::make_mut(files).remove(at))
     }
 
-    /// Every row with a lower LSN is in a file once what is frozen now is recorded.
-    pub(crate) fn low_water(&self) -> u64 {
+    /// Every row with a lower LSN is in a file, or not to be stored, once what is frozen now is recorded.
+    fn low_water(&self) -> u64 {
         self.hot.first_fresh_lsn().unwrap_or(self.committed + 1)
     }
 }
@@ -239,6 +244,17 @@ impl EngineCore {
     pub(crate) fn file_form(&self, place: PartitionKey) -> FileTemplate {
         let (_, _, spec) = place.1.parts();
         spec.map_or_else(FileTemplate::default, |spec| self.store.templates.load().of(spec))
+    }
+
+    /// The log may let go of every frame with a lower LSN once what is frozen now is recorded.
+    pub(crate) fn low_water(&self, state: &WriteState) -> u64 {
+        let exported = self.export.get().map(|export| export.cursors.low_water());
+        state.low_water().min(exported.unwrap_or(self.unexported_from))
+    }
+
+    /// Whether rows of a table are kept beyond the log.
+    pub(crate) const fn is_stored(&self, table: Table) -> bool {
+        !(matches!(self.settings.export, ExportMode::Only) && table.is_telemetry())
     }
 
     /// How batches are placed now.

@@ -227,7 +227,7 @@ impl MemtableFlusher {
                 due = self.left_over(&due);
             }
         }
-        self.advance_full_log()
+        self.advance_log(on_time || want == FlushGoal::Everything)
     }
 
     /// Publishes each partition's oldest rows and records them all. The partitions that have more.
@@ -247,10 +247,12 @@ impl MemtableFlusher {
         failed.map_or(Ok(more), Err)
     }
 
-    /// Batches without rows make no publish and so no record; in a full log even their frames must be able to go.
-    fn advance_full_log(&mut self) -> Result<(), Error> {
-        let low_water = self.shared.rows.state.lock().low_water();
-        if self.shared.log_is_full() && self.shared.store.catalog.lock().state().low_water < low_water {
+    /// Batches without rows to store make no publish and so no record; in a full log even their frames must be able to go, and
+    /// those that were exported whenever it is time.
+    fn advance_log(&mut self, is_time: bool) -> Result<(), Error> {
+        let low_water = self.shared.low_water(&self.shared.rows.state.lock());
+        let is_wanted = self.shared.log_is_full() || (is_time && self.shared.export.get().is_some());
+        if is_wanted && self.shared.store.catalog.lock().state().low_water < low_water {
             return self.write_record();
         }
         Ok(())
@@ -394,7 +396,7 @@ impl MemtableFlusher {
         let record = {
             let mut catalog = self.shared.store.catalog.lock();
             let watermarks = self.shared.watermarks.lock();
-            let low_water = self.shared.rows.state.lock().low_water();
+            let low_water = self.shared.low_water(&self.shared.rows.state.lock());
             let record = ManifestRecord {
                 put: self.unrecorded.iter().map(|done| done.entry.clone()).collect(),
                 through: self.unrecorded.iter().map(|done| (done.place, done.through)).collect(),

@@ -364,17 +364,16 @@ impl GroupCommitter {
             counters.appended_bytes.add(append.frame.encoded_len());
             counters.out_of_range_rows.add(append.misdated);
             let taken = u32::try_from(append.room.num_permits()).unwrap_or(u32::MAX);
-            append.room.forget();
             last = append.frame.lsn;
-            arrivals.extend(self.shared.rows.tails.arrival(table, last, &append.pieces));
-            EngineCore::insert(
-                &mut state,
-                table,
-                append.pieces,
-                append.frame.lsn,
-                &append.origin,
-                taken,
-            );
+            let pieces = if self.shared.is_stored(table) {
+                append.room.forget();
+                append.pieces
+            } else {
+                // The log has them, until they are exported: their memory is returned here.
+                Vec::new()
+            };
+            arrivals.extend(self.shared.rows.tails.arrival(table, last, &pieces));
+            EngineCore::insert(&mut state, table, pieces, last, &append.origin, taken);
             tables.push(table);
             answers.push((append.answer, append.rows));
         }
@@ -387,6 +386,9 @@ impl GroupCommitter {
         drop(state);
         drop(marks);
         self.shared.rows.tails.notify_followers(&tables);
+        if let Some(export) = self.shared.export.get() {
+            export.durable.send_replace(last);
+        }
         if crowded {
             self.shared.scheduler.request_flush();
         }

@@ -1,7 +1,7 @@
 //! The storage engine: makes appended rows durable, shows each of them once, and stores them in Parquet files that anybody can read.
 //!
 //! ```text
-//! append ─> committer ─> log, fdatasync ─┬─> hot rows ──┐
+//! append ─> committer ─> log, fdatasync ─┬─> hot rows ──┐                         log ─> follower, for who exports telemetry
 //!                                        └─> answer     ├─> ReadView (one immutable snapshot)
 //!             flusher: open data files <── hot rows     │
 //!           sealer: sealed data files ──────────────────┘      scrubber: reads them again and compares checksums
@@ -16,6 +16,7 @@
 //! # Invariants
 //!
 //! - When [`Engine::append`] has returned, its rows survive power loss and are in every later view. No row is visible before it is durable.
+//!   Telemetry that is only exported ([`ExportMode::Only`]) is in no view: it survives until it is settled ([`LogFollower`]).
 //! - A batch with an origin is stored once, whatever is redelivered, restarted or replayed.
 //! - The tree contains only finished data files. No reader of it sees a torn file or a row twice.
 //! - At its limits the engine makes appends wait; it drops nothing.
@@ -33,6 +34,7 @@ mod disk_space;
 mod engine;
 mod engine_core;
 mod error;
+mod export_cursors;
 mod file_templates;
 mod flush_scheduler;
 mod flusher;
@@ -49,6 +51,7 @@ mod integrity_check;
 mod io_pacing;
 mod layout;
 mod live_tail;
+mod log_follower;
 mod manifest;
 mod manifest_rebuild;
 mod memtable;
@@ -95,6 +98,7 @@ pub use index::{
 pub use index_rebuild::{IndexReport, rebuild_index};
 pub use integrity_check::{CheckReport, FileProblem, check_store};
 pub use live_tail::{ArrivalBatch, ArrivalPosition, LINGER, TailArrival};
+pub use log_follower::{LogEntry, LogFollower};
 pub use manifest_rebuild::{RebuildReport, rebuild_catalogue};
 pub use memtable::HotBatch;
 pub use model::{BadSpecName, SpecName};
@@ -104,8 +108,8 @@ pub use retention::{
     PartitionRemoval, RetentionHistory, RetentionPreview, RetentionReason, RetentionRun, preview_rotation,
 };
 pub use settings::{
-    AckDurability, AllSpecFiles, CompressionCodec, JsonType, PartitionBy, RemoteMode, RemoteSettings, RetentionPolicy,
-    RetentionSettings, Settings, SpecFiles, StorageFormat,
+    AckDurability, AllSpecFiles, CompressionCodec, ExportMode, JsonType, PartitionBy, RemoteMode, RemoteSettings,
+    RetentionPolicy, RetentionSettings, Settings, SpecFiles, StorageFormat,
 };
 pub use snapshot::ReadView;
 pub use stats::{EngineStats, RemoteStats, TailStats};

@@ -67,6 +67,18 @@ pub enum JsonType {
     String,
 }
 
+/// What becomes of logs, traces and metrics beside being made durable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ExportMode {
+    /// They are stored.
+    #[default]
+    Off,
+    /// They are stored, and stay in the log until an exporter has settled them ([`crate::LogFollower`]).
+    Copy,
+    /// They stay in the log until an exporter has settled them, and are kept nowhere else.
+    Only,
+}
+
 /// How a store is laid out and bounded.
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -129,6 +141,8 @@ pub struct Settings {
     pub index_memory: ByteSize,
     /// Memory for rows that are kept for followers, of each table that has any: see [`crate::TailFollower`].
     pub tail_max: ByteSize,
+    /// Whether telemetry is exported. The log then holds what is not, [`Settings::wal_max`] bounds it.
+    pub export: ExportMode,
     /// The object store that sealed files are uploaded to, or read from.
     pub remote: Option<RemoteSettings>,
     /// How files of specs are made, until [`crate::Engine::set_specs`] says something else.
@@ -167,6 +181,7 @@ impl Settings {
             index: true,
             index_memory: ByteSize::mib(32),
             tail_max: ByteSize::mib(24),
+            export: ExportMode::Off,
             remote: None,
             specs: AllSpecFiles::new(),
         }
@@ -237,6 +252,10 @@ impl Settings {
                 let least = format!("give at least {}", ByteSize::bytes(least));
                 return bad(key, size.to_string(), &least);
             }
+        }
+        if self.export != ExportMode::Off && self.remote.is_some() {
+            let reason = "what waits for its export is on this machine only: an object store cannot be used beside it";
+            return bad("export", format!("{:?}", self.export), reason);
         }
         if self.open_max == 0 {
             return bad("open_max", "0".to_owned(), "give at least 1");

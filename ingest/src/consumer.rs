@@ -69,6 +69,14 @@ impl IngestSource {
         }
     }
 
+    /// Whether the rows that it reads are stored.
+    pub(crate) const fn keeps_rows(&self) -> bool {
+        match self {
+            Self::Telemetry => true,
+            Self::Messages(messages) => messages.keeps_messages,
+        }
+    }
+
     fn subjects(&self) -> Vec<String> {
         match self {
             Self::Telemetry => vec![subject::TELEMETRY_ALL.to_owned()],

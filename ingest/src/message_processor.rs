@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use async_nats::HeaderMap;
 use async_nats::jetstream::{AckKind, Message};
+use bytes::Bytes;
 use engine::{AppendBatch, AppendOutcome, BatchOrigin, BusPosition, Engine, ErrorKind, InboundRoom, SpecName};
 use model::telemetry_codec::{self, BatchId};
 use model::{Clock, Timestamp};
@@ -209,14 +210,14 @@ impl MessageProcessor {
             IngestSource::Telemetry => decode(incoming, now, self.settings.max_payload),
             IngestSource::Messages(_) => archive(incoming, now, self.settings.max_payload, &self.specs),
         }?;
-        let Some(owner) = owner.filter(|_| decoded.dead.is_none()) else {
-            return Ok(decoded);
-        };
-        if let Some(reason) = owner.find_foreign_row(&decoded.batch.rows) {
-            return letter(reason, foreign());
+        if let Some(owner) = owner.filter(|_| decoded.dead.is_none()) {
+            if let Some(reason) = owner.find_foreign_row(&decoded.batch.rows) {
+                return letter(reason, foreign());
+            }
+            owner.set_entity_name(&mut decoded)?;
         }
-        owner.set_entity_name(&mut decoded)?;
-        Ok(decoded)
+        let is_kept = decoded.dead.is_some() || source.keeps_rows();
+        Ok(if is_kept { decoded } else { without_rows(decoded) })
     }
 
     fn count_outcome(&self, appended: AppendOutcome, dead: Option<&str>, subject: &str) {
@@ -259,6 +260,19 @@ impl MessageProcessor {
                 }
             }
         }
+    }
+}
+
+/// A batch that says where it came from, and nothing else.
+fn without_rows(decoded: DecodedBatch) -> DecodedBatch {
+    DecodedBatch {
+        batch: AppendBatch {
+            payload: Bytes::new(),
+            rows: Vec::new(),
+            ..decoded.batch
+        },
+        dead: None,
+        specs: Vec::new(),
     }
 }
 

@@ -14,7 +14,7 @@ pub struct IngestSettings {
     pub buffer_size: u32,
     /// The largest batch in bytes (`mixer.max_payload_size`); a larger one becomes a dead letter.
     pub max_payload: usize,
-    /// Where business messages come from; without it they are not archived.
+    /// Where business messages come from; without it they, and the dead letters of gears, stay on the bus.
     pub messages: Option<ArchiveSource>,
     /// What one Rack may send before it is told of.
     pub racks: RackQuotas,
@@ -27,4 +27,7 @@ pub struct ArchiveSource {
     pub stream: String,
     /// The subjects that are archived.
     pub subjects: Vec<String>,
+    /// Whether messages are kept. If not, it is kept that they came: their Racks learn it, and the bus lets go of them. Dead letters
+    /// are kept either way.
+    pub keeps_messages: bool,
 }

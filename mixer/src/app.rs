@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!  start: specs ─ engine ─ registry ─ bus server, streams ─ cluster ─ scenario ─ ingest ─ agent RPC, rollout, liveness monitor ─ views ─
-//!         dead-letter queue ─ own spans ─ API ─ PostgreSQL
-//!  close: PostgreSQL ─ API ─ agent RPC, rollout, liveness monitor, views, dead-letter queue, own spans ─ ingest drains ─ queries end ─ engine publishes and closes ─
+//!         dead-letter queue ─ own spans ─ export ─ API ─ PostgreSQL
+//!  close: PostgreSQL ─ API ─ agent RPC, rollout, liveness monitor, views, dead-letter queue, own spans, export ─ ingest drains ─ queries end ─ engine publishes and closes ─
 //!         last views ─ bus server stops
 //! ```
 //!
@@ -120,6 +120,7 @@ impl Mixer {
             authenticator: Arc::clone(self.parts.authenticator.as_ref()?),
             backups: Arc::clone(self.parts.backups.as_ref()?),
             security: Arc::default(),
+            export: self.parts.exported.clone(),
             otlp: crate::api::OtlpAnswers {
                 clock: crate::testing::Hand::new().clock(),
                 entity: ["service.name".to_owned()].into(),

@@ -19,7 +19,7 @@ pub use telemetry::{
     RotationConfig, StorageConfig,
 };
 pub use value_checks::check_start;
-use value_checks::{bad_hash, bad_hosts, bad_second_person, exposed, half_of_tls, needless_operator};
+use value_checks::{bad_export, bad_hash, bad_hosts, bad_second_person, exposed, half_of_tls, needless_operator};
 
 chassis::config_file! {
     /// `platform-mixer.toml`, resolved.
@@ -57,6 +57,7 @@ impl MixerConfig {
         let mut problems = Vec::new();
         let mut config = Self::read(settings, &mut problems);
         problems.extend(exposed(settings, &config));
+        problems.extend(bad_export(settings, &config));
         problems.extend(bad_hash(settings, &config.snake));
         problems.extend(bad_hosts(settings, &config.api));
         problems.extend(bad_second_person(settings, &config));

@@ -5,6 +5,7 @@
 //!       ├─ control ── registry · cluster · liveness · events
 //!       ├─ agent_rpc (enrollment, heartbeat) · scenario (rollout, convergence) · liveness_monitor
 //!       ├─ dlq ── registry · query · bus
+//!       ├─ export ── engine, to a collector
 //!       ├─ api ── authentication (access) · control · dlq · query
 //!       ├─ postgres ── authentication · query
 //!       └─ outside ── engine
@@ -40,6 +41,7 @@ pub mod dlq;
 pub mod duckdb;
 mod enrollment;
 pub mod events;
+pub mod export;
 #[cfg(any(test, feature = "fuzz"))]
 pub mod fuzz;
 mod heartbeat;

@@ -76,6 +76,9 @@ pub enum StartError {
     /// Racks cannot be heard.
     #[error("{0}")]
     AgentRpc(String),
+    /// Telemetry cannot be sent to the collector.
+    #[error("observability.otlp: {0}")]
+    Export(String),
     /// Queries cannot be run.
     #[error("queries cannot be run: {0}")]
     Query(#[from] query::Error),
@@ -144,9 +147,11 @@ impl StartError {
     #[must_use]
     pub fn exit_code(&self) -> ExitReason {
         match self {
-            Self::ApiAddress { .. } | Self::PostgresAddress { .. } | Self::OtlpAddress { .. } | Self::Bucket(_) => {
-                ExitReason::Config
-            }
+            Self::ApiAddress { .. }
+            | Self::PostgresAddress { .. }
+            | Self::OtlpAddress { .. }
+            | Self::Bucket(_)
+            | Self::Export(_) => ExitReason::Config,
             Self::Engine(error) => of_engine(error.kind()),
             Self::Bus(error) => error.exit(),
             Self::Registry(error) => of_registry(error),

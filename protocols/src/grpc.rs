@@ -38,18 +38,28 @@ pub type GrpcBody = WithTrailers<Full<Bytes>, Ready<Option<Result<HeaderMap, Inf
 pub mod code {
     use http::StatusCode;
 
+    /// The request was given up.
+    pub const CANCELLED: u8 = 1;
     /// What the client sent is wrong.
     pub const INVALID_ARGUMENT: u8 = 3;
     /// It took too long.
     pub const DEADLINE_EXCEEDED: u8 = 4;
     /// Who asks may not.
     pub const PERMISSION_DENIED: u8 = 7;
+    /// There is no room: the client tries again if it is told when.
+    pub const RESOURCE_EXHAUSTED: u8 = 8;
+    /// It met another request.
+    pub const ABORTED: u8 = 10;
+    /// It lies beyond what there is.
+    pub const OUT_OF_RANGE: u8 = 11;
     /// There is no such method.
     pub const UNIMPLEMENTED: u8 = 12;
     /// A defect of the server.
     pub const INTERNAL: u8 = 13;
     /// Not now: the client tries again.
     pub const UNAVAILABLE: u8 = 14;
+    /// Something was lost on the way.
+    pub const DATA_LOSS: u8 = 15;
     /// It is not known who asks.
     pub const UNAUTHENTICATED: u8 = 16;
 
@@ -119,14 +129,21 @@ pub fn message(framed: &Bytes) -> Result<GrpcMessage, GrpcFrameError> {
     })
 }
 
+/// A message in its frame.
+#[must_use]
+pub fn frame(is_packed: bool, message: &[u8]) -> Bytes {
+    let length = u32::try_from(message.len()).unwrap_or(u32::MAX);
+    [&[u8::from(is_packed)][..], &length.to_be_bytes(), message]
+        .concat()
+        .into()
+}
+
 /// The answer with a message.
 #[must_use]
 pub fn answer(message: &[u8]) -> Response<GrpcBody> {
-    let length = u32::try_from(message.len()).unwrap_or(u32::MAX);
-    let framed = [&[0][..], &length.to_be_bytes(), message].concat();
     let status = (HeaderName::from_static("grpc-status"), HeaderValue::from_static("0"));
     let trailers = HeaderMap::from_iter([status]);
-    let body = Full::new(Bytes::from(framed)).with_trailers(std::future::ready(Some(Ok(trailers))));
+    let body = Full::new(frame(false, message)).with_trailers(std::future::ready(Some(Ok(trailers))));
     let mut response = Response::new(body);
     response
         .headers_mut()

@@ -1,4 +1,4 @@
-//! OTLP, the OpenTelemetry Protocol: requests that export logs, traces and metrics, as protobuf and as JSON, into rows.
+//! OTLP, the OpenTelemetry Protocol: requests that export logs, traces and metrics, as protobuf and as JSON, into rows, and back.
 //!
 //! ```text
 //! request ─ resources ─ scopes ─ log records │ spans │ metrics ─ points
@@ -23,6 +23,7 @@ mod any_value;
 mod context;
 mod distribution;
 mod exemplars;
+mod export;
 mod json;
 mod log_records;
 mod message_log;
@@ -41,9 +42,10 @@ use model::{Table, Timestamp, stable_hash};
 
 use crate::MalformedProtobuf;
 
+pub use export::export_request;
 pub use json::{JSON, json_bytes};
 pub use message_log::{MessageLogSource, message_log_request, refused_logs};
-pub use response::{export_response, retry_status, status};
+pub use response::{export_response, rejected_of, retry_status, status, status_of};
 
 /// The content type of a request as protobuf.
 pub const PROTOBUF: &str = "application/x-protobuf";
@@ -122,6 +124,9 @@ pub enum OtlpError {
     /// Not JSON, or not that of a request.
     #[error("the body is no OTLP request as JSON: {0}")]
     Json(String),
+    /// Rows that are not those of their table.
+    #[error("the rows have no column {0} of the type that it has in their table")]
+    Column(&'static str),
     /// A table that no signal has.
     #[error("{0} are no signal of OTLP")]
     Signal(Table),

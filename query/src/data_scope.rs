@@ -11,6 +11,7 @@
 //! `crate::sql::scoped_table`.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use datafusion::logical_expr::Expr;
 use model::Table;
@@ -24,6 +25,8 @@ pub struct DataScope {
     pub tables: Option<BTreeSet<Table>>,
     /// The entities, each by its id or by its name; without, all of them.
     pub entities: Option<BTreeSet<String>>,
+    /// Where logs, traces and metrics are, if they are not stored here. The same for whoever asks.
+    pub elsewhere: Option<Arc<str>>,
 }
 
 impl DataScope {
@@ -33,16 +36,28 @@ impl DataScope {
     }
 
     pub(crate) fn includes_table(&self, table: Table) -> bool {
-        self.tables.as_ref().is_none_or(|tables| tables.contains(&table))
+        let is_here = self.elsewhere.is_none() || !table.is_telemetry();
+        is_here && self.tables.as_ref().is_none_or(|tables| tables.contains(&table))
+    }
+
+    /// Why a table is not in it.
+    pub(crate) fn refusal(&self, table: Option<Table>, name: &str) -> Error {
+        match &self.elsewhere {
+            Some(place) if table.is_some_and(Table::is_telemetry) => Error::StoredElsewhere {
+                table: name.to_owned(),
+                place: Arc::clone(place),
+            },
+            _ => Error::outside_scope(name),
+        }
     }
 
     /// What the rows of a table must meet to be in it; nothing if all are.
     ///
     /// # Errors
-    /// [`Error::Forbidden`] for a table that is not in it.
+    /// [`Error::Forbidden`] for a table that is not in it, [`Error::StoredElsewhere`] for one that is not here.
     pub(crate) fn conditions(&self, table: Table) -> Result<Vec<Expr>, Error> {
         if !self.includes_table(table) {
-            return Err(Error::outside_scope(table.name()));
+            return Err(self.refusal(Some(table), table.name()));
         }
         let Some(entities) = &self.entities else {
             return Ok(Vec::new());

@@ -1,5 +1,7 @@
 //! The errors of a query, each with the thing, the value and the fix.
 
+use std::sync::Arc;
+
 use arrow_schema::ArrowError;
 use datafusion::error::DataFusionError;
 use model::{ByteSize, HumanDuration};
@@ -37,6 +39,14 @@ pub enum Error {
         table: String,
         /// Why, and what would help.
         reason: &'static str,
+    },
+    /// The rows of a table are not stored here.
+    #[error("{table} are not stored here: observability.tier is \"otlp\", they are sent to {place}; ask there")]
+    StoredElsewhere {
+        /// The table, as it was named.
+        table: String,
+        /// Where they are sent.
+        place: Arc<str>,
     },
     /// As many queries run as may.
     #[error("{running} queries are running, as many as query.max_concurrent allows: try again in a moment")]
@@ -139,6 +149,8 @@ pub enum QueryErrorKind {
     ReadOnly,
     /// Who asks may not read it.
     Forbidden,
+    /// It is stored elsewhere.
+    StoredElsewhere,
     /// What was asked for by id is not there.
     NotFound,
     /// The request is fine but asks for too much.
@@ -178,6 +190,7 @@ impl Error {
             Self::Statement { .. } => QueryErrorKind::Statement,
             Self::ReadOnly { .. } | Self::NothingToFollow => QueryErrorKind::ReadOnly,
             Self::Forbidden { .. } => QueryErrorKind::Forbidden,
+            Self::StoredElsewhere { .. } => QueryErrorKind::StoredElsewhere,
             Self::NotFound { .. } => QueryErrorKind::NotFound,
             Self::Memory(_) | Self::Bytes(_) | Self::TooManyGroups(_) => QueryErrorKind::TooMuch,
             Self::Busy { .. } | Self::BusyWithStatements { .. } | Self::Crowded(_) | Self::SnapshotTooOld(_) => {

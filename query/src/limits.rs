@@ -3,6 +3,7 @@
 //! Not here: the bounds of one statement's plan ([`crate::sql`]), who may run now ([`crate::admission_gate`]).
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use model::ByteSize;
@@ -32,6 +33,8 @@ pub struct QueryLimits {
     pub max_rows: u64,
     /// Bytes of data files that one query may read, besides pages that are kept.
     pub max_scan: ByteSize,
+    /// Where logs, traces and metrics are, if they are not stored here: questions about them say so.
+    pub elsewhere: Option<Arc<str>>,
     /// Where sorts and aggregates put what exceeds their memory; without it they fail instead.
     pub spill_dir: Option<PathBuf>,
     #[cfg(test)]
@@ -52,6 +55,7 @@ impl QueryLimits {
             backlog: Duration::from_secs(600),
             max_rows: 1_000_000,
             max_scan: ByteSize::mib(1 << 20),
+            elsewhere: None,
             spill_dir: None,
             #[cfg(test)]
             without: &[],

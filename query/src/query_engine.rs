@@ -116,7 +116,10 @@ impl QueryEngine {
         let stop = CancellationToken::new();
         Ok(Self {
             _stop_on_drop: Arc::new(stop.clone().drop_guard()),
-            scope: Arc::default(),
+            scope: Arc::new(DataScope {
+                elsewhere: limits.elsewhere.clone(),
+                ..DataScope::default()
+            }),
             caller: None,
             tails: Arc::new(TailService::new(&engine, &limits, &clock, &sessions, &gate, &snapshots)),
             _watch: Arc::new(threads.spawn(QueryClass::Typed, Arc::clone(&snapshots).watch(pool))?),
@@ -140,7 +143,10 @@ impl QueryEngine {
     #[must_use]
     pub fn with_scope(&self, scope: DataScope) -> Self {
         Self {
-            scope: Arc::new(scope),
+            scope: Arc::new(DataScope {
+                elsewhere: self.limits.elsewhere.clone(),
+                ..scope
+            }),
             ..self.clone()
         }
     }

@@ -17,6 +17,7 @@ mod differential;
 mod dlq;
 mod endpoints;
 mod examples;
+mod export;
 mod exposition;
 mod faults;
 mod file_modes;

@@ -15,9 +15,10 @@ mod file_reconciliation;
 mod replay;
 mod tree_scan;
 
+use std::ops::RangeInclusive;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::thread::ScopedJoinHandle;
 use std::time::Instant;
 
@@ -35,6 +36,7 @@ use crate::disk_space::{DiskSpace, drop_ballast};
 #[cfg(test)]
 use crate::engine_core::TestHooks;
 use crate::engine_core::{AppendAdmission, EngineCore, EngineStatus, EngineTime, StoreFiles, VisibleRows, WriteState};
+use crate::export_cursors::{ExportCursors, ExportPositions, LogExport};
 use crate::file_templates::FileTemplates;
 use crate::flush_scheduler::FlushScheduler;
 use crate::flusher::MemtableFlusher;
@@ -52,7 +54,7 @@ use crate::snapshot::StoreSnapshot;
 use crate::stats::EngineCounters;
 use crate::store_tree::{check_not_lost, lock_store};
 use crate::wal::{MAX_FRAME, WalOptions, WriteAheadLog};
-use crate::{Error, Settings};
+use crate::{Error, ExportMode, Settings};
 pub(crate) use file_reconciliation::describe;
 use file_reconciliation::{
     RecoveryFindings, check_files, empty_staging, reconcile_unknown_files, remove_unknown_files,
@@ -207,6 +209,11 @@ fn replay(
     mut findings: RecoveryFindings,
 ) -> Result<RecoveredStore, Error> {
     let RecoveryInputs { settings, layout, .. } = &ground;
+    let (store, low_water) = (catalog.state().store, catalog.state().low_water);
+    let exported = ExportPositions::read(&layout.meta, store, low_water, settings.export)?;
+    // What an export left that is switched off is stored from here on, as far as it was not: then nothing waits for it.
+    let exporting = exported.filter(|_| settings.export != ExportMode::Off);
+    let unexported_from = exporting.map_or(u64::MAX, |exported| exported.low_water());
     let options = WalOptions {
         store: catalog.state().store,
         // Replay holds one segment at a time.
@@ -215,14 +222,17 @@ fn replay(
             .min(settings.group_max.get().max(LOG_SEGMENT / 16)),
         max_bytes: settings.wal_max.get(),
         low_water: catalog.state().low_water,
-        replay_from: catalog.state().replay_from(),
+        replay_from: catalog.state().replay_from().min(unexported_from),
         quarantine: layout.quarantine.clone(),
         recall: settings.tail_max.get(),
     };
-    let known = (catalog.state().highest_through() + 1).max(catalog.state().low_water);
+    // No LSN that was exported is given to another batch.
+    let known = (catalog.state().highest_through() + 1)
+        .max(low_water)
+        .max(exported.map_or(0, |exported| exported.highest()));
     let largest_frame = MAX_FRAME.min(options.max_group_bytes());
-    let (shared, mut publisher) = assemble(ground, catalog, &mut findings, largest_frame);
-    let (wal, recovered) = replay::run(&shared, &mut publisher, &mut findings, |sink| {
+    let (shared, mut publisher) = assemble(ground, catalog, &mut findings, (largest_frame, unexported_from));
+    let (wal, recovered) = replay::run(&shared, &mut publisher, &mut findings, exported, |sink| {
         WriteAheadLog::open(&shared.store.layout.wal, options, sink)
     })?;
     findings.report_given_up();
@@ -243,6 +253,8 @@ fn replay(
     #[cfg(test)]
     shared.hooks.fail_log_syncs.is(wal.failing_syncs());
     let next_lsn = recovered.next_lsn.max(known);
+    let lost = recovered.damage.iter().filter_map(|damage| damage.missing.clone());
+    begin_export(&shared, exported, (wal.tail(), next_lsn), lost.collect())?;
     finish(&shared, next_lsn, &findings);
     Ok(RecoveredStore {
         committer: GroupCommitter::new(Arc::clone(&shared), wal, next_lsn),
@@ -250,6 +262,28 @@ fn replay(
         shared,
         connected: None,
     })
+}
+
+/// From here on the log keeps what is not exported.
+fn begin_export(
+    shared: &EngineCore,
+    found: Option<ExportPositions>,
+    opened: (u64, u64),
+    lost: Vec<RangeInclusive<u64>>,
+) -> Result<(), Error> {
+    let (meta, mode) = (&shared.store.layout.meta, shared.settings.export);
+    if let Some(cursors) = ExportCursors::begin(meta, shared.store.id, mode, found, opened.1)? {
+        let durable = watch::Sender::new(opened.1.saturating_sub(1));
+        let export = LogExport {
+            cursors,
+            durable,
+            opened,
+            lost,
+        };
+        // Nobody else sets it.
+        let _ = shared.export.set(export);
+    }
+    Ok(())
 }
 
 /// Rows of damaged files that were not in the log are not asked for at the next start.
@@ -289,7 +323,7 @@ fn assemble(
     ground: RecoveryInputs,
     catalog: StoreManifest,
     findings: &mut RecoveryFindings,
-    largest_frame: u64,
+    (largest_frame, unexported_from): (u64, u64),
 ) -> (Arc<EngineCore>, MemtableFlusher) {
     let RecoveryInputs {
         settings,
@@ -348,6 +382,8 @@ fn assemble(
             rotation: Mutex::default(),
         },
         remote: link,
+        export: OnceLock::new(),
+        unexported_from,
         #[cfg(test)]
         hooks: TestHooks::default(),
         settings,

@@ -25,11 +25,12 @@ use parking_lot::{Condvar, Mutex};
 use super::file_reconciliation::RecoveryFindings;
 use super::join_thread;
 use crate::engine_core::EngineCore;
+use crate::export_cursors::ExportPositions;
 use crate::flusher::MemtableFlusher;
 use crate::layout::{StoreLayout, TimePartition};
 use crate::memtable::{PartitionKey, weight};
 use crate::wal::{FrameSink, WalFrame, WalRecovery, WriteAheadLog};
-use crate::{BatchOrigin, Error, HotBatch, frame_origin, partitioner};
+use crate::{BatchOrigin, Error, ExportMode, HotBatch, frame_origin, partitioner};
 use model::catch_panic;
 
 /// Makes what `open_log` hands out hot, and publishes beside it. Returns the log when all of it was read.
@@ -37,6 +38,7 @@ pub(super) fn run(
     shared: &EngineCore,
     publisher: &mut MemtableFlusher,
     findings: &mut RecoveryFindings,
+    exported: Option<ExportPositions>,
     open_log: impl FnOnce(FrameSink<'_>) -> Result<(WriteAheadLog, WalRecovery), Error>,
 ) -> Result<(WriteAheadLog, WalRecovery), Error> {
     let relief = ReplayFlusher::new(shared);
@@ -47,6 +49,8 @@ pub(super) fn run(
             through: catalog.state().all_through(),
             low_water: catalog.state().low_water,
             damaged: catalog.state().replay().clone(),
+            exported,
+            mode: shared.settings.export,
         }
     };
     scope(|threads| {
@@ -68,6 +72,9 @@ struct ReplayFilter {
     low_water: u64,
     /// What was in damaged files.
     damaged: BTreeMap<PartitionKey, (u64, u64)>,
+    /// How far telemetry was exported, if it was.
+    exported: Option<ExportPositions>,
+    mode: ExportMode,
 }
 
 impl ReplayFilter {
@@ -78,8 +85,20 @@ impl ReplayFilter {
 
     /// Whether rows of a frame can be in no file.
     fn may_have(&self, frame: &WalFrame) -> bool {
+        frame.lsn >= self.low_water || self.was_any_damaged(frame)
+    }
+
+    fn was_any_damaged(&self, frame: &WalFrame) -> bool {
         let mut damaged = self.damaged.keys().filter(|(table, _)| table.number() == frame.table);
-        frame.lsn >= self.low_water || damaged.any(|place| self.was_damaged(*place, frame.lsn))
+        damaged.any(|place| self.was_damaged(*place, frame.lsn))
+    }
+
+    /// Whether a frame's rows are telemetry that is not kept beyond the log.
+    fn is_unstored(&self, frame: &WalFrame) -> bool {
+        let table = Table::from_number(frame.table);
+        let exported = table.zip(self.exported);
+        exported.is_some_and(|(table, exported)| exported.is_unstored(table, frame.lsn, self.mode))
+            && !self.was_any_damaged(frame)
     }
 
     fn has(&self, place: PartitionKey, lsn: u64) -> bool {
@@ -101,7 +120,12 @@ fn insert(
             replay_to_followers(shared, &frame);
             continue;
         }
-        match insert_frame(shared, lacking, &frame, &mut findings.replayed) {
+        let inserted = if lacking.is_unstored(&frame) {
+            pass_frame(shared, &frame)
+        } else {
+            insert_frame(shared, lacking, &frame, &mut findings.replayed)
+        };
+        match inserted {
             Ok(rows) => shared.counters.replayed_rows.add(rows),
             Err(reason) => {
                 keep_frame(&shared.store.layout, &frame, &reason, findings)?;
@@ -246,6 +270,15 @@ fn replay_to_followers(shared: &EngineCore, frame: &WalFrame) {
             .tails
             .replay(table, frame.lsn, &shared_pieces(table, pieces));
     }
+}
+
+/// Remembers where a frame came from whose rows are not kept beyond the log.
+fn pass_frame(shared: &EngineCore, frame: &WalFrame) -> Result<u64, String> {
+    let (origin, ..) = frame_origin::decode(&frame.origin)?;
+    shared.watermarks.lock().record(&origin, frame.lsn);
+    let mut state = shared.rows.state.lock();
+    state.committed = state.committed.max(frame.lsn);
+    Ok(0)
 }
 
 /// Makes hot what of a frame is in no file. Returns the rows; after an error nothing was inserted.

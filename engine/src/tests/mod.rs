@@ -14,6 +14,7 @@ mod integrity_check;
 mod late_rows;
 mod live_index;
 mod live_tail;
+mod log_follower;
 mod message_tree;
 mod minute_rollup;
 mod model_based;

@@ -178,7 +178,7 @@ fn claim(bytes: &[u8], at: usize, after: u64) -> Option<FrameCandidate> {
 }
 
 /// The frame at `at`, if a whole one of this segment with an LSN above `after` is there.
-fn parse(identity: &SegmentIdentity, bytes: &[u8], at: usize, after: u64) -> Option<ParsedFrame> {
+pub(super) fn parse(identity: &SegmentIdentity, bytes: &[u8], at: usize, after: u64) -> Option<ParsedFrame> {
     let FrameCandidate { len, lsn } = claim(bytes, at, after)?;
     let frame = bytes.get(at..at + len)?;
     if checksum(identity, frame) != u32::from_le_bytes(array(frame, 4)?) {

@@ -36,6 +36,7 @@ mod directory;
 mod durable_lsn;
 mod frame;
 mod inspect;
+mod log_reader;
 mod preallocate;
 mod recovery;
 mod rewrite;
@@ -56,6 +57,7 @@ use uuid::Uuid;
 
 pub(crate) use frame::{MAX_FRAME, WalFrame};
 pub(crate) use inspect::{inspect_log, is_there};
+pub(crate) use log_reader::LogReader;
 pub(crate) use recovery::WalRecovery;
 
 #[cfg(any(test, feature = "fuzz"))]
@@ -249,6 +251,11 @@ impl WriteAheadLog {
     #[cfg(test)]
     pub(crate) fn next_lsn(&self) -> u64 {
         self.lsn.next
+    }
+
+    /// LSN of the last frame in the log.
+    pub(crate) const fn tail(&self) -> u64 {
+        self.lsn.tail
     }
 
     /// Why the log accepts nothing any more, if so.

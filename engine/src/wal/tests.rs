@@ -6,6 +6,7 @@ mod behaviour;
 mod crash;
 mod damage;
 mod full;
+mod reading;
 
 use bytes::Bytes;
 use model::Timestamp;

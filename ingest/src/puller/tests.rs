@@ -14,6 +14,7 @@ fn memory_is_reserved_for_the_values_of_messages_and_for_the_rows_of_telemetry()
     let messages = IngestSource::Messages(ArchiveSource {
         stream: "flux".to_owned(),
         subjects: Vec::new(),
+        keeps_messages: true,
     });
     // With the content type that Racks send, and without one, as others send them.
     let cbor = of_kind(BatchEncoding::Cbor.content_type());

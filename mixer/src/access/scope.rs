@@ -82,6 +82,7 @@ impl AccessScope {
         Arc::new(all.with_scope(DataScope {
             tables: (!self.tables.is_empty()).then(|| self.tables.clone()),
             entities: (!self.entities.is_empty()).then(|| self.entities.clone()),
+            ..DataScope::default()
         }))
     }
 

@@ -90,6 +90,7 @@ use crate::backup::BackupWriter;
 use crate::control::ControlPlane;
 use crate::dlq::DeadLetterQueue;
 use crate::duckdb::ViewFileStats;
+use crate::export::ExportStatus;
 use crate::security_report::SecurityFinding;
 use crate::self_tracing::SpanRecorder;
 use crate::specs::SpecRegistry;
@@ -131,6 +132,8 @@ pub struct ApiParts {
     pub(crate) backups: Arc<BackupWriter>,
     /// What the configuration says of the Mixer's security.
     pub(crate) security: Arc<[SecurityFinding]>,
+    /// The state of the export to a collector; none if nothing is exported.
+    pub(crate) export: Option<Arc<ExportStatus>>,
     /// How requests of OTLP become rows.
     pub(crate) otlp: OtlpAnswers,
     /// What makes spans of requests.

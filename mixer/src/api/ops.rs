@@ -103,6 +103,15 @@ fn checks(parts: &ApiParts) -> Map<String, Value> {
     if let Some(note) = bus_note {
         all["bus"]["reason"] = note.into();
     }
+    if let Some(export) = &parts.export {
+        // What the collector does not take for now is stored in the log; what it never takes with these settings is somebody's turn.
+        let trouble = export.trouble();
+        let mut check = json!({ "ok": !trouble.as_ref().is_some_and(|(_, is_denied)| *is_denied) });
+        if let Some((reason, _)) = trouble {
+            check["reason"] = reason.into();
+        }
+        all.insert("export".to_owned(), check);
+    }
     all
 }
 
@@ -141,11 +150,34 @@ async fn storage(State(parts): State<ApiParts>, _: NoParams) -> ItemResponse<Val
         "misdated_rows": stats.out_of_range_rows,
         "quarantined_files": stats.quarantined_files,
         "object_store": object_store(&parts, stats.remote.as_ref()),
+        "export": export(&parts),
         "rotation": super::rotation::facts(&parts.engine),
         "trouble": parts.engine.health_issue().map(|trouble| trouble.to_string()),
         "partial": view.partial(),
     });
     ItemResponse { data }
+}
+
+/// What was sent to the collector and what waits for it; `null` without one.
+fn export(parts: &ApiParts) -> Value {
+    let Some(export) = &parts.export else {
+        return Value::Null;
+    };
+    let signals = export.signals().iter().map(|status| {
+        let trouble = status.trouble();
+        let facts = json!({
+            "rows": status.rows.get(),
+            "requests": status.requests.get(),
+            "retries": status.retries.get(),
+            "rejected_records": status.rejected.get(),
+            "dead_letters": status.letters.get(),
+            "oldest_waiting": status.oldest(),
+            "trouble": trouble.as_ref().map(|trouble| &trouble.reason),
+            "trouble_since": trouble.as_ref().map(|trouble| trouble.since),
+        });
+        (status.signal.name().to_owned(), facts)
+    });
+    json!({ "collector": export.collector(), "signals": signals.collect::<Map<_, _>>() })
 }
 
 /// What is in the object store and what is not; `null` without one.

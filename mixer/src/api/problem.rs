@@ -399,6 +399,7 @@ impl From<query::Error> for ApiProblem {
             (QueryErrorKind::Statement, _) => (StatusCode::BAD_REQUEST, "sql_error"),
             (QueryErrorKind::ReadOnly, _) => (StatusCode::FORBIDDEN, "read_only"),
             (QueryErrorKind::Forbidden, _) => (StatusCode::FORBIDDEN, "outside_scope"),
+            (QueryErrorKind::StoredElsewhere, _) => (StatusCode::FORBIDDEN, "stored_elsewhere"),
             (QueryErrorKind::NotFound, query::Error::NotFound { what: "trace", .. }) => {
                 (StatusCode::NOT_FOUND, "trace_not_found")
             }

@@ -30,6 +30,7 @@ use crate::dlq::{DeadLetterQueue, DlqParts, LetterReplayer};
 use crate::duckdb::ViewFileWriter;
 use crate::enrollment::EnrollmentService;
 use crate::events::EventPublisher;
+use crate::export::{self, ExportParts, ExportStatus};
 use crate::heartbeat::HeartbeatHandler;
 use crate::liveness::LivenessTracker;
 use crate::liveness_monitor::LivenessMonitor;
@@ -61,6 +62,7 @@ pub(super) struct MixerComponents {
     pub(super) specs: Option<Arc<SpecRegistry>>,
     pub(super) authenticator: Option<Arc<ApiAuthenticator>>,
     pub(super) backups: Option<Arc<BackupWriter>>,
+    pub(super) exported: Option<Arc<ExportStatus>>,
     bus: Option<BusServer>,
 }
 
@@ -148,7 +150,9 @@ impl MixerComponents {
             .push(SupervisedTask::spawn("DuckDB views", fatal, |stop| views.run(stop)));
         let dlq = self.dead_letters(&ground, &bus, (&querier, &engine), (clock.clone(), &entropy), fatal)?;
         let spans = self.self_tracing(&config, &engine, (&clock, &entropy), fatal);
+        let export = self.export(&config, &engine, (&clock, &entropy), fatal)?;
         let parts = ApiParts {
+            export,
             querier: Arc::clone(&querier),
             control: Arc::clone(&control),
             dlq,
@@ -216,6 +220,28 @@ impl MixerComponents {
         self.tasks
             .push(SupervisedTask::spawn("own spans", fatal, |stop| writer.run(stop)));
         recorder
+    }
+
+    /// Starts what sends telemetry to a collector, if it is sent anywhere.
+    fn export(
+        &mut self,
+        config: &MixerConfig,
+        engine: &Arc<Engine>,
+        (clock, entropy): (&Clock, &Entropy),
+        fatal: &FailureReporter,
+    ) -> Result<Option<Arc<ExportStatus>>, StartError> {
+        let Some(settings) = settings::export(config)? else {
+            return Ok(None);
+        };
+        let parts = ExportParts {
+            engine: Arc::clone(engine),
+            clock: clock.clone(),
+            entropy: entropy.clone(),
+        };
+        let (status, tasks) = export::start(settings, &parts, fatal).map_err(StartError::Export)?;
+        self.tasks.extend(tasks);
+        self.exported = Some(Arc::clone(&status));
+        Ok(Some(status))
     }
 
     /// Reads the API tokens and starts what keeps them up to date.

@@ -16,8 +16,9 @@ use crate::bus_server::{
     AclSnapshot, BusAuthorization, BusCertificates, BusError, BusOperator, BusSettings, ManagedServer,
     OPERATOR_CREDENTIALS, OPERATOR_KEY, OperatorSigner, ServerDeployment, StreamSettings,
 };
-use crate::config::{BusServerConfig, MixerConfig, ServerMode};
+use crate::config::{BusServerConfig, MixerConfig, ObservabilityTier, ServerMode};
 use crate::control::MOST_TAPS;
+use crate::export::{CollectorTarget, ExportSettings, header_map};
 use crate::postgres;
 use crate::quotas::{CallerPlaces, CallerQuotas, QuotaPolicy};
 use crate::registry::ClusterRegistry;
@@ -32,18 +33,43 @@ const OWN_QUERIES_PATIENCE: Duration = Duration::from_secs(10);
 /// How long to try to reach the bus.
 const CONNECT: Duration = Duration::from_secs(10);
 
+/// What becomes of telemetry beside being made durable.
+fn export_mode(config: &MixerConfig) -> engine::ExportMode {
+    match config.observability.tier {
+        ObservabilityTier::Otlp => engine::ExportMode::Only,
+        ObservabilityTier::Embedded if config.otlp.forward => engine::ExportMode::Copy,
+        ObservabilityTier::Embedded => engine::ExportMode::Off,
+    }
+}
+
+/// Whether business messages are archived here.
+fn archives_messages(config: &MixerConfig) -> bool {
+    config.observability.tier == ObservabilityTier::Embedded || config.otlp_messages.enabled
+}
+
 pub(crate) fn engine(config: &MixerConfig) -> engine::Settings {
     let (storage, rotation) = (&config.storage, &config.rotation);
+    let export = export_mode(config);
+    let has_own_archive = config.observability.tier == ObservabilityTier::Otlp && config.otlp_messages.enabled;
     engine::Settings {
         data_dir: config.embedded.data_dir.clone(),
         flush_interval: config.embedded.flush_interval,
         format: storage.format,
         compression: storage.compression,
-        messages_dir: config.store.dir.join("messages"),
+        messages_dir: if has_own_archive {
+            config.otlp_messages.data_dir.clone()
+        } else {
+            config.store.dir.join("messages")
+        },
         partition_by: storage.partition_by,
         json_type: storage.json_type,
         segment_size: storage.segment_size,
-        wal_max: config.store.wal_max,
+        wal_max: if export == engine::ExportMode::Off {
+            config.store.wal_max
+        } else {
+            config.otlp.queue_max
+        },
+        export,
         min_free: Some(config.store.min_free).filter(|free| free.get() > 0),
         max_age: rotation.max_age,
         rotation: engine::RetentionSettings {
@@ -67,6 +93,27 @@ pub(crate) fn engine_and_bucket(config: &MixerConfig) -> Result<engine::Settings
         )?,
         ..engine(config)
     })
+}
+
+/// The collector that telemetry is sent to, if there is one.
+pub(super) fn export(config: &MixerConfig) -> Result<Option<ExportSettings>, StartError> {
+    if export_mode(config) == engine::ExportMode::Off {
+        return Ok(None);
+    }
+    let otlp = &config.otlp;
+    let target = match (&otlp.endpoint, &otlp.endpoint_http) {
+        (Some(endpoint), _) => CollectorTarget::grpc(endpoint, otlp.insecure),
+        (None, Some(endpoint)) => CollectorTarget::http(endpoint, otlp.insecure),
+        // Refused with the configuration.
+        (None, None) => return Ok(None),
+    };
+    let headers = otlp.headers.iter().map(|(name, value)| (name.as_str(), value.expose()));
+    Ok(Some(ExportSettings {
+        target: target.map_err(StartError::Export)?,
+        headers: header_map(headers).map_err(StartError::Export)?,
+        compression: otlp.compression,
+        timeout: otlp.timeout,
+    }))
 }
 
 /// The bus, and what keeps the list of its users where it is ours.
@@ -204,6 +251,7 @@ pub(super) fn ingest(config: &MixerConfig) -> ingest::IngestSettings {
         messages: Some(ingest::ArchiveSource {
             stream: config.snake.stream_name.to_string(),
             subjects: [MESSAGES_ALL, GEARS_ALL].map(str::to_owned).into(),
+            keeps_messages: archives_messages(config),
         }),
         racks: ingest::RackQuotas {
             messages: config.quotas.rack_messages,
@@ -227,8 +275,16 @@ pub(super) fn limits(config: &MixerConfig) -> query::QueryLimits {
         tail_texts: share(config.tail.buffer, 1),
         max_rows: query.max_rows,
         max_scan: query.max_scan,
+        elsewhere: elsewhere(config),
         ..query::QueryLimits::new(query.memory_limit, query.timeout, query.max_concurrent)
     }
+}
+
+/// Where logs, traces and metrics are, if they are not stored here.
+fn elsewhere(config: &MixerConfig) -> Option<Arc<str>> {
+    let is_elsewhere = config.observability.tier == ObservabilityTier::Otlp;
+    let export = export(config).ok().flatten().filter(|_| is_elsewhere)?;
+    Some(export.target.to_string().into())
 }
 
 /// What callers may take: of places one has half at most, unless the configuration says something else of queries.

@@ -9,6 +9,8 @@ use chassis::config_section;
 use engine::{CompressionCodec, JsonType, PartitionBy, RetentionPolicy, StorageFormat};
 use model::ByteSize;
 
+use crate::export::ExportCompression;
+
 /// Where telemetry goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ObservabilityTier {
@@ -23,7 +25,7 @@ config_section! {
     pub struct ObservabilityConfig in "observability" {
         /// Whether telemetry is collected and stored.
         enabled: bool = true;
-        /// Whether telemetry is stored here or forwarded to a collector; otlp is not in this version: refused.
+        /// Whether telemetry is stored here (embedded) or sent to a collector in place of that (otlp).
         tier: ObservabilityTier { Embedded = "embedded", Otlp = "otlp" } = "embedded";
         /// Share of traces that is kept, for all Racks; the share of a single Rack may be smaller.
         sampling_rate: f64 = 1.0, between(0.0, 1.0);
@@ -87,18 +89,25 @@ config_section! {
 }
 
 config_section! {
-    /// The OpenTelemetry collector of the tier otlp.
+    /// The OpenTelemetry collector that telemetry is sent to, with the tier otlp or beside the store.
     pub struct OtlpConfig in "observability.otlp" {
+        /// Whether telemetry is sent to the collector as well, with the tier embedded.
+        forward: bool = false;
         /// Collector over gRPC, host:port.
         endpoint: Option<String> = "";
-        /// Collector over HTTP, in place of gRPC.
+        /// Collector over HTTP, in place of gRPC; signals have their paths below it, such as /v1/logs.
         endpoint_http: Option<String> = "";
         /// Headers sent to the collector; values refer to the environment as ${NAME}.
         headers: BTreeMap<String, SecretString> = {}, secret();
-        /// Skips the verification of the collector's certificate.
+        /// For an endpoint without a scheme: no TLS. For https://: the collector's certificate is not verified.
         insecure: bool = false;
         /// Time one export may take.
-        timeout: Duration = "30s";
+        timeout: Duration = "30s", at_least_ms(10);
+        /// How requests are packed.
+        compression: ExportCompression { Gzip = "gzip", None = "none" } = "gzip";
+        /// Maximum size in MiB of the write-ahead log while telemetry is sent to a collector, in place of store.wal_max_size_mb: what
+        /// the collector does not take waits there; at it, appends wait.
+        queue_max("queue_max_size_mb"): ByteSize as MebibyteCount = 10240, within(1, 1 << 24);
     }
 }
 

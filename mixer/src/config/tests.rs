@@ -58,6 +58,9 @@ fn every_key_changes_its_field() {
             "snake.tls_cert" | "snake.tls_key" => &half_of_bus[..],
             path if path.starts_with("api.tls_") => &half[..],
             "snake.operator_key" => &[("PLATFORM_SNAKE_SERVER", "external")],
+            "observability.tier" | "observability.otlp.forward" => {
+                &[("PLATFORM_OBSERVABILITY_OTLP_ENDPOINT", "c:4317")]
+            }
             _ => &[],
         };
         let without = config("", beside).unwrap();
@@ -179,22 +182,42 @@ fn nobody_is_let_in_unasked_from_other_machines_and_tls_needs_both_files() {
 }
 
 #[test]
-fn what_this_version_does_not_do_is_said_key_by_key() {
-    for (env, value, key) in [
-        ("PLATFORM_OBSERVABILITY_TIER", "otlp", "observability.tier"),
+fn a_collector_is_one_that_can_be_reached_and_nothing_goes_against_it() {
+    let tier = "[observability]\ntier = \"otlp\"\n";
+    let forward = "[observability.otlp]\nforward = true\n";
+    let grpc = "[observability.otlp]\nendpoint = \"c:4317\"\n";
+    for (file, says) in [
+        (tier.to_owned(), "observability.tier: telemetry goes to a collector"),
         (
-            "PLATFORM_OBSERVABILITY_OTLP_MESSAGES_ENABLED",
-            "true",
-            "otlp.messages.enabled",
+            forward.to_owned(),
+            "observability.otlp.forward: telemetry goes to a collector",
+        ),
+        (
+            format!("{tier}{grpc}endpoint_http = \"http://c\"\n"),
+            "observability.otlp.endpoint_http",
+        ),
+        (
+            format!("{tier}[observability.otlp]\nendpoint = \"c\"\n"),
+            "give host:port",
+        ),
+        (format!("{tier}{grpc}forward = true\n"), "observability.otlp.forward"),
+        (
+            format!("{tier}{grpc}[observability.embedded.storage]\nurl = \"s3://b\"\n"),
+            "observability.embedded.storage.url",
+        ),
+        (
+            format!(
+                "{forward}endpoint = \"c:1\"\n[observability.embedded.storage]\nurl = \"s3://b\"\nread_only = true\n"
+            ),
+            "read_only",
         ),
     ] {
-        let settings = load_from(&SCHEMA, "", &[(env, value)]).unwrap();
-        let refused = check_start(&settings).unwrap_err().to_string();
-        assert!(
-            refused.contains(key) && refused.contains(env) && refused.contains("not in this version"),
-            "{refused}"
-        );
+        let error = config(&file, &[]).unwrap_err().to_string();
+        assert!(error.contains(says), "{says}: {error}");
     }
+    let config = config(&format!("{tier}{grpc}"), &[]).unwrap();
+    assert_eq!(config.otlp.queue_max.get(), 10 << 30);
+    assert!(check_start(&load_from(&SCHEMA, &format!("{tier}{grpc}"), &[]).unwrap()).is_ok());
 }
 
 #[test]

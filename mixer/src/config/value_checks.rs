@@ -4,44 +4,85 @@
 use chassis::config::{ConfigErrors, ConfigProblem, Settings, is_guarded_bus, is_local_bus, without_credentials};
 use http::uri::Authority;
 
-use super::{ApiConfig, BusServerConfig, BusTlsMode, MixerConfig, ServerMode};
+use super::{ApiConfig, BusServerConfig, BusTlsMode, MixerConfig, ObservabilityTier, ServerMode};
 use crate::access::{AuthMode, DualControlAction};
 use crate::bus_server::check_stream_subjects;
+use crate::export::{CollectorTarget, header_map};
 
 /// What is right for the tools, and refused at a start of the Mixer.
 ///
 /// # Errors
 /// All of it at once.
 pub fn check_start(settings: &Settings) -> Result<(), ConfigErrors> {
-    ConfigErrors::unless_empty(
-        bad_subjects(settings)
-            .into_iter()
-            .chain(unsupported(settings))
-            .collect(),
-    )
+    ConfigErrors::unless_empty(bad_subjects(settings).into_iter().collect())
 }
 
-/// Keys of the specification that this version does not have: who sets one is told so.
-fn unsupported(settings: &Settings) -> impl Iterator<Item = ConfigProblem> + '_ {
-    [
-        (
-            "observability.tier",
-            settings.text("observability.tier") == "otlp",
-            "\"otlp\" is not in this version: use \"embedded\"",
+/// A collector that is not named, or cannot be one, and what does not go together with it.
+pub(super) fn bad_export(settings: &Settings, config: &MixerConfig) -> Vec<ConfigProblem> {
+    let (otlp, storage) = (&config.otlp, &config.storage);
+    let is_only = config.observability.tier == ObservabilityTier::Otlp;
+    if !(is_only || otlp.forward) {
+        return Vec::new();
+    }
+    let switch = if is_only {
+        "observability.tier"
+    } else {
+        "observability.otlp.forward"
+    };
+    let (grpc, http) = ("observability.otlp.endpoint", "observability.otlp.endpoint_http");
+    let mut problems = Vec::new();
+    let mut problem = |key: &'static str, sentence: String| {
+        problems.push(ConfigProblem::Conflict {
+            place: settings.place(key),
+            key,
+            sentence,
+        });
+    };
+    match (&otlp.endpoint, &otlp.endpoint_http) {
+        (None, None) => problem(
+            switch,
+            format!("telemetry goes to a collector, and none is named: set {grpc} (gRPC) or {http}"),
         ),
+        (Some(_), Some(_)) => problem(http, format!("{grpc} is set, too: remove one of the two")),
+        _ => {}
+    }
+    for (key, endpoint, target) in [
         (
-            "observability.otlp.messages.enabled",
-            settings.bool("observability.otlp.messages.enabled"),
-            "true is not in this version: set it to false",
+            grpc,
+            &otlp.endpoint,
+            CollectorTarget::grpc as fn(&str, bool) -> Result<CollectorTarget, String>,
         ),
-    ]
-    .into_iter()
-    .filter(|(_, is_set, _)| *is_set)
-    .map(|(key, _, sentence)| ConfigProblem::Conflict {
-        place: settings.place(key),
-        key,
-        sentence: sentence.to_owned(),
-    })
+        (http, &otlp.endpoint_http, CollectorTarget::http),
+    ] {
+        if let Some(Err(reason)) = endpoint.as_ref().map(|endpoint| target(endpoint, otlp.insecure)) {
+            problem(key, reason);
+        }
+    }
+    let headers = otlp.headers.iter().map(|(name, value)| (name.as_str(), value.expose()));
+    if let Err(reason) = header_map(headers) {
+        problem("observability.otlp.headers", reason);
+    }
+    if is_only && otlp.forward {
+        problem(
+            "observability.otlp.forward",
+            "with observability.tier = \"otlp\" telemetry is sent to the collector anyway: remove it".to_owned(),
+        );
+    }
+    if storage.read_only {
+        problem(
+            switch,
+            "observability.embedded.storage.read_only is true: a Mixer that ingests nothing has nothing to send"
+                .to_owned(),
+        );
+    } else if storage.url.is_some() {
+        problem(
+            switch,
+            "observability.embedded.storage.url is set: what waits for the collector is on this machine only, and no object \
+             store can be used beside it"
+                .to_owned(),
+        );
+    }
+    problems
 }
 
 /// Subjects that the bus's streams cannot capture.

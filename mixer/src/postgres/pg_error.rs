@@ -98,6 +98,7 @@ fn code(error: &Error) -> &'static str {
         (QueryErrorKind::Statement | QueryErrorKind::Parameter, _) => "42000",
         (QueryErrorKind::ReadOnly, _) => "25006",
         (QueryErrorKind::Forbidden, _) => "42501",
+        (QueryErrorKind::StoredElsewhere, _) => "0A000",
         (QueryErrorKind::NotFound, _) => "02000",
         (QueryErrorKind::TooMuch, Error::Memory(_)) => "53200",
         (QueryErrorKind::TooMuch, _) => "54000",

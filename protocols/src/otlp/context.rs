@@ -18,7 +18,7 @@ use super::signal_walker::SignalWalker;
 use crate::protobuf::FieldReader;
 
 /// The attribute that names an entity by its id.
-const ENTITY_ID: &str = "platform.entity_id";
+pub(super) const ENTITY_ID: &str = "platform.entity_id";
 /// The attribute that names the signal a record belongs to.
 pub(super) const FLUX_ID: &str = "flux_id";
 

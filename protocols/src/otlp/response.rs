@@ -1,8 +1,12 @@
-//! OTLP's answers: what was rejected of a request, and why a request was refused.
+//! OTLP's answers, written and read: what was rejected of a request, and why a request was refused.
 //!
 //! Source: `ExportLogsServiceResponse` and its siblings, whose fields have the same numbers; `google.rpc.Status`.
 
+use std::time::Duration;
+
 use super::OtlpEncoding;
+use crate::MalformedProtobuf;
+use crate::protobuf::FieldReader;
 
 /// What is said of rejected records at most.
 const PARTIAL_MESSAGE_CHARS: usize = 1_000;
@@ -69,4 +73,99 @@ pub fn retry_status(encoding: OtlpEncoding, code: u8, message: &str, seconds: u3
         whole.extend(bytes_field(3, &detail));
     }
     whole
+}
+
+/// What an answer to a request says as protobuf: how many of its records were rejected, and why.
+///
+/// # Errors
+/// If it is no such message.
+pub fn rejected_of(answer: &[u8]) -> Result<(u64, String), MalformedProtobuf> {
+    let (mut rejected, mut reason) = (0, String::new());
+    let mut reader = FieldReader::new(answer, 0..answer.len());
+    while let Some(field) = reader.next()? {
+        if field.number != 1 {
+            continue;
+        }
+        let mut partial = FieldReader::new(answer, field.range()?);
+        while let Some(field) = partial.next()? {
+            match field.number {
+                1 => rejected = field.varint()?,
+                2 => reason = String::from_utf8_lossy(field.bytes(answer)?).into_owned(),
+                _ => {}
+            }
+        }
+    }
+    Ok((rejected, reason))
+}
+
+/// What a `google.rpc.Status` says: its message, and how long to wait before trying again.
+///
+/// # Errors
+/// If it is no such message.
+pub fn status_of(status: &[u8]) -> Result<(String, Option<Duration>), MalformedProtobuf> {
+    let (mut message, mut wait) = (String::new(), None);
+    let mut reader = FieldReader::new(status, 0..status.len());
+    while let Some(field) = reader.next()? {
+        match field.number {
+            2 => message = String::from_utf8_lossy(field.bytes(status)?).into_owned(),
+            3 => wait = retry_delay(status, field.range()?)?.or(wait),
+            _ => {}
+        }
+    }
+    Ok((message, wait))
+}
+
+/// The delay of a detail that is a `google.rpc.RetryInfo`.
+fn retry_delay(status: &[u8], detail: std::ops::Range<usize>) -> Result<Option<Duration>, MalformedProtobuf> {
+    let (mut kind, mut value) = (&[][..], 0..0);
+    let mut reader = FieldReader::new(status, detail);
+    while let Some(field) = reader.next()? {
+        match field.number {
+            1 => kind = field.bytes(status)?,
+            2 => value = field.range()?,
+            _ => {}
+        }
+    }
+    if !kind.ends_with(b"google.rpc.RetryInfo") {
+        return Ok(None);
+    }
+    let mut delay = Duration::ZERO;
+    let mut reader = FieldReader::new(status, value);
+    while let Some(field) = reader.next()? {
+        if field.number != 1 {
+            continue;
+        }
+        let mut reader = FieldReader::new(status, field.range()?);
+        while let Some(field) = reader.next()? {
+            match field.number {
+                1 => delay += Duration::from_secs(field.varint()?.min(u64::from(u32::MAX))),
+                2 => delay += Duration::from_nanos(field.varint()?.min(999_999_999)),
+                _ => {}
+            }
+        }
+    }
+    Ok(Some(delay))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    #[test]
+    fn what_is_answered_is_read_again() {
+        let partial = export_response(OtlpEncoding::Protobuf, model::Table::Logs, 3, "no name");
+        assert_eq!(rejected_of(&partial).unwrap(), (3, "no name".to_owned()));
+        assert_eq!(rejected_of(&[]).unwrap(), (0, String::new()));
+        let later = retry_status(OtlpEncoding::Protobuf, 14, "full", 7);
+        let wait = Some(Duration::from_secs(7));
+        assert_eq!(status_of(&later).unwrap(), ("full".to_owned(), wait));
+        let plain = status(OtlpEncoding::Protobuf, 3, "bad");
+        assert_eq!(status_of(&plain).unwrap(), ("bad".to_owned(), None));
+        for cut in 1..later.len() {
+            // Never a panic; what is cut within a field is no message.
+            let _ = (status_of(&later[..cut]), rejected_of(&later[..cut]));
+        }
+        assert!(status_of(b"<html>").is_err());
+    }
 }

@@ -12,11 +12,11 @@ use super::signal_walker::SignalWalker;
 use crate::protobuf::{FieldReader, MessageField};
 
 /// The names of a span's kind, by number.
-const KINDS: [&str; 6] = ["", "internal", "server", "client", "producer", "consumer"];
+pub(super) const KINDS: [&str; 6] = ["", "internal", "server", "client", "producer", "consumer"];
 /// The trace was sampled (W3C), and it is known whether the parent is remote.
 const USUAL_FLAGS: u32 = 0x101;
-const STATUS_OK: i32 = 1;
-const STATUS_ERROR: i32 = 2;
+pub(super) const STATUS_OK: i32 = 1;
+pub(super) const STATUS_ERROR: i32 = 2;
 
 /// The spans of a request.
 #[derive(Debug)]

@@ -4,6 +4,8 @@
 //!
 //! - What comes of a disk, a file or the machine stays ours ([`Error::Execution`]); all else is the statement's.
 
+use std::sync::Arc;
+
 use arrow_schema::ArrowError;
 use datafusion::error::DataFusionError;
 use datafusion::sql::sqlparser::parser::ParserError;
@@ -16,10 +18,17 @@ use crate::Error;
 
 /// An error of parsing, planning or carrying out a statement.
 pub(super) fn statement_error(error: DataFusionError) -> Error {
-    if let DataFusionError::External(cause) = error.find_root()
-        && let Some(Error::Forbidden { table, .. }) = cause.downcast_ref()
-    {
-        return Error::outside_scope(table);
+    if let DataFusionError::External(cause) = error.find_root() {
+        match cause.downcast_ref() {
+            Some(Error::Forbidden { table, .. }) => return Error::outside_scope(table),
+            Some(Error::StoredElsewhere { table, place }) => {
+                return Error::StoredElsewhere {
+                    table: table.clone(),
+                    place: Arc::clone(place),
+                };
+            }
+            _ => {}
+        }
     }
     if is_ours(&error) {
         return Error::Execution(Box::new(error));

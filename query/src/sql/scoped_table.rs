@@ -76,9 +76,10 @@ impl SchemaProvider for ScopedSchema {
     }
 
     async fn table(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
-        match table_of(name).is_none_or(|table| self.scope.includes_table(table)) {
+        let table = table_of(name);
+        match table.is_none_or(|table| self.scope.includes_table(table)) {
             true => self.tables.table(name).await,
-            false => Err(external(Error::outside_scope(name))),
+            false => Err(external(self.scope.refusal(table, name))),
         }
     }
 

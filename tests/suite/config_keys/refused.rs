@@ -5,8 +5,8 @@ use harness::{Failure, binary, process};
 #[test]
 fn what_cannot_be_used_is_refused_with_what_to_do_instead() -> Result<(), Failure> {
     for (key, value, instead) in [
-        ("observability.tier", "\"otlp\"", "use \"embedded\""),
-        ("observability.otlp.messages.enabled", "true", "set it to false"),
+        ("observability.tier", "\"otlp\"", "observability.otlp.endpoint"),
+        ("observability.otlp.forward", "true", "observability.otlp.endpoint_http"),
         ("api.tls_cert", "\"cert.pem\"", "api.tls_key"),
         ("api.tls_client_ca", "\"ca.pem\"", "api.tls_cert"),
         ("api.second_person", "[\"aprove\"]", "\"approve\", \"activate\""),

@@ -1,16 +1,14 @@
-//! The table: each key with the test that changing it changes behaviour, or why it has no effect. One line per key.
+//! The table: each key with the test that changing it changes behaviour. One line per key.
 //!
 //! A test is named by its file and its function; a file that does not begin with a room lies in the suite.
 
-use Proof::{NoEffect, Test};
+use Proof::Test;
 
 /// What is known of a key.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Proof {
     /// The test that fails if the key is ignored.
     Test(&'static str),
-    /// Why changing it changes nothing.
-    NoEffect(&'static str),
 }
 
 /// The keys of `platform.toml`.
@@ -149,7 +147,7 @@ pub(super) const MIXER: &[(&str, Proof)] = &[
     ("tail.buffer_mb", Test("tail.rs::a_reader_that_is_too_slow_is_told_how_many_rows_it_missed_and_a_larger_buffer_misses_none")),
     ("tail.max_followers", Test("tail.rs::a_tail_has_the_lists_filters_begins_in_the_past_and_is_refused_beyond_its_number")),
     ("observability.enabled", Test("config_keys/api_query.rs::a_mixer_that_shall_not_collect_or_report_does_neither_and_pushes_late")),
-    ("observability.tier", Test("config_keys/refused.rs::what_cannot_be_used_is_refused_with_what_to_do_instead")),
+    ("observability.tier", Test("export.rs::another_mixer_has_each_signal_over_grpc_and_this_one_says_where_they_are")),
     ("observability.sampling_rate", Test("mixer/src/app/tests/racks.rs::a_pending_rack_is_approved_and_gets_its_part_of_the_scenario_until_it_runs_it")),
     ("observability.self_tracing", Test("self_tracing.rs::requests_queries_and_activations_have_spans_in_their_callers_trace_and_ingest_has_none")),
     ("observability.embedded.data_dir", Test("config_keys/store.rs::the_store_lies_and_looks_as_the_keys_say")),
@@ -169,12 +167,15 @@ pub(super) const MIXER: &[(&str, Proof)] = &[
     ("observability.embedded.rotation.max_age_days", Test("config_keys/store.rs::the_store_lies_and_looks_as_the_keys_say")),
     ("observability.embedded.rotation.max_size_gb", Test("retention.rs::a_store_over_its_size_loses_its_oldest_partition_and_a_larger_size_keeps_it")),
     ("observability.embedded.rotation.check_interval", Test("retention.rs::the_checks_come_as_often_as_the_key_says")),
-    ("observability.otlp.endpoint", NoEffect("read by the tier otlp alone, and that tier is refused at start")),
-    ("observability.otlp.endpoint_http", NoEffect("read by the tier otlp alone, and that tier is refused at start")),
-    ("observability.otlp.headers", Test("config_keys/refused.rs::what_cannot_be_used_is_refused_with_what_to_do_instead")),
-    ("observability.otlp.insecure", NoEffect("read by the tier otlp alone, and that tier is refused at start")),
-    ("observability.otlp.timeout", NoEffect("read by the tier otlp alone, and that tier is refused at start")),
-    ("observability.otlp.messages.enabled", Test("config_keys/refused.rs::what_cannot_be_used_is_refused_with_what_to_do_instead")),
-    ("observability.otlp.messages.data_dir", NoEffect("read by the tier otlp alone, and that tier is refused at start")),
+    ("observability.otlp.forward", Test("export.rs::with_observability_otlp_forward_rows_are_here_and_there_and_without_insecure_tls_is_spoken")),
+    ("observability.otlp.endpoint", Test("export.rs::another_mixer_has_each_signal_over_grpc_and_this_one_says_where_they_are")),
+    ("observability.otlp.endpoint_http", Test("export.rs::requests_have_the_headers_and_the_packing_of_the_keys_and_come_again_after_the_timeout")),
+    ("observability.otlp.headers", Test("export.rs::requests_have_the_headers_and_the_packing_of_the_keys_and_come_again_after_the_timeout")),
+    ("observability.otlp.insecure", Test("export.rs::with_observability_otlp_forward_rows_are_here_and_there_and_without_insecure_tls_is_spoken")),
+    ("observability.otlp.timeout", Test("export.rs::requests_have_the_headers_and_the_packing_of_the_keys_and_come_again_after_the_timeout")),
+    ("observability.otlp.compression", Test("export.rs::requests_have_the_headers_and_the_packing_of_the_keys_and_come_again_after_the_timeout")),
+    ("observability.otlp.queue_max_size_mb", Test("export.rs::another_mixer_has_each_signal_over_grpc_and_this_one_says_where_they_are")),
+    ("observability.otlp.messages.enabled", Test("export.rs::business_messages_are_archived_beside_the_tier_otlp_where_the_keys_say")),
+    ("observability.otlp.messages.data_dir", Test("export.rs::business_messages_are_archived_beside_the_tier_otlp_where_the_keys_say")),
     ("PLATFORM_DISABLE_TELEMETRY", Test("config_keys/api_query.rs::a_mixer_that_shall_not_collect_or_report_does_neither_and_pushes_late")),
 ];

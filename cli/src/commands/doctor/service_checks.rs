@@ -41,10 +41,16 @@ fn ready(heard: ApiResponse, took: Duration) -> DoctorCheck {
     let is_ready = |body: &Value| body.get("ready").and_then(Value::as_bool);
     match (heard.status, heard.body) {
         (401 | 403, _) => denied("api"),
-        (200, Ok(body)) if is_ready(&body) == Some(true) => DoctorCheck::ok(
-            "api",
-            format!("the Mixer is ready; it answered in {} ms", took.as_millis()),
-        ),
+        (200, Ok(body)) if is_ready(&body) == Some(true) => match troubles(&body) {
+            none if none.is_empty() => DoctorCheck::ok(
+                "api",
+                format!("the Mixer is ready; it answered in {} ms", took.as_millis()),
+            ),
+            troubles => {
+                let found = format!("the Mixer is ready, and not all is well: {troubles}");
+                DoctorCheck::warn("api", found, "look into the Mixer's log, and at what it names")
+            }
+        },
         (503, Ok(body)) if is_ready(&body) == Some(false) => {
             let found = format!("the Mixer is not ready: {}", troubles(&body));
             DoctorCheck::fail(

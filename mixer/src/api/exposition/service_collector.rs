@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use model::{MetricKind, MetricReading};
+use model::{MetricKind, MetricReading, Timestamp};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
@@ -10,6 +10,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 
 use crate::api::ApiParts;
+use crate::export::SignalStatus;
 use crate::scenario::WireBacklog;
 
 /// The other services' counters, read at each scrape.
@@ -29,6 +30,7 @@ impl Collector for ServiceCollector {
         self.spans(&mut to)?;
         self.quotas(&mut to)?;
         self.letters(&mut to)?;
+        self.export(&mut to)?;
         self.specs(&mut to)?;
         self.control(&mut to)
     }
@@ -99,6 +101,64 @@ impl ServiceCollector {
             let mut family = to.encode_descriptor(name, help, None, MetricType::Counter)?;
             for (rack, traffic) in &racks {
                 ConstCounter::new(of(traffic)).encode(family.encode_family(&[("rack", rack.as_str())])?)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn export(&self, to: &mut DescriptorEncoder) -> Result<(), fmt::Error> {
+        let Some(export) = &self.0.export else {
+            return Ok(());
+        };
+        let now = self.0.control.now();
+        let (counter, gauge) = (MetricType::Counter, MetricType::Gauge);
+        for (name, help, kind, of) in [
+            (
+                "export_rows",
+                "Rows that the collector accepted",
+                counter,
+                (|status, _| status.rows.get()) as fn(&SignalStatus, Timestamp) -> u64,
+            ),
+            (
+                "export_requests",
+                "Requests sent to the collector, repeated ones included",
+                counter,
+                |status, _| status.requests.get(),
+            ),
+            (
+                "export_retries",
+                "Requests sent to the collector again",
+                counter,
+                |status, _| status.retries.get(),
+            ),
+            (
+                "export_rejected_records",
+                "Records that the collector rejected of requests that it accepted",
+                counter,
+                |status, _| status.rejected.get(),
+            ),
+            (
+                "export_dead_letters",
+                "Dead letters of requests that the collector refused or accepted in part",
+                counter,
+                |status, _| status.letters.get(),
+            ),
+            (
+                "export_lag_seconds",
+                "Age of the oldest row that waits for the collector's answer, in seconds",
+                gauge,
+                |status, now| status.oldest().map_or(0, |oldest| now.since(oldest).as_secs()),
+            ),
+        ] {
+            let mut family = to.encode_descriptor(name, help, None, kind)?;
+            for status in export.signals() {
+                let labels = [("signal", status.signal.name())];
+                let (value, metric) = (of(status, now), family.encode_family(&labels)?);
+                if matches!(kind, MetricType::Counter) {
+                    ConstCounter::new(value).encode(metric)?;
+                } else {
+                    ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX)).encode(metric)?;
+                }
             }
         }
         Ok(())

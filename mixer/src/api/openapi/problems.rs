@@ -24,6 +24,11 @@ pub(in crate::api) const CODES: &[(u16, &str, &str)] = &[
     (403, "forbidden", "the caller's roles or scope do not allow it"),
     (403, "read_only", "the statement or the store is read-only"),
     (403, "outside_scope", "the token's scope does not have the table"),
+    (
+        403,
+        "stored_elsewhere",
+        "the table's rows are sent to a collector and not stored here",
+    ),
     (404, "no_route", "there is no such path"),
     (404, "telemetry_disabled", "the Mixer reports nothing about itself"),
     (404, "unknown_rack", "there is no such Rack"),

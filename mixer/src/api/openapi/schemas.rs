@@ -532,13 +532,16 @@ fn operation() -> Value {
     ]);
     storage.insert("tables".to_owned(), object(tables.into()));
     storage.insert("object_store".to_owned(), json!({ "type": ["object", "null"] }));
+    storage.insert("export".to_owned(), json!({ "type": ["object", "null"] }));
     storage.insert("rotation".to_owned(), json!({ "type": "object" }));
     storage.insert("trouble".to_owned(), or_null(text()));
     storage.insert("partial".to_owned(), or_null(text()));
     let check = json!({
         "type": "object", "required": ["ok"], "properties": { "ok": { "type": "boolean" }, "reason": text() },
     });
-    let checks = object(json!({ "engine": check, "wal": check, "bus": check, "ingest": check }));
+    let mut checks = object(json!({ "engine": check, "wal": check, "bus": check, "ingest": check }));
+    // Where telemetry is sent to a collector.
+    checks["properties"]["export"] = check;
     json!({
         "Storage": object(json!({ "data": object(storage.into()) })),
         "Health": object(json!({ "alive": { "const": true } })),

@@ -1,0 +1,300 @@
+//! What a collector's answer means for the request that it is to.
+//!
+//! | answer | over HTTP | over gRPC | then |
+//! |---|---|---|---|
+//! | accepted | 2xx | `OK` | settled; what it rejected of it is a dead letter |
+//! | later | 408, 429, 502, 503, 504, none | `CANCELLED`, `DEADLINE_EXCEEDED`, `ABORTED`, `OUT_OF_RANGE`, `UNAVAILABLE`, `DATA_LOSS`, `RESOURCE_EXHAUSTED` with a delay, none | sent again |
+//! | denied | 401, 403, 407; 404, 405, 415, 3xx | `UNAUTHENTICATED`, `PERMISSION_DENIED`; `UNIMPLEMENTED` | sent again: an operator mends it |
+//! | too large | 413 | `RESOURCE_EXHAUSTED` or `OUT_OF_RANGE` that says so | sent in two halves |
+//! | refused | any other | any other | a dead letter |
+//!
+//! Source: <https://opentelemetry.io/docs/specs/otlp/>, "Failures".
+
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD_NO_PAD;
+use bytes::Bytes;
+use chrono::DateTime;
+use http::header::RETRY_AFTER;
+use http::{HeaderMap, StatusCode};
+use model::Timestamp;
+use protocols::otlp::{rejected_of, status_of};
+
+use super::endpoint::CollectorProtocol;
+use protocols::grpc::{self, code};
+
+/// The longest that a collector may ask to be left alone.
+const MAX_WAIT: Duration = Duration::from_secs(300);
+/// So much of what a collector says is shown.
+const SHOWN: usize = 300;
+
+/// What an answer means.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum ExportAnswer {
+    /// Taken; so many of its records were rejected for good, and why.
+    Accepted { rejected: u64, reason: String },
+    /// Not now: why, and how long the collector wants to be left alone.
+    Later { reason: String, wait: Option<Duration> },
+    /// Not with these settings.
+    Denied { reason: String },
+    /// Too much at once.
+    TooLarge { reason: String },
+    /// Never.
+    Refused { reason: String },
+}
+
+/// An answer as it came.
+#[derive(Debug)]
+pub(super) struct CollectorResponse {
+    pub(super) status: StatusCode,
+    pub(super) headers: HeaderMap,
+    pub(super) trailers: HeaderMap,
+    pub(super) body: Bytes,
+}
+
+impl CollectorResponse {
+    /// What it means, at a time.
+    pub(super) fn judge(&self, protocol: CollectorProtocol, now: Timestamp) -> ExportAnswer {
+        match protocol {
+            CollectorProtocol::Http => self.judge_http(now),
+            CollectorProtocol::Grpc => self.judge_grpc(),
+        }
+    }
+
+    fn judge_http(&self, now: Timestamp) -> ExportAnswer {
+        if self.status.is_success() {
+            return accepted(&self.body);
+        }
+        let said = status_of(&self.body).ok().map(|(message, _)| message);
+        let said = said.filter(|message| !message.is_empty());
+        let said = said.unwrap_or_else(|| String::from_utf8_lossy(&self.body).into_owned());
+        let reason = reason(&self.status.to_string(), &said);
+        match self.status.as_u16() {
+            408 | 429 | 502 | 503 | 504 => ExportAnswer::Later {
+                reason,
+                wait: self.retry_after(now),
+            },
+            401 | 403 | 404 | 405 | 407 | 415 | 300..=399 => ExportAnswer::Denied { reason },
+            413 => ExportAnswer::TooLarge { reason },
+            _ => ExportAnswer::Refused { reason },
+        }
+    }
+
+    /// In seconds or until a date.
+    fn retry_after(&self, now: Timestamp) -> Option<Duration> {
+        let text = self.headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
+        let wait = match text.parse() {
+            Ok(seconds) => Duration::from_secs(seconds),
+            Err(_) => Timestamp::from(DateTime::parse_from_rfc2822(text).ok()?.to_utc()).since(now),
+        };
+        Some(wait.min(MAX_WAIT))
+    }
+
+    fn judge_grpc(&self) -> ExportAnswer {
+        let header = |name: &str| self.trailers.get(name).or_else(|| self.headers.get(name));
+        if self.status != StatusCode::OK {
+            // What is between here and the collector answered.
+            let reason = reason(&self.status.to_string(), &String::from_utf8_lossy(&self.body));
+            return match self.status.as_u16() {
+                401 | 403 | 404 | 405 | 407 | 415 | 300..=399 => ExportAnswer::Denied { reason },
+                413 => ExportAnswer::TooLarge { reason },
+                _ => ExportAnswer::Later { reason, wait: None },
+            };
+        }
+        let status = header("grpc-status").and_then(|code| code.to_str().ok()?.parse::<u8>().ok());
+        let Some(status) = status else {
+            let reason = "the answer ended without a status".to_owned();
+            return ExportAnswer::Later { reason, wait: None };
+        };
+        if status == 0 {
+            // Answers are asked for unpacked; one that is packed all the same says that it took the request.
+            let message = grpc::message(&self.body).ok().filter(|framed| !framed.is_packed);
+            return accepted(&message.map(|framed| framed.message).unwrap_or_default());
+        }
+        let details = header("grpc-status-details-bin").and_then(|details| {
+            let details = details.to_str().ok()?.trim_end_matches('=');
+            status_of(&STANDARD_NO_PAD.decode(details).ok()?).ok()
+        });
+        let wait = details.and_then(|(_, wait)| wait).map(|wait| wait.min(MAX_WAIT));
+        let said = header("grpc-message").map(|said| percent_decoded(said.as_bytes()));
+        let said = said.unwrap_or_default();
+        let reason = reason(&format!("gRPC status {status}"), &said);
+        match status {
+            // One of these is the library's answer to a message that is too large, which comes again for ever.
+            code::RESOURCE_EXHAUSTED | code::OUT_OF_RANGE if says_too_large(&said) => ExportAnswer::TooLarge { reason },
+            code::UNAUTHENTICATED | code::PERMISSION_DENIED | code::UNIMPLEMENTED => ExportAnswer::Denied { reason },
+            code::RESOURCE_EXHAUSTED if wait.is_none() => ExportAnswer::Refused { reason },
+            code::CANCELLED
+            | code::DEADLINE_EXCEEDED
+            | code::RESOURCE_EXHAUSTED
+            | code::ABORTED
+            | code::OUT_OF_RANGE
+            | code::UNAVAILABLE
+            | code::DATA_LOSS => ExportAnswer::Later { reason, wait },
+            _ => ExportAnswer::Refused { reason },
+        }
+    }
+}
+
+/// Whether a text is that of a library of gRPC about a message that is too large.
+fn says_too_large(said: &str) -> bool {
+    let said = said.to_ascii_lowercase();
+    let texts = ["larger than max", "too large", "exceeds maximum size", "message size"];
+    texts.iter().any(|text| said.contains(text))
+}
+
+/// An answer whose message cannot be read took the request, too.
+fn accepted(message: &[u8]) -> ExportAnswer {
+    let (rejected, reason) = rejected_of(message).unwrap_or_default();
+    ExportAnswer::Accepted {
+        rejected,
+        reason: reason.chars().take(SHOWN).collect(),
+    }
+}
+
+fn reason(status: &str, said: &str) -> String {
+    let said: String = said.chars().filter(|c| !c.is_control()).take(SHOWN).collect();
+    if said.is_empty() {
+        status.to_owned()
+    } else {
+        format!("{status}: {said}")
+    }
+}
+
+/// The text of `grpc-message`.
+fn percent_decoded(text: &[u8]) -> String {
+    let (mut decoded, mut rest) = (Vec::with_capacity(text.len()), text);
+    while let Some((byte, behind)) = rest.split_first() {
+        let escaped = behind.first_chunk::<2>().filter(|_| *byte == b'%');
+        let escaped = escaped.and_then(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok());
+        decoded.push(escaped.unwrap_or(*byte));
+        rest = behind.get(if escaped.is_some() { 2 } else { 0 }..).unwrap_or_default();
+    }
+    String::from_utf8_lossy(&decoded).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use http::HeaderName;
+    use protocols::otlp::{OtlpEncoding, export_response, retry_status};
+
+    use super::*;
+    use protocols::grpc::frame;
+
+    fn response(status: u16, headers: &[(&'static str, &str)], body: &[u8]) -> CollectorResponse {
+        let headers = headers
+            .iter()
+            .map(|(name, value)| (HeaderName::from_static(*name), value.parse().unwrap()));
+        CollectorResponse {
+            status: StatusCode::from_u16(status).unwrap(),
+            headers: headers.collect(),
+            trailers: HeaderMap::new(),
+            body: Bytes::copy_from_slice(body),
+        }
+    }
+
+    fn kind(answer: &ExportAnswer) -> &'static str {
+        match answer {
+            ExportAnswer::Accepted { .. } => "accepted",
+            ExportAnswer::Later { .. } => "later",
+            ExportAnswer::Denied { .. } => "denied",
+            ExportAnswer::TooLarge { .. } => "too large",
+            ExportAnswer::Refused { .. } => "refused",
+        }
+    }
+
+    #[test]
+    fn statuses_of_http_mean_what_the_protocol_says() {
+        for (statuses, wanted) in [
+            (&[200, 202, 204][..], "accepted"),
+            (&[408, 429, 502, 503, 504][..], "later"),
+            (&[401, 403, 404, 405, 407, 415, 302][..], "denied"),
+            (&[413][..], "too large"),
+            (&[400, 409, 422, 500, 501][..], "refused"),
+        ] {
+            for status in statuses {
+                let answer = response(*status, &[], b"<html>").judge(CollectorProtocol::Http, Timestamp::default());
+                assert_eq!(kind(&answer), wanted, "{status}");
+            }
+        }
+        let partial = export_response(OtlpEncoding::Protobuf, model::Table::Logs, 2, "too old");
+        let accepted = response(200, &[], &partial).judge(CollectorProtocol::Http, Timestamp::default());
+        let wanted = ExportAnswer::Accepted {
+            rejected: 2,
+            reason: "too old".to_owned(),
+        };
+        assert_eq!(accepted, wanted);
+    }
+
+    #[test]
+    fn a_collector_says_how_long_to_wait_within_bounds() {
+        let now: Timestamp = "1994-11-06T08:49:30Z".parse().unwrap();
+        for (text, wanted) in [
+            ("7", Some(7)),
+            ("Sun, 06 Nov 1994 08:49:37 GMT", Some(7)),
+            ("Sun, 06 Nov 1994 08:49:00 GMT", Some(0)),
+            ("86400", Some(300)),
+            ("soon", None),
+        ] {
+            let answer = response(503, &[("retry-after", text)], b"full\n").judge(CollectorProtocol::Http, now);
+            let wanted = ExportAnswer::Later {
+                reason: "503 Service Unavailable: full".to_owned(),
+                wait: wanted.map(Duration::from_secs),
+            };
+            assert_eq!(answer, wanted, "{text}");
+        }
+    }
+
+    #[test]
+    fn codes_of_grpc_mean_what_the_protocol_says() {
+        let judge = |headers: &[(&'static str, &str)], body: &[u8]| {
+            response(200, headers, body).judge(CollectorProtocol::Grpc, Timestamp::default())
+        };
+        for (codes, wanted) in [
+            (&["1", "4", "10", "11", "14", "15"][..], "later"),
+            (&["7", "12", "16"][..], "denied"),
+            (&["2", "3", "5", "6", "8", "9", "13"][..], "refused"),
+            (&["0"][..], "accepted"),
+        ] {
+            for code in codes {
+                assert_eq!(kind(&judge(&[("grpc-status", *code)], &[])), wanted, "{code}");
+            }
+        }
+        assert_eq!(kind(&judge(&[], &[])), "later", "a stream that was cut");
+        for (code, said) in [
+            ("8", "grpc: received message larger than max (5 vs. 4)"),
+            ("8", "gRPC message exceeds maximum size 4: 5"),
+            (
+                "11",
+                "Error, decoded message length too large: found 5 bytes, the limit is: 4 bytes",
+            ),
+        ] {
+            let answer = judge(&[("grpc-status", code), ("grpc-message", said)], &[]);
+            assert_eq!(kind(&answer), "too large", "{said}");
+        }
+        let details = STANDARD_NO_PAD.encode(retry_status(OtlpEncoding::Protobuf, 8, "full", 9));
+        let full = judge(
+            &[
+                ("grpc-status", "8"),
+                ("grpc-message", "full%20up%"),
+                ("grpc-status-details-bin", details.as_str()),
+            ],
+            &[],
+        );
+        let wanted = ExportAnswer::Later {
+            reason: "gRPC status 8: full up%".to_owned(),
+            wait: Some(Duration::from_secs(9)),
+        };
+        assert_eq!(full, wanted);
+        let partial = export_response(OtlpEncoding::Protobuf, model::Table::Logs, 1, "no");
+        let accepted = judge(&[("grpc-status", "0")], &frame(false, &partial));
+        assert!(
+            matches!(accepted, ExportAnswer::Accepted { rejected: 1, .. }),
+            "{accepted:?}"
+        );
+        let proxy = response(503, &[], &[]).judge(CollectorProtocol::Grpc, Timestamp::default());
+        assert_eq!(kind(&proxy), "later");
+    }
+}

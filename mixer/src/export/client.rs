@@ -1,0 +1,245 @@
+//! The collector's client: one request, one answer, over HTTP/1.1 or gRPC on HTTP/2.
+//!
+//! # Invariants
+//!
+//! - Connections are used again. Redirects are not followed.
+//! - Of an answer [`MAX_ANSWER`] bytes are kept. No answer, in whatever way, is [`ExportAnswer::Later`].
+//!
+//! # Not here
+//!
+//! What an answer means ([`super::answer`]), trying again ([`super::signal_exporter`]).
+
+use std::error::Error;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE, TE, USER_AGENT};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper_rustls::{ConfigBuilderExt, HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use model::Clock;
+use protocols::otlp::PROTOBUF;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+
+use super::answer::{CollectorResponse, ExportAnswer};
+use super::endpoint::{CollectorProtocol, CollectorTarget};
+use super::pack::PackedRequest;
+use super::{ExportCompression, ExportSettings};
+use protocols::grpc::{ENCODING, GRPC};
+
+/// How long a connection is kept without a request.
+const IDLE: Duration = Duration::from_secs(60);
+/// An answer is a few numbers and a sentence.
+const MAX_ANSWER: usize = 64 << 10;
+/// What a collector learns of who sends.
+const AGENT: &str = concat!("platform-mixer/", env!("CARGO_PKG_VERSION"));
+/// How long gRPC lets the collector take.
+const GRPC_TIMEOUT: &str = "grpc-timeout";
+
+/// Sends requests to one collector.
+#[derive(Debug)]
+pub(super) struct CollectorClient {
+    client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
+    settings: ExportSettings,
+    clock: Clock,
+}
+
+impl CollectorClient {
+    /// A client without connections.
+    pub(super) fn new(settings: ExportSettings, clock: Clock) -> Result<Self, String> {
+        let mut http = HttpConnector::new();
+        http.enforce_http(false);
+        http.set_nodelay(true);
+        http.set_connect_timeout(Some(settings.timeout));
+        let connector = HttpsConnectorBuilder::new()
+            .with_tls_config(tls(&settings.target)?)
+            .https_or_http();
+        let is_grpc = settings.target.protocol == CollectorProtocol::Grpc;
+        let connector = if is_grpc {
+            connector.enable_http2().wrap_connector(http)
+        } else {
+            connector.enable_http1().wrap_connector(http)
+        };
+        let client = Client::builder(TokioExecutor::new())
+            .pool_timer(TokioTimer::new())
+            .timer(TokioTimer::new())
+            .pool_idle_timeout(IDLE)
+            .http2_only(is_grpc)
+            .build(connector);
+        Ok(Self {
+            client,
+            settings,
+            clock,
+        })
+    }
+
+    pub(super) const fn compression(&self) -> ExportCompression {
+        self.settings.compression
+    }
+
+    pub(super) const fn protocol(&self) -> CollectorProtocol {
+        self.settings.target.protocol
+    }
+
+    pub(super) const fn timeout(&self) -> Duration {
+        self.settings.timeout
+    }
+
+    /// Sends a request once.
+    pub(super) async fn send(&self, request: &PackedRequest) -> ExportAnswer {
+        let built = match self.request(request) {
+            Ok(built) => built,
+            Err(error) => {
+                let reason = format!("the request cannot be made: {error}");
+                return ExportAnswer::Refused { reason };
+            }
+        };
+        let exchange = async {
+            let response = self.client.request(built).await.map_err(|error| text(&error))?;
+            read(response).await
+        };
+        let timeout = self.settings.timeout;
+        match tokio::time::timeout(timeout, exchange).await {
+            Ok(Ok(response)) => response.judge(self.protocol(), self.clock.now()),
+            Ok(Err(reason)) => ExportAnswer::Later { reason, wait: None },
+            Err(_) => ExportAnswer::Later {
+                reason: format!("no answer within {timeout:?}"),
+                wait: None,
+            },
+        }
+    }
+
+    fn request(&self, request: &PackedRequest) -> Result<Request<Full<Bytes>>, http::Error> {
+        let mut built = Request::new(Full::new(request.body.clone()));
+        *built.method_mut() = Method::POST;
+        *built.uri_mut() = self.settings.target.uri(request.signal)?;
+        let headers = built.headers_mut();
+        headers.clone_from(&self.settings.headers);
+        headers.insert(USER_AGENT, HeaderValue::from_static(AGENT));
+        let is_packed = self.compression() == ExportCompression::Gzip;
+        if self.protocol() == CollectorProtocol::Grpc {
+            headers.insert(CONTENT_TYPE, HeaderValue::from_static(GRPC));
+            headers.insert(TE, HeaderValue::from_static("trailers"));
+            let millis = self.settings.timeout.as_millis().min(99_999_999);
+            let timeout = HeaderValue::try_from(format!("{millis}m"))?;
+            headers.insert(HeaderName::from_static(GRPC_TIMEOUT), timeout);
+            if is_packed {
+                headers.insert(HeaderName::from_static(ENCODING), HeaderValue::from_static("gzip"));
+            }
+        } else {
+            headers.insert(CONTENT_TYPE, HeaderValue::from_static(PROTOBUF));
+            if is_packed {
+                headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+            }
+        }
+        Ok(built)
+    }
+}
+
+/// The whole answer, as far as it is kept.
+async fn read(response: http::Response<Incoming>) -> Result<CollectorResponse, String> {
+    let (head, mut incoming) = response.into_parts();
+    let (mut body, mut trailers) = (BytesMut::new(), HeaderMap::new());
+    while let Some(frame) = incoming.frame().await {
+        match frame.map_err(|error| text(&error))?.into_data() {
+            Ok(bytes) => {
+                let room = MAX_ANSWER.saturating_sub(body.len());
+                body.extend_from_slice(bytes.get(..room.min(bytes.len())).unwrap_or_default());
+            }
+            Err(frame) => trailers.extend(frame.into_trailers().unwrap_or_default()),
+        }
+    }
+    Ok(CollectorResponse {
+        status: head.status,
+        headers: head.headers,
+        trailers,
+        body: body.freeze(),
+    })
+}
+
+/// Everything that an error says, its causes included.
+fn text(error: &dyn Error) -> String {
+    let (mut all, mut cause) = (error.to_string(), error.source());
+    while let Some(error) = cause {
+        all = format!("{all}: {error}");
+        cause = error.source();
+    }
+    all
+}
+
+/// TLS as a client. The machine's authorities are read only where they are needed.
+fn tls(target: &CollectorTarget) -> Result<ClientConfig, String> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
+        .with_safe_default_protocol_versions()
+        .map_err(|error| error.to_string())?;
+    if target.is_encrypted() && !target.verifies {
+        let verifier = Arc::new(UncheckedCertificates(provider));
+        let builder = builder.dangerous().with_custom_certificate_verifier(verifier);
+        return Ok(builder.with_no_client_auth());
+    }
+    let builder = if target.is_encrypted() {
+        let roots = builder.with_native_roots();
+        roots.map_err(|error| format!("this machine's certificate authorities cannot be read: {error}"))?
+    } else {
+        builder.with_root_certificates(RootCertStore::empty())
+    };
+    Ok(builder.with_no_client_auth())
+}
+
+/// Takes any certificate: `observability.otlp.insecure` says so. The handshake is still signed by the certificate's key.
+#[derive(Debug)]
+struct UncheckedCertificates(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for UncheckedCertificates {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(
+            message,
+            certificate,
+            signature,
+            &self.0.signature_verification_algorithms,
+        )
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(
+            message,
+            certificate,
+            signature,
+            &self.0.signature_verification_algorithms,
+        )
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}

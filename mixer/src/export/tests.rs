@@ -1,0 +1,378 @@
+//! A store, its exporter, and a collector that answers in every way.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+mod collector;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use engine::{AppendBatch, BatchOrigin, Engine};
+use model::telemetry_codec::encode_arrow;
+use model::{Attributes, EntityId, Level, LogRecord, Table, TelemetryRecord};
+
+use super::endpoint::{CollectorProtocol, CollectorTarget};
+use super::{ExportCompression, ExportParts, ExportSettings, ExportStatus, header_map};
+use crate::tasks::{FailureReceiver, SupervisedTask, failure_channel};
+use crate::testing::{Hand, entropy, eventually};
+use collector::{ReceivedExport, ScriptedAnswer, TestCollector};
+
+const PROTOCOLS: [CollectorProtocol; 2] = [CollectorProtocol::Grpc, CollectorProtocol::Http];
+
+/// A store whose telemetry is exported and kept nowhere else.
+struct ExportingStore {
+    engine: Arc<Engine>,
+    parts: ExportParts,
+}
+
+/// A running export.
+struct RunningExport {
+    status: Arc<ExportStatus>,
+    tasks: Vec<SupervisedTask>,
+    _failures: FailureReceiver,
+}
+
+impl ExportingStore {
+    async fn open(dir: &Path) -> Self {
+        Self::with(engine::Settings::new(dir)).await
+    }
+
+    /// Nothing is flushed by itself.
+    async fn with(settings: engine::Settings) -> Self {
+        let settings = engine::Settings {
+            export: engine::ExportMode::Only,
+            flush_interval: Duration::from_secs(3_600),
+            ..settings
+        };
+        let (clock, entropy) = (Hand::new().clock(), entropy());
+        let engine = Engine::open(settings, clock.clone(), entropy.clone()).await.unwrap();
+        let parts = ExportParts {
+            engine: Arc::clone(&engine),
+            clock,
+            entropy,
+        };
+        Self { engine, parts }
+    }
+
+    /// Appends log lines; their texts.
+    async fn append(&self, name: &str, rows: usize) -> Vec<String> {
+        let line = |row| LogRecord {
+            ts: self.parts.clock.now(),
+            entity_id: EntityId::for_name("rack-a"),
+            entity_name: "rack-a".into(),
+            flux_id: None,
+            level: Level::Info,
+            message: format!("{name}/{row}"),
+            attributes: Attributes::new(),
+        };
+        let lines: Vec<LogRecord> = (0..rows).map(line).collect();
+        let batch = LogRecord::to_batch(&lines).unwrap();
+        let payload = encode_arrow(std::slice::from_ref(&batch)).unwrap().into();
+        let append = AppendBatch {
+            table: Table::Logs,
+            origin: BatchOrigin::default(),
+            payload,
+            rows: vec![batch],
+        };
+        self.engine.append(append).await.unwrap();
+        lines.into_iter().map(|line| line.message).collect()
+    }
+
+    fn export(&self, protocol: CollectorProtocol, collector: &TestCollector) -> RunningExport {
+        self.export_with(protocol, collector, ExportCompression::Gzip, Duration::from_secs(20))
+    }
+
+    fn export_with(
+        &self,
+        protocol: CollectorProtocol,
+        collector: &TestCollector,
+        compression: ExportCompression,
+        timeout: Duration,
+    ) -> RunningExport {
+        let endpoint = collector.address.to_string();
+        let target = match protocol {
+            CollectorProtocol::Grpc => CollectorTarget::grpc(&endpoint, true),
+            CollectorProtocol::Http => CollectorTarget::http(&endpoint, true),
+        };
+        let settings = ExportSettings {
+            target: target.unwrap(),
+            headers: header_map([("x-api-key", "s3cret")].into_iter()).unwrap(),
+            compression,
+            timeout,
+        };
+        let (fatal, failures) = failure_channel();
+        let (status, tasks) = super::start(settings, &self.parts, &fatal).unwrap();
+        RunningExport {
+            status,
+            tasks,
+            _failures: failures,
+        }
+    }
+
+    /// The payloads and reasons of dead letters.
+    fn letters(&self) -> Vec<(String, Vec<u8>)> {
+        let view = self.engine.view();
+        let rows = view.hot(Table::DeadLetters).iter().flat_map(|hot| {
+            let rows = 0..hot.batch.num_rows();
+            rows.map(|row| model::batch::row_json(&hot.batch, row))
+        });
+        let letter = |row: serde_json::Map<String, serde_json::Value>| {
+            let reason = row["reason"].as_str().unwrap().to_owned();
+            assert!(
+                row["subject"] == "otlp-export/logs" && row["headers"]["rows"].as_u64() > Some(0),
+                "{row:?}"
+            );
+            (reason, model::hex::decode(row["payload"].as_str().unwrap()).unwrap())
+        };
+        rows.map(letter).collect()
+    }
+}
+
+impl RunningExport {
+    fn logs(&self) -> &super::SignalStatus {
+        self.status.of(Table::Logs).unwrap()
+    }
+
+    /// Waits until so many rows were accepted, or became letters.
+    async fn settled(&self, rows: u64, letters: u64) {
+        let status = self.logs();
+        let is_settled = || async {
+            let is_there = status.rows.get() >= rows && status.letters.get() >= letters;
+            (is_there && status.oldest().is_none()).then_some(())
+        };
+        eventually("everything is settled", is_settled).await;
+        assert_eq!((status.rows.get(), status.letters.get()), (rows, letters));
+    }
+
+    async fn stop(self) {
+        for task in self.tasks {
+            task.close().await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_come_once_and_in_order_over_either_protocol_packed_or_not() {
+    for protocol in PROTOCOLS {
+        for compression in [ExportCompression::Gzip, ExportCompression::None] {
+            let dir = tempfile::tempdir().unwrap();
+            let store = ExportingStore::open(dir.path()).await;
+            let mut sent = store.append("a", 9_000).await;
+            let collector = TestCollector::start(protocol, &[]).await;
+            let export = store.export_with(protocol, &collector, compression, Duration::from_secs(20));
+            sent.extend(store.append("b", 3).await);
+            export.settled(9_003, 0).await;
+            assert!(collector.accepted() == sent, "{protocol:?} {compression:?}");
+            let received = collector.received();
+            for request in &received {
+                assert!(request.rows.len() <= 8_192 && request.headers["x-api-key"] == "s3cret");
+                let is_packed = ["content-encoding", "grpc-encoding"].map(|name| request.headers.contains_key(name));
+                assert_eq!(is_packed.contains(&true), compression == ExportCompression::Gzip);
+                let wanted = match protocol {
+                    CollectorProtocol::Grpc => "/opentelemetry.proto.collector.logs.v1.LogsService/Export",
+                    CollectorProtocol::Http => "/v1/logs",
+                };
+                assert_eq!(request.path, wanted);
+            }
+            assert_eq!(export.logs().requests.get(), received.len() as u64);
+            // What was accepted does not come again.
+            export.stop().await;
+            store.engine.close().await.unwrap();
+            drop(store);
+            let store = ExportingStore::open(dir.path()).await;
+            let again = store.export(protocol, &collector);
+            let new = store.append("c", 1).await;
+            again.settled(1, 0).await;
+            assert_eq!(collector.accepted()[9_003..], new);
+            again.stop().await;
+        }
+    }
+}
+
+/// The requests' bodies are all the same.
+fn assert_same_bytes(received: &[ReceivedExport]) {
+    assert!(
+        received.windows(2).all(|pair| pair[0].body == pair[1].body),
+        "{received:?}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_not_answered_or_not_now_is_sent_again_as_it_was() {
+    for (protocol, script) in [
+        (
+            CollectorProtocol::Http,
+            [
+                ScriptedAnswer::Status(503),
+                ScriptedAnswer::Silence,
+                ScriptedAnswer::Cut,
+            ],
+        ),
+        (
+            CollectorProtocol::Grpc,
+            [ScriptedAnswer::Code(14), ScriptedAnswer::Silence, ScriptedAnswer::Cut],
+        ),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let store = ExportingStore::open(dir.path()).await;
+        let sent = store.append("a", 5).await;
+        let collector = TestCollector::start(protocol, &script).await;
+        let timeout = Duration::from_millis(500);
+        let export = store.export_with(protocol, &collector, ExportCompression::Gzip, timeout);
+        export.settled(5, 0).await;
+        let received = collector.received();
+        assert_eq!(received.len(), 4, "{protocol:?}");
+        assert_same_bytes(&received);
+        assert_eq!(received[3].rows, sent);
+        // Doubles are where the collector accepted and could not say so.
+        assert_eq!(collector.accepted().len(), 3 * 5);
+        assert_eq!(export.logs().retries.get(), 3);
+        assert_eq!(export.logs().trouble(), None);
+        assert!(store.letters().is_empty());
+        export.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_refused_for_good_or_in_part_is_a_dead_letter_with_the_request() {
+    for (protocol, refusal, says) in [
+        (
+            CollectorProtocol::Http,
+            ScriptedAnswer::Status(400),
+            "400 Bad Request: scripted",
+        ),
+        (CollectorProtocol::Grpc, ScriptedAnswer::Code(3), "gRPC status 3"),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let store = ExportingStore::open(dir.path()).await;
+        store.append("a", 2).await;
+        let collector = TestCollector::start(protocol, &[refusal, ScriptedAnswer::Partial(1)]).await;
+        let export = store.export(protocol, &collector);
+        export.settled(0, 1).await;
+        store.append("b", 3).await;
+        export.settled(2, 2).await;
+        store.append("c", 1).await;
+        export.settled(3, 2).await;
+        assert_eq!(export.logs().rejected.get(), 1);
+        let letters = store.letters();
+        let reasons: Vec<&str> = letters.iter().map(|(reason, _)| reason.as_str()).collect();
+        assert_eq!(
+            reasons,
+            [says, "the collector accepted it but for 1 records: too old"],
+            "{protocol:?}"
+        );
+        for ((_, payload), name) in letters.iter().zip(["a/0", "b/0"]) {
+            let has = payload.windows(name.len()).any(|bytes| bytes == name.as_bytes());
+            assert!(has, "the letter has the request, not packed: {name}");
+        }
+        export.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_that_is_too_large_comes_in_halves_down_to_a_single_row() {
+    for (protocol, too_large) in [
+        (CollectorProtocol::Http, ScriptedAnswer::Status(413)),
+        (CollectorProtocol::Grpc, ScriptedAnswer::Code(8)),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let store = ExportingStore::open(dir.path()).await;
+        let sent = [store.append("a", 3).await, store.append("b", 2).await].concat();
+        // Five rows; two; the first of them, which is too large alone.
+        let collector = TestCollector::start(protocol, &[too_large; 3]).await;
+        let export = store.export(protocol, &collector);
+        export.settled(4, 1).await;
+        let counts: Vec<usize> = collector.received().iter().map(|export| export.rows.len()).collect();
+        assert_eq!(counts, [5, 2, 1, 1, 3], "{protocol:?}");
+        assert_eq!(collector.accepted(), sent[1..]);
+        assert_eq!(store.letters().len(), 1);
+        export.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wrong_key_is_said_and_keeps_everything_until_it_is_mended() {
+    for (protocol, denied) in [
+        (CollectorProtocol::Http, ScriptedAnswer::Status(401)),
+        (CollectorProtocol::Grpc, ScriptedAnswer::Code(16)),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let store = ExportingStore::open(dir.path()).await;
+        let sent = store.append("a", 2).await;
+        let collector = TestCollector::start(protocol, &[denied; 2]).await;
+        let export = store.export(protocol, &collector);
+        let trouble = eventually("the trouble is said", || async { export.status.trouble() }).await;
+        assert!(
+            trouble.1 && trouble.0.contains(&collector.address.to_string()),
+            "{trouble:?}"
+        );
+        assert!(export.logs().oldest().is_some());
+        export.settled(2, 0).await;
+        assert_eq!(export.status.trouble(), None);
+        assert_eq!(collector.accepted(), sent);
+        assert!(store.letters().is_empty());
+        export.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_export_that_ends_while_nobody_answers_goes_on_with_the_same_rows() {
+    let dir = tempfile::tempdir().unwrap();
+    let protocol = CollectorProtocol::Http;
+    let store = ExportingStore::open(dir.path()).await;
+    let sent = store.append("a", 4).await;
+    let collector = TestCollector::start(protocol, &[ScriptedAnswer::Silence]).await;
+    let timeout = Duration::from_millis(300);
+    let export = store.export_with(protocol, &collector, ExportCompression::Gzip, timeout);
+    eventually("a request came", || async { collector.received().first().cloned() }).await;
+    export.stop().await;
+    let begun = collector.received().len();
+    store.engine.close().await.unwrap();
+    drop(store);
+    let store = ExportingStore::open(dir.path()).await;
+    let export = store.export(protocol, &collector);
+    export.settled(4, 0).await;
+    let received = collector.received();
+    assert_eq!(received.len(), begun + 1);
+    assert_eq!(received[begun].rows, sent);
+    export.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_letter_for_which_the_log_has_no_room_is_a_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = ExportingStore::with(engine::Settings {
+        wal_max: model::ByteSize::mib(1),
+        ..engine::Settings::new(dir.path())
+    })
+    .await;
+    // Traces and metrics have no follower yet: nothing leaves the log, which fills up.
+    let filler = store.append("a", 1).await;
+    let mut rows = filler.len();
+    let patience = Duration::from_secs(1);
+    loop {
+        let appended = tokio::time::timeout(patience, store.append(&format!("{rows:06}"), 500)).await;
+        if appended.is_err() {
+            break;
+        }
+        rows += 500;
+    }
+    let protocol = CollectorProtocol::Http;
+    let collector = TestCollector::start(protocol, &[ScriptedAnswer::Status(400)]).await;
+    let export = store.export(protocol, &collector);
+    let status = export.logs();
+    eventually("the letter is kept", || async {
+        (status.letters.get() == 1).then_some(())
+    })
+    .await;
+    let quarantine = dir.path().join("quarantine");
+    let files: Vec<_> = std::fs::read_dir(quarantine).unwrap().flatten().collect();
+    assert_eq!(files.len(), 1, "{files:?}");
+    assert!(files[0].file_name().to_string_lossy().ends_with(".otlp"));
+    eventually("the others are accepted", || async {
+        let refused = collector.received().first()?.rows.len();
+        (status.rows.get() as usize + refused == rows).then_some(())
+    })
+    .await;
+    export.stop().await;
+}
