@@ -17,6 +17,7 @@
 pub mod fuzz;
 pub mod otlp;
 mod protobuf;
+pub mod record_shape;
 mod severity;
 
 pub use protobuf::MalformedProtobuf;
