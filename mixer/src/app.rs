@@ -124,6 +124,10 @@ impl Mixer {
                 clock: crate::testing::Hand::new().clock(),
                 entity: ["service.name".to_owned()].into(),
             },
+            senders: crate::api::SenderAnswers {
+                clock: crate::testing::Hand::new().clock(),
+                loki_entity: ["host".to_owned()].into(),
+            },
             reports_itself: true,
         })
     }

@@ -15,9 +15,12 @@
 
 #[cfg(any(test, feature = "fuzz"))]
 pub mod fuzz;
+pub mod loki;
 pub mod otlp;
 mod protobuf;
 pub mod record_shape;
+mod sender;
 mod severity;
 
 pub use protobuf::MalformedProtobuf;
+pub use sender::{OpenedRequest, SenderSettings};

@@ -5,7 +5,7 @@
 //! | time | `@timestamp`, `timestamp`, `time`, `ts`, `date` |
 //! | level | `log.level`, `level`, `severity`, `severity_text`, `loglevel`, `log_level`, `levelname`, `lvl` |
 //! | message | `message`, `msg`, `log`, `body` |
-//! | trace, span | `trace.id`, `trace_id`, `traceId`; `span.id`, `span_id`, `spanId` |
+//! | trace, span | `trace.id`, `trace_id`, `traceId`, `traceID`; `span.id`, `span_id`, `spanId`, `spanID` |
 //! | signal | `flux_id` |
 //!
 //! A name with dots is a key with dots or a path of objects. Times are RFC 3339, also with a blank for the `T`, a comma for the
@@ -45,9 +45,9 @@ const LEVELS: [&str; 8] = [
     "lvl",
 ];
 const MESSAGES: [&str; 4] = ["message", "msg", "log", "body"];
-const TRACE_IDS: [&str; 3] = ["trace.id", "trace_id", "traceId"];
-const SPAN_IDS: [&str; 3] = ["span.id", "span_id", "spanId"];
-const FLUX_ID: &str = "flux_id";
+pub(crate) const TRACE_IDS: [&str; 4] = ["trace.id", "trace_id", "traceId", "traceID"];
+pub(crate) const SPAN_IDS: [&str; 4] = ["span.id", "span_id", "spanId", "spanID"];
+pub(crate) const FLUX_ID: &str = "flux_id";
 /// A level is looked for in so many bytes of a line.
 const LINE_HEAD: usize = 4 << 10;
 
@@ -141,6 +141,16 @@ pub fn level_of(value: &Value) -> Option<Level> {
 /// The same of a text.
 pub(crate) fn level_of_text(text: &str) -> Option<Level> {
     severity::of_text(text).or_else(|| numbered_level(text.trim().parse().ok()?))
+}
+
+/// Whether a field or label with this name says a level.
+pub(crate) fn is_level_name(name: &str) -> bool {
+    LEVELS.contains(&name)
+}
+
+/// The id that a text is, if it stands under one of these names.
+pub(crate) fn parsed_id<T: FromStr>(names: &[&str], name: &str, text: &str) -> Option<T> {
+    if names.contains(&name) { text.parse().ok() } else { None }
 }
 
 /// The level that a line of logfmt, JSON or plain text names: the word or number behind `level=` or `"level":`.

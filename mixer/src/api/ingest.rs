@@ -35,8 +35,10 @@ mod headers;
 mod idempotency_key;
 mod ingest_counters;
 mod ingest_handler;
+mod loki;
 mod otlp;
 mod refused_letters;
+mod senders;
 
 #[cfg(any(test, feature = "fuzz"))]
 pub(crate) use self::fuzz::fuzz_targets;
@@ -53,11 +55,14 @@ use model::Table;
 use model::telemetry_codec::RecordRejection;
 use serde::{Deserialize, Serialize};
 
+pub(crate) use self::senders::SenderAnswers;
+pub(super) use self::senders::refuse_senders_in_kind;
 use self::body_format::BodyFormat;
 use self::idempotency_key::{BodyKey, IdempotencyHeader};
 pub(super) use self::ingest_counters::HttpIngestCounters;
 pub(super) use self::ingest_handler::IngestHandler;
 use self::ingest_handler::{BodyFraming, IngestPlan};
+pub(super) use self::loki::loki_routes;
 pub(crate) use self::otlp::OtlpAnswers;
 pub(super) use self::otlp::{grpc_paths, otlp_routes, refuse_in_kind};
 use super::authorization::RequestCaller;

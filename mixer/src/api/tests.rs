@@ -7,6 +7,7 @@ mod flux;
 mod formats;
 mod hostile;
 mod quotas;
+mod senders;
 
 use std::net::SocketAddr;
 use std::sync::Arc;

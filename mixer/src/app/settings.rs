@@ -32,6 +32,14 @@ const OWN_QUERIES_PATIENCE: Duration = Duration::from_secs(10);
 /// How long to try to reach the bus.
 const CONNECT: Duration = Duration::from_secs(10);
 
+/// How requests of other senders become rows.
+pub(crate) fn senders(config: &MixerConfig, clock: Clock) -> api::SenderAnswers {
+    api::SenderAnswers {
+        clock,
+        loki_entity: config.senders.loki_entity.clone().into(),
+    }
+}
+
 pub(crate) fn engine(config: &MixerConfig) -> engine::Settings {
     let (storage, rotation) = (&config.storage, &config.rotation);
     engine::Settings {

@@ -170,6 +170,14 @@ config_section! {
 }
 
 config_section! {
+    /// What agents of others send.
+    pub struct SendersConfig in "senders" {
+        /// Labels and metadata that name the entity of a log entry: the first one that it has.
+        loki_entity: Vec<String> = ["host", "hostname", "instance", "service_name", "job"];
+    }
+}
+
+config_section! {
     /// Where the Mixer keeps everything.
     pub struct StoreConfig in "store" {
         /// Root folder of everything the Mixer keeps.

@@ -4,7 +4,9 @@ use bytes::Bytes;
 use http::StatusCode;
 use model::Table;
 use model::telemetry_codec::{BatchEncoding, BodyRecordReader, PublisherIdentity, WriterEntities};
+use protocols::loki::{self, LokiEncoding};
 use protocols::otlp::{self, OtlpEncoding, OtlpSettings};
+use protocols::{OpenedRequest, SenderSettings};
 
 use super::body_reader::DecodeBudget;
 use super::idempotency_key::{BodyKey, IdempotentRequest};
@@ -17,6 +19,8 @@ pub(super) enum BodyFormat {
     Records(BatchEncoding, PublisherIdentity),
     /// A request of OTLP.
     Otlp(OtlpEncoding, OtlpSettings),
+    /// A push request of Loki.
+    Loki(LokiEncoding, SenderSettings),
 }
 
 /// A body that can be read, what reading takes, and which request it is.
@@ -32,8 +36,9 @@ impl BodyFormat {
     pub(super) fn opening_bytes(&self, body: &[u8], largest: usize) -> usize {
         match self {
             Self::Records(encoding, _) => DecodeBudget::of(*encoding, body, largest).bytes,
-            Self::Otlp(OtlpEncoding::Protobuf, _) => 0,
+            Self::Otlp(OtlpEncoding::Protobuf, _) | Self::Loki(LokiEncoding::Protobuf, _) => 0,
             Self::Otlp(OtlpEncoding::Json, _) => usize::try_from(otlp::json_bytes(body)).unwrap_or(usize::MAX),
+            Self::Loki(LokiEncoding::Json, _) => usize::try_from(loki::json_bytes(body)).unwrap_or(usize::MAX),
         }
     }
 
@@ -76,6 +81,36 @@ impl BodyFormat {
                     request,
                 })
             }
+            Self::Loki(encoding, settings) => {
+                let (publisher, sent) = (settings.fallback.clone(), body.clone());
+                let opened = loki::request(encoding, body, settings).map_err(|error| malformed(&error))?;
+                Ok(OpenedBody::of_sender(
+                    (table, publisher),
+                    opened,
+                    &sent,
+                    (key, writers),
+                    largest,
+                ))
+            }
+        }
+    }
+}
+
+impl OpenedBody {
+    /// A request of another sender that was looked through.
+    fn of_sender(
+        (table, publisher): (Table, PublisherIdentity),
+        opened: OpenedRequest,
+        sent: &[u8],
+        (key, writers): (BodyKey, Option<WriterEntities>),
+        largest: usize,
+    ) -> Self {
+        let request = opened.sender.and_then(|sender| key.of_content(table, sender, sent));
+        let records = BodyRecordReader::of_format(table, opened.records, opened.body, publisher);
+        Self {
+            records: records.with_writers(writers).keeping_refused(),
+            budget: DecodeBudget::of_expanded(opened.expanded, opened.held, largest),
+            request,
         }
     }
 }

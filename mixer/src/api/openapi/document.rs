@@ -57,6 +57,9 @@ fn tag(path: &str) -> &str {
     if path.starts_with("/v1/") {
         return "otlp";
     }
+    if path.starts_with("/loki/") {
+        return "senders";
+    }
     let path = path.strip_prefix("/api/v1/").unwrap_or("operation");
     match path.split('/').next().unwrap_or(path) {
         "logs" | "traces" | "metrics" => "v0.4.4",
@@ -120,6 +123,11 @@ fn body(sent: RequestBody) -> Option<Value> {
         }
         RequestBody::Records(table) => (records(table), true),
         RequestBody::Otlp => (otlp_bodies("Export…ServiceRequest"), true),
+        RequestBody::Foreign(kinds, description) => {
+            let kinds = kinds.iter();
+            let content = kinds.map(|kind| typed(kind, json!({ "description": description })));
+            (content.collect(), true)
+        }
     };
     Some(json!({ "required": required, "content": content.into_iter().collect::<Map<_, _>>() }))
 }
@@ -171,7 +179,11 @@ fn records(table: Table) -> Vec<(String, Value)> {
 }
 
 fn responses(route: &ApiRoute) -> Value {
-    let mut responses = Map::from_iter([("200".to_owned(), answer(route))]);
+    let status = match route.answer {
+        ResponseBody::Nothing => "204",
+        _ => "200",
+    };
+    let mut responses = Map::from_iter([(status.to_owned(), answer(route))]);
     let of_callers: &[u16] = match route.right {
         AccessRight::Anybody => &[],
         _ => &problems::OF_CALLERS,
@@ -236,6 +248,7 @@ fn answer(route: &ApiRoute) -> Value {
         ResponseBody::Sql => formats("SqlAnswer"),
         ResponseBody::Events(schema) => vec![typed("text/event-stream", reference(schema))],
         ResponseBody::Otlp => otlp_bodies("Export…ServiceResponse"),
+        ResponseBody::Nothing => return json!({ "description": "Done." }),
         ResponseBody::OpenMetrics => {
             vec![typed(bare(exposition::CONTENT), json!({ "type": "string" }))]
         }

@@ -5,6 +5,7 @@ use model::filter::{
     SeriesFilter, TraceFilter,
 };
 use model::{Table, inline_schema};
+use protocols::otlp::{JSON, PROTOBUF};
 use serde_json::Value;
 
 use super::parameters::{self as p, ApiParameter};
@@ -25,8 +26,11 @@ const FIND: &[u16] = &[400, 404, 422, 503, 504];
 const ROWS: &[u16] = &[400, 406, 422, 503, 504, 505];
 const ROWS_OF_ONE: &[u16] = &[400, 404, 406, 422, 503, 504, 505];
 const CHANGE: &[u16] = &[400, 403, 404, 409, 413];
+const SENDERS: &[u16] = &[400, 408, 413, 415, 503];
 const INGEST: &[u16] = &[400, 403, 409, 413, 415, 422, 503];
 
+const SENT: &str = "Up to 64 MiB uncompressed. Success means durable and visible; with 400 valid records are stored and the others are kept as dead \
+                    letters. The same request again is stored once. What can be stored later is refused with 503, never with 429 or 409.";
 const WINDOW: &str = "A window that ends before it begins is refused.";
 const LISTED: &str = "`offset` and `cursor` exclude each other, and a cursor belongs to its query. A window that ends before it begins is refused.";
 const LISTED_OF_ONE: &str = "A signal that no archived message has is an empty list. `offset` and `cursor` exclude each other, and a cursor belongs to \
@@ -362,6 +366,12 @@ pub(super) const ROUTES: &[ApiRoute] = &[
     otlp("/v1/logs", "otlp_logs", "Stores log records that OpenTelemetry exports", LOGS_ONLY),
     otlp("/v1/metrics", "otlp_metrics", "Stores metrics that OpenTelemetry exports", METRICS_ONLY),
     otlp("/v1/traces", "otlp_traces", "Stores spans that OpenTelemetry exports", TRACES_ONLY),
+    post(AccessRight::Ingest, "/loki/api/v1/push", "loki_push", "Stores log entries that clients of Grafana Loki push")
+        .of(LOGS_ONLY)
+        .with(RequestBody::Foreign(&[JSON, PROTOBUF], "A push request of Loki 3; protobuf as a block of snappy."))
+        .gives(ResponseBody::Nothing)
+        .fails(SENDERS)
+        .details(SENT),
     ingest("/api/v1/ingest/logs", "ingest_logs", "Stores log records", Table::Logs, LOGS_ONLY),
     ingest(
         "/api/v1/ingest/metrics",
