@@ -127,6 +127,7 @@ impl Mixer {
             senders: crate::api::SenderAnswers {
                 clock: crate::testing::Hand::new().clock(),
                 loki_entity: ["host".to_owned()].into(),
+                elasticsearch_entity: ["host.name".to_owned()].into(),
             },
             reports_itself: true,
         })

@@ -48,7 +48,7 @@ pub use batch_builder::RecordBatchBuilder;
 pub use body_reader::{BodyRecordReader, KEPT, NAMED, RecordChunk, RecordRejection, RefusedRecord};
 pub use record_format::{FoundRecord, RecordFormat};
 pub use typed_rows::{LogFields, PointFields, SpanFields};
-pub use value_count::value_bytes;
+pub use value_count::{check_value_count, value_bytes};
 pub use writer_entities::WriterEntities;
 
 /// Header of a command: where its answer goes. Without it, to the reply subject.

@@ -3,5 +3,9 @@
 /// What agents speak.
 #[must_use]
 pub fn sender_targets() -> Vec<model::fuzz::FuzzTarget> {
-    crate::loki::fuzz::fuzz_targets()
+    let all = [
+        crate::elasticsearch::fuzz::fuzz_targets(),
+        crate::loki::fuzz::fuzz_targets(),
+    ];
+    all.into_iter().flatten().collect()
 }

@@ -13,6 +13,7 @@
 //!
 //! Who may send, quotas, status codes (`mixer`); what makes a request stored once (`engine`).
 
+pub mod elasticsearch;
 #[cfg(any(test, feature = "fuzz"))]
 pub mod fuzz;
 pub mod loki;

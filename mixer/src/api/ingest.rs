@@ -28,6 +28,7 @@ mod body;
 mod body_format;
 mod body_reader;
 mod decoder_pool;
+mod elasticsearch;
 #[cfg(any(test, feature = "fuzz"))]
 mod fuzz;
 mod grpc;
@@ -47,7 +48,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::{Request, State};
-use axum::middleware::map_response;
+use axum::middleware::{Next, map_response};
 use axum::response::Response;
 use axum::routing::post;
 use http::{HeaderMap, HeaderValue, header};
@@ -55,9 +56,8 @@ use model::Table;
 use model::telemetry_codec::RecordRejection;
 use serde::{Deserialize, Serialize};
 
-pub(crate) use self::senders::SenderAnswers;
-pub(super) use self::senders::refuse_senders_in_kind;
 use self::body_format::BodyFormat;
+pub(super) use self::elasticsearch::elasticsearch_routes;
 use self::idempotency_key::{BodyKey, IdempotencyHeader};
 pub(super) use self::ingest_counters::HttpIngestCounters;
 pub(super) use self::ingest_handler::IngestHandler;
@@ -65,6 +65,7 @@ use self::ingest_handler::{BodyFraming, IngestPlan};
 pub(super) use self::loki::loki_routes;
 pub(crate) use self::otlp::OtlpAnswers;
 pub(super) use self::otlp::{grpc_paths, otlp_routes, refuse_in_kind};
+pub(crate) use self::senders::SenderAnswers;
 use super::authorization::RequestCaller;
 use super::json_response::ItemResponse;
 use super::problem::ApiProblem;
@@ -87,6 +88,22 @@ pub(super) fn routes(door: IngestHandler) -> Router {
         });
     let router = routes.fold(Router::new(), |router, (path, ingest)| router.route(&path, ingest));
     router.layer(map_response(end_after_refusal)).with_state(door)
+}
+
+/// Says refusals of these requests as their clients understand them, whoever refused them.
+pub(super) async fn refuse_senders_in_kind(request: Request, next: Next) -> Response {
+    let path = request.uri().path();
+    if elasticsearch::is_path(path) {
+        let kind = elasticsearch::answer_type(request.headers());
+        return elasticsearch::in_kind(next.run(request).await, kind).await;
+    }
+    let is_retried = path == loki::PATH;
+    let response = next.run(request).await;
+    if is_retried {
+        senders::retriable(response).await
+    } else {
+        response
+    }
 }
 
 /// A refusal may come before the whole body has: then the connection ends, and the client must know that it does, or it sends

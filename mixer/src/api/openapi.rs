@@ -145,6 +145,8 @@ enum ResponseBody {
     /// What OTLP answers; its refusals are not problems.
     Otlp,
     Nothing,
+    /// What Elasticsearch answers; its refusals are not problems.
+    Elasticsearch(&'static str),
 }
 
 /// One method of one path.

@@ -174,6 +174,8 @@ config_section! {
     pub struct SendersConfig in "senders" {
         /// Labels and metadata that name the entity of a log entry: the first one that it has.
         loki_entity: Vec<String> = ["host", "hostname", "instance", "service_name", "job"];
+        /// Fields that name the entity of a document of Elasticsearch: the first one that it has.
+        elasticsearch_entity: Vec<String> = ["host.name", "host", "hostname", "service.name"];
     }
 }
 

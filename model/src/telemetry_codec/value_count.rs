@@ -32,6 +32,14 @@ pub fn value_bytes(mut messages: &[u8]) -> u64 {
     bytes
 }
 
+/// Refuses a JSON record of very many values.
+///
+/// # Errors
+/// How many it has, or why it is no JSON.
+pub fn check_value_count(text: &[u8]) -> Result<(), String> {
+    ValueCount::check_json(text)
+}
+
 /// The values of a text, all levels together.
 pub(super) struct ValueCount {
     values: u64,

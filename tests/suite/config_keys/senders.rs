@@ -13,6 +13,16 @@ fn entities(mixer: &TestMixer, list: &str) -> Result<Vec<String>, Failure> {
     Ok(names)
 }
 
+/// Sends a document of Elasticsearch.
+fn bulk(mixer: &TestMixer) -> Result<(), Failure> {
+    let document = r#"{"@timestamp":"2026-11-21T12:00:00Z","message":"b","host":{"name":"press-2"},"plant":"south"}"#;
+    let body = format!("{{\"create\":{{}}}}\n{document}\n");
+    let kind = [("Content-Type", "application/x-ndjson")];
+    let answer = mixer.api.send("/elasticsearch/_bulk", &kind, body.as_bytes())?;
+    assert_eq!(answer.json["errors"], false, "{}", answer.text);
+    Ok(())
+}
+
 /// Sends a log entry of Loki.
 fn push(mixer: &TestMixer) -> Result<(), Failure> {
     let body = br#"{"streams":[{"stream":{"host":"press-1","plant":"north"},"values":[["1795262400000000000","a"]]}]}"#;
@@ -24,17 +34,14 @@ fn push(mixer: &TestMixer) -> Result<(), Failure> {
 
 #[test]
 fn the_keys_of_senders_say_which_field_names_an_entity() -> Result<(), Failure> {
-    for (toml, log) in [
-        ("", "press-1"),
-        ("senders.loki_entity = [\"plant\", \"host\"]\n", "north"),
-    ] {
+    let others = "senders.loki_entity = [\"plant\", \"host\"]\nsenders.elasticsearch_entity = [\"plant\"]\n";
+    for (toml, entry, document) in [("", "press-1", "press-2"), (others, "north", "south")] {
         let mixer = TestMixer::start(toml)?;
         push(&mixer)?;
-        let logs = entities(
-            &mixer,
-            "/api/v1/logs?since=2026-11-21T00:00:00Z&until=2026-11-22T00:00:00Z&q=a",
-        )?;
-        assert!(logs.contains(&log.to_owned()), "{toml}: {logs:?}");
+        bulk(&mixer)?;
+        let noon = "since=2026-11-21T11:00:00Z&until=2026-11-21T13:00:00Z";
+        let logs = entities(&mixer, &format!("/api/v1/telemetry/logs?{noon}"))?;
+        assert_eq!(logs, [entry, document], "{toml}");
     }
     Ok(())
 }

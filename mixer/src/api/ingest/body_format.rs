@@ -4,6 +4,7 @@ use bytes::Bytes;
 use http::StatusCode;
 use model::Table;
 use model::telemetry_codec::{BatchEncoding, BodyRecordReader, PublisherIdentity, WriterEntities};
+use protocols::elasticsearch::{self, BulkError, BulkSettings};
 use protocols::loki::{self, LokiEncoding};
 use protocols::otlp::{self, OtlpEncoding, OtlpSettings};
 use protocols::{OpenedRequest, SenderSettings};
@@ -21,6 +22,8 @@ pub(super) enum BodyFormat {
     Otlp(OtlpEncoding, OtlpSettings),
     /// A push request of Loki.
     Loki(LokiEncoding, SenderSettings),
+    /// A bulk request of Elasticsearch.
+    Bulk(BulkSettings, SenderSettings),
 }
 
 /// A body that can be read, what reading takes, and which request it is.
@@ -38,6 +41,7 @@ impl BodyFormat {
             Self::Records(encoding, _) => DecodeBudget::of(*encoding, body, largest).bytes,
             Self::Otlp(OtlpEncoding::Protobuf, _) | Self::Loki(LokiEncoding::Protobuf, _) => 0,
             Self::Otlp(OtlpEncoding::Json, _) => usize::try_from(otlp::json_bytes(body)).unwrap_or(usize::MAX),
+            Self::Bulk(..) => elasticsearch::items_bytes(body),
             Self::Loki(LokiEncoding::Json, _) => usize::try_from(loki::json_bytes(body)).unwrap_or(usize::MAX),
         }
     }
@@ -91,6 +95,18 @@ impl BodyFormat {
                     (key, writers),
                     largest,
                 ))
+            }
+            Self::Bulk(bulk, settings) => {
+                let (publisher, sent) = (settings.fallback.clone(), body.clone());
+                let opened = elasticsearch::request(body, bulk, settings).map_err(|error| match error {
+                    BulkError::TooMany => ApiProblem::body(StatusCode::PAYLOAD_TOO_LARGE, error.to_string()),
+                    other => malformed(&other),
+                })?;
+                let opened = OpenedBody::of_sender((table, publisher), opened, &sent, (key, writers), largest);
+                Ok(OpenedBody {
+                    records: opened.records.marking_refused(),
+                    ..opened
+                })
             }
         }
     }

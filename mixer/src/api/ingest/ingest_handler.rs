@@ -78,6 +78,8 @@ pub(super) struct StoredBody {
     pub(super) rejected_total: u64,
     /// Whether everything had been stored before.
     pub(super) duplicate: bool,
+    /// Which records are bad, a bit for each, where the format asks for that.
+    pub(super) marks: Vec<u64>,
 }
 
 /// How a body comes and what is to be done with it.
@@ -285,6 +287,7 @@ impl IngestHandler {
             rejected: Vec::new(),
             rejected_total: 0,
             duplicate: true,
+            marks: Vec::new(),
         };
         let mut from = through;
         loop {
@@ -326,6 +329,7 @@ impl IngestHandler {
         }
         stored.rejected = body.records.named().to_vec();
         stored.rejected_total = body.records.rejected();
+        stored.marks = body.records.take_marks();
         self.counters.count(&stored);
         Ok(stored)
     }

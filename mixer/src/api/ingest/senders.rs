@@ -12,20 +12,19 @@
 use std::sync::Arc;
 
 use axum::body::Body;
-use axum::extract::Request;
-use axum::middleware::Next;
 use axum::response::Response;
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, RETRY_AFTER};
 use http::{HeaderMap, HeaderValue, StatusCode};
 use model::{Clock, Table};
 use protocols::SenderSettings;
+use serde_json::Value;
 
 use super::body::RequestCompression;
 use super::body_format::BodyFormat;
+use super::headers;
 use super::idempotency_key::BodyKey;
 use super::ingest_handler::{BodyFraming, IngestPlan, StoredBody};
 use super::refused_letters::BodyOrigin;
-use super::{headers, loki};
 use crate::access::ApiCaller;
 use crate::api::problem::ApiProblem;
 
@@ -37,6 +36,7 @@ const MAX_REFUSAL: usize = 64 << 10;
 pub(crate) struct SenderAnswers {
     pub(crate) clock: Clock,
     pub(crate) loki_entity: Arc<[String]>,
+    pub(crate) elasticsearch_entity: Arc<[String]>,
 }
 
 impl SenderAnswers {
@@ -85,19 +85,8 @@ pub(super) fn refused_records(stored: &StoredBody) -> ApiProblem {
     ApiProblem::body(StatusCode::BAD_REQUEST, detail)
 }
 
-/// Says refusals of these requests as their clients understand them, whoever refused them.
-pub(in crate::api) async fn refuse_senders_in_kind(request: Request, next: Next) -> Response {
-    let is_senders = request.uri().path() == loki::PATH;
-    let response = next.run(request).await;
-    if is_senders {
-        retriable(response).await
-    } else {
-        response
-    }
-}
-
 /// Makes 503 of what a client shall send again, and would drop otherwise.
-async fn retriable(response: Response) -> Response {
+pub(super) async fn retriable(response: Response) -> Response {
     if !matches!(
         response.status(),
         StatusCode::TOO_MANY_REQUESTS | StatusCode::CONFLICT | StatusCode::REQUEST_TIMEOUT
@@ -105,7 +94,8 @@ async fn retriable(response: Response) -> Response {
         return response;
     }
     let (mut head, body) = response.into_parts();
-    let problem = ApiProblem::busy(detail(&head.headers, body).await);
+    let problem = problem_of(&head.headers, body).await;
+    let problem = ApiProblem::busy(detail_of(&problem));
     head.status = StatusCode::SERVICE_UNAVAILABLE;
     head.headers.remove(CONTENT_LENGTH);
     head.headers.remove(CONTENT_ENCODING);
@@ -113,15 +103,16 @@ async fn retriable(response: Response) -> Response {
     Response::from_parts(head, Body::from(problem.document().to_string()))
 }
 
-/// What a refusal says is wrong.
-async fn detail(headers: &HeaderMap, body: Body) -> String {
+/// The problem that a refusal is; null if it is compressed, as only large ones are.
+pub(super) async fn problem_of(headers: &HeaderMap, body: Body) -> Value {
     let body = axum::body::to_bytes(body, MAX_REFUSAL).await.unwrap_or_default();
-    let problem: serde_json::Value = match headers.contains_key(CONTENT_ENCODING) {
-        true => serde_json::Value::Null,
+    match headers.contains_key(CONTENT_ENCODING) {
+        true => Value::Null,
         false => serde_json::from_slice(&body).unwrap_or_default(),
-    };
-    problem["detail"]
-        .as_str()
-        .unwrap_or("the request was refused")
-        .to_owned()
+    }
+}
+
+/// What a problem says is wrong.
+pub(super) fn detail_of(problem: &Value) -> &str {
+    problem["detail"].as_str().unwrap_or("the request was refused")
 }

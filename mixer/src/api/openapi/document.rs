@@ -57,7 +57,7 @@ fn tag(path: &str) -> &str {
     if path.starts_with("/v1/") {
         return "otlp";
     }
-    if path.starts_with("/loki/") {
+    if path.starts_with("/loki/") || path.starts_with("/elasticsearch") {
         return "senders";
     }
     let path = path.strip_prefix("/api/v1/").unwrap_or("operation");
@@ -141,6 +141,16 @@ fn otlp_bodies(message: &str) -> Vec<(String, Value)> {
     ]
 }
 
+/// An answer of Elasticsearch, in the media type that a client asks for.
+fn elasticsearch(says: &str) -> Value {
+    let types = ["application/json", "application/vnd.elasticsearch+json"];
+    let content: Map<_, _> = types
+        .map(|kind| typed(kind, json!({ "type": "object" })))
+        .into_iter()
+        .collect();
+    json!({ "description": says, "content": content })
+}
+
 /// What OTLP's refusals are: never 429, which its clients take for good.
 fn otlp_refusals(route: &ApiRoute) -> impl Iterator<Item = (String, Value)> {
     let all = route
@@ -191,6 +201,11 @@ fn responses(route: &ApiRoute) -> Value {
     let problems = route.problems.iter().chain(of_callers).chain(&problems::EVERYWHERE);
     if let ResponseBody::Otlp = route.answer {
         responses.extend(otlp_refusals(route));
+        return responses.into();
+    }
+    if let ResponseBody::Elasticsearch(_) = route.answer {
+        let refusal = |status: &u16| (status.to_string(), elasticsearch("Refused, as Elasticsearch says it."));
+        responses.extend(problems.map(refusal));
         return responses.into();
     }
     for status in problems {
@@ -248,6 +263,7 @@ fn answer(route: &ApiRoute) -> Value {
         ResponseBody::Sql => formats("SqlAnswer"),
         ResponseBody::Events(schema) => vec![typed("text/event-stream", reference(schema))],
         ResponseBody::Otlp => otlp_bodies("Export…ServiceResponse"),
+        ResponseBody::Elasticsearch(says) => return elasticsearch(says),
         ResponseBody::Nothing => return json!({ "description": "Done." }),
         ResponseBody::OpenMetrics => {
             vec![typed(bare(exposition::CONTENT), json!({ "type": "string" }))]

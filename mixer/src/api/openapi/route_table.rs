@@ -372,6 +372,31 @@ pub(super) const ROUTES: &[ApiRoute] = &[
         .gives(ResponseBody::Nothing)
         .fails(SENDERS)
         .details(SENT),
+    bulk(RouteMethod::Post, "/elasticsearch/_bulk", "elasticsearch_bulk"),
+    bulk(RouteMethod::Put, "/elasticsearch/_bulk", "put_elasticsearch_bulk"),
+    bulk(RouteMethod::Post, "/elasticsearch/{index}/_bulk", "elasticsearch_index_bulk").takes(&[p::INDEX_PATH]),
+    bulk(RouteMethod::Put, "/elasticsearch/{index}/_bulk", "put_elasticsearch_index_bulk").takes(&[p::INDEX_PATH]),
+    asked("/elasticsearch", "elasticsearch"),
+    asked("/elasticsearch/", "elasticsearch_root"),
+    asked("/elasticsearch/_license", "elasticsearch_license"),
+    asked("/elasticsearch/_xpack", "elasticsearch_xpack"),
+    asked("/elasticsearch/_cluster/health", "elasticsearch_health"),
+    asked("/elasticsearch/_nodes/http", "elasticsearch_nodes"),
+    asked("/elasticsearch/_ilm/policy/{name}", "elasticsearch_policy").takes(&[p::NAME_PATH]),
+    acknowledged("/elasticsearch/_ilm/policy/{name}", "put_elasticsearch_policy").takes(&[p::NAME_PATH]),
+    asked("/elasticsearch/_index_template/{name}", "elasticsearch_index_template").takes(&[p::NAME_PATH]),
+    acknowledged("/elasticsearch/_index_template/{name}", "put_elasticsearch_index_template").takes(&[p::NAME_PATH]),
+    asked("/elasticsearch/_component_template/{name}", "elasticsearch_component_template").takes(&[p::NAME_PATH]),
+    acknowledged("/elasticsearch/_component_template/{name}", "put_elasticsearch_component_template").takes(&[p::NAME_PATH]),
+    asked("/elasticsearch/_template/{name}", "elasticsearch_template").takes(&[p::NAME_PATH]),
+    acknowledged("/elasticsearch/_template/{name}", "put_elasticsearch_template").takes(&[p::NAME_PATH]),
+    asked("/elasticsearch/_ingest/pipeline/{name}", "elasticsearch_pipeline").takes(&[p::NAME_PATH]),
+    acknowledged("/elasticsearch/_ingest/pipeline/{name}", "put_elasticsearch_pipeline").takes(&[p::NAME_PATH]),
+    asked("/elasticsearch/_data_stream/{name}", "elasticsearch_data_stream").takes(&[p::NAME_PATH]),
+    acknowledged("/elasticsearch/_data_stream/{name}", "put_elasticsearch_data_stream").takes(&[p::NAME_PATH]),
+    asked("/elasticsearch/_alias/{name}", "elasticsearch_alias").takes(&[p::NAME_PATH]),
+    asked("/elasticsearch/{index}", "elasticsearch_index").takes(&[p::INDEX_PATH]),
+    acknowledged("/elasticsearch/{index}", "put_elasticsearch_index").takes(&[p::INDEX_PATH]),
     ingest("/api/v1/ingest/logs", "ingest_logs", "Stores log records", Table::Logs, LOGS_ONLY),
     ingest(
         "/api/v1/ingest/metrics",
@@ -640,6 +665,43 @@ const fn otlp(path: &'static str, id: &'static str, summary: &'static str, table
             "OTLP/HTTP 1.10, gzip or zstd, of up to 64 MiB uncompressed. 200 means durable and visible; records that cannot be \
              stored are named in the partial success and kept as dead letters. The same request again is stored once.",
         )
+}
+
+/// What clients of Elasticsearch ask before they send.
+const fn asked(path: &'static str, id: &'static str) -> ApiRoute {
+    get(
+        AccessRight::Ingest,
+        path,
+        id,
+        "What clients of Elasticsearch ask before they send: a constant",
+    )
+    .gives(ResponseBody::Elasticsearch("As if it were there."))
+}
+
+/// What they want to be there.
+const fn acknowledged(path: &'static str, id: &'static str) -> ApiRoute {
+    ApiRoute {
+        method: RouteMethod::Put,
+        summary: "What clients of Elasticsearch want to be there: acknowledged, and nothing is kept",
+        ..asked(path, id)
+    }
+}
+
+/// A bulk request.
+const fn bulk(method: RouteMethod, path: &'static str, id: &'static str) -> ApiRoute {
+    const SAYS: &str = "Lines of actions, each with a line of its document behind it.";
+    ApiRoute {
+        method,
+        ..post(AccessRight::Ingest, path, id, "Stores documents that clients of Elasticsearch send as log records")
+            .of(LOGS_ONLY)
+            .with(RequestBody::Foreign(&["application/x-ndjson", JSON], SAYS))
+            .gives(ResponseBody::Elasticsearch("The status of each item: 201, or 400 with the reason."))
+            .fails(SENDERS)
+            .details(
+                "Up to 64 MiB uncompressed and 131,072 items. 201 means durable and visible; refused documents are kept as dead \
+                 letters. The same request again is stored once if its first document has a time. `update` and `delete` are refused.",
+            )
+    }
 }
 
 const fn ingest(

@@ -1,5 +1,6 @@
 //! What other senders' requests become, over the API: rows, answers, dead letters.
 
+mod elasticsearch;
 mod loki;
 
 use axum::body::Body;

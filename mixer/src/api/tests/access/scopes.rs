@@ -5,7 +5,7 @@ use crate::registry::RackRow;
 use crate::registry::tests::row;
 
 /// Whose rows a path reads or stores, the longer of two beginnings first.
-const ROWS: [(&str, &[Table]); 17] = [
+const ROWS: [(&str, &[Table]); 20] = [
     ("/api/v1/telemetry/logs", &[Table::Logs]),
     ("/api/v1/telemetry/traces/top", &[Table::Traces]),
     ("/api/v1/telemetry/traces/", &[Table::Traces, Table::Logs]),
@@ -23,6 +23,9 @@ const ROWS: [(&str, &[Table]); 17] = [
     ("/api/v1/ingest/logs", &[Table::Logs]),
     ("/api/v1/ingest/metrics", &[Table::Metrics]),
     ("/api/v1/ingest/traces", &[Table::Traces]),
+    ("/loki/", &[Table::Logs]),
+    ("/elasticsearch/_bulk", &[Table::Logs]),
+    ("/elasticsearch/0123456789abcdef0123456789abcdef/_bulk", &[Table::Logs]),
 ];
 /// Who has a part of the rows makes no token without that limit, and no copy of everything.
 const OF_EVERYTHING: [&str; 2] = ["/api/v1/tokens", "/api/v1/backup"];
