@@ -128,6 +128,7 @@ impl Mixer {
                 clock: crate::testing::Hand::new().clock(),
                 loki_entity: ["host".to_owned()].into(),
                 elasticsearch_entity: ["host.name".to_owned()].into(),
+                prometheus_entity: ["instance".to_owned()].into(),
             },
             reports_itself: true,
         })

@@ -20,6 +20,7 @@ pub mod loki;
 pub mod otlp;
 mod protobuf;
 pub mod record_shape;
+pub mod remote_write;
 mod sender;
 mod severity;
 

@@ -39,6 +39,7 @@ mod ingest_handler;
 mod loki;
 mod otlp;
 mod refused_letters;
+mod remote_write;
 mod senders;
 
 #[cfg(any(test, feature = "fuzz"))]
@@ -65,6 +66,7 @@ use self::ingest_handler::{BodyFraming, IngestPlan};
 pub(super) use self::loki::loki_routes;
 pub(crate) use self::otlp::OtlpAnswers;
 pub(super) use self::otlp::{grpc_paths, otlp_routes, refuse_in_kind};
+pub(super) use self::remote_write::remote_write_routes;
 pub(crate) use self::senders::SenderAnswers;
 use super::authorization::RequestCaller;
 use super::json_response::ItemResponse;
@@ -97,7 +99,7 @@ pub(super) async fn refuse_senders_in_kind(request: Request, next: Next) -> Resp
         let kind = elasticsearch::answer_type(request.headers());
         return elasticsearch::in_kind(next.run(request).await, kind).await;
     }
-    let is_retried = path == loki::PATH;
+    let is_retried = path == loki::PATH || path == remote_write::PATH;
     let response = next.run(request).await;
     if is_retried {
         senders::retriable(response).await

@@ -9,7 +9,7 @@
 //! | `GET /api/v1/messages/tail` | business messages, as events while they come |
 //! | `GET /api/v1/{logs,traces,traces/{id},metrics,metrics/{name}}` | the same, with a `Deprecation` header (v0.4.4) |
 //! | `POST /api/v1/sql` | [`query::QueryEngine::sql`], streamed |
-//! | `POST /api/v1/ingest/{logs,metrics,traces}`, `POST /v1/{logs,metrics,traces}`, `POST /loki/api/v1/push`, `/elasticsearch/…` | [`engine::Engine`], when it is durable |
+//! | `POST /api/v1/ingest/{logs,metrics,traces}`, `POST /v1/{logs,metrics,traces}`, `POST /loki/api/v1/push`, `/elasticsearch/…`, `POST /api/v1/write` | [`engine::Engine`], when it is durable |
 //! | `GET /api/v1/racks`, `GET /api/v1/racks/{id}`, `POST /api/v1/racks/{id}/{approve,suspend,resume,remove,log-level}` | [`crate::control::ControlPlane`] |
 //! | `PUT`, `PATCH /api/v1/racks/{id}/labels` | the same |
 //! | `GET /api/v1/racks/{id}/tap` | the same: messages as they leave a port |
@@ -220,7 +220,8 @@ fn all_routes(
         .merge(sql::routes(Arc::clone(&parts.querier)))
         .merge(ingest::routes(door.clone()))
         .merge(ingest::loki_routes(door.clone(), senders.clone()))
-        .merge(ingest::elasticsearch_routes(door.clone(), senders))
+        .merge(ingest::elasticsearch_routes(door.clone(), senders.clone()))
+        .merge(ingest::remote_write_routes(door.clone(), senders))
         .merge(ingest::otlp_routes(door, otlp))
         .merge(racks::routes(Arc::clone(&parts.control), changes.clone()))
         .merge(invites::routes(Arc::clone(&parts.control), changes.clone()))

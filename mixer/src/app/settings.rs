@@ -38,6 +38,7 @@ pub(crate) fn senders(config: &MixerConfig, clock: Clock) -> api::SenderAnswers 
         clock,
         loki_entity: config.senders.loki_entity.clone().into(),
         elasticsearch_entity: config.senders.elasticsearch_entity.clone().into(),
+        prometheus_entity: config.senders.prometheus_entity.clone().into(),
     }
 }
 

@@ -176,6 +176,8 @@ config_section! {
         loki_entity: Vec<String> = ["host", "hostname", "instance", "service_name", "job"];
         /// Fields that name the entity of a document of Elasticsearch: the first one that it has.
         elasticsearch_entity: Vec<String> = ["host.name", "host", "hostname", "service.name"];
+        /// Labels that name the entity of a series of Prometheus: the first one that it has.
+        prometheus_entity: Vec<String> = ["instance", "job"];
     }
 }
 

@@ -101,6 +101,7 @@ pub(super) const MIXER: &[(&str, Proof)] = &[
     ("postgres.allow_insecure", Test("config_keys/bus.rs::an_address_for_everyone_needs_allow_insecure")),
     ("senders.loki_entity", Test("config_keys/senders.rs::the_keys_of_senders_say_which_field_names_an_entity")),
     ("senders.elasticsearch_entity", Test("config_keys/senders.rs::the_keys_of_senders_say_which_field_names_an_entity")),
+    ("senders.prometheus_entity", Test("config_keys/senders.rs::the_keys_of_senders_say_which_field_names_an_entity")),
     ("store.dir", Test("config_keys/store.rs::the_store_lies_and_looks_as_the_keys_say")),
     ("store.database_file", Test("outside/export.rs::an_exported_database_of_views_stays_current_and_one_of_rows_stands_alone")),
     ("store.cluster_key_file", Test("config_keys/store.rs::the_store_lies_and_looks_as_the_keys_say")),

@@ -7,6 +7,7 @@ use model::telemetry_codec::{BatchEncoding, BodyRecordReader, PublisherIdentity,
 use protocols::elasticsearch::{self, BulkError, BulkSettings};
 use protocols::loki::{self, LokiEncoding};
 use protocols::otlp::{self, OtlpEncoding, OtlpSettings};
+use protocols::remote_write::{self, WriteSettings};
 use protocols::{OpenedRequest, SenderSettings};
 
 use super::body_reader::DecodeBudget;
@@ -24,6 +25,8 @@ pub(super) enum BodyFormat {
     Loki(LokiEncoding, SenderSettings),
     /// A bulk request of Elasticsearch.
     Bulk(BulkSettings, SenderSettings),
+    /// A remote write request of Prometheus.
+    RemoteWrite(WriteSettings, SenderSettings),
 }
 
 /// A body that can be read, what reading takes, and which request it is.
@@ -42,6 +45,7 @@ impl BodyFormat {
             Self::Otlp(OtlpEncoding::Protobuf, _) | Self::Loki(LokiEncoding::Protobuf, _) => 0,
             Self::Otlp(OtlpEncoding::Json, _) => usize::try_from(otlp::json_bytes(body)).unwrap_or(usize::MAX),
             Self::Bulk(..) => elasticsearch::items_bytes(body),
+            Self::RemoteWrite(..) => remote_write::opening_bytes(body),
             Self::Loki(LokiEncoding::Json, _) => usize::try_from(loki::json_bytes(body)).unwrap_or(usize::MAX),
         }
     }
@@ -95,6 +99,15 @@ impl BodyFormat {
                     (key, writers),
                     largest,
                 ))
+            }
+            Self::RemoteWrite(write, settings) => {
+                let (publisher, sent) = (settings.fallback.clone(), body.clone());
+                let opened = remote_write::request(body, write, settings).map_err(|error| malformed(&error))?;
+                let opened = OpenedBody::of_sender((table, publisher), opened, &sent, (key, writers), largest);
+                Ok(OpenedBody {
+                    records: opened.records.marking_refused(),
+                    ..opened
+                })
             }
             Self::Bulk(bulk, settings) => {
                 let (publisher, sent) = (settings.fallback.clone(), body.clone());

@@ -215,8 +215,7 @@ fn part(items: &BulkItems, stored: &StoredBody, start: usize, stamp: i64) -> Str
 
 /// Why an item was refused, if it was: the first hundred are named.
 fn refusal(stored: &StoredBody, at: usize) -> Option<&str> {
-    let marks = stored.marks.get(at / 64)?;
-    if marks >> (at % 64) & 1 == 0 {
+    if !stored.is_refused(at) {
         return None;
     }
     let named = stored.rejected.binary_search_by_key(&(at as u64), |bad| bad.row);

@@ -82,6 +82,13 @@ pub(super) struct StoredBody {
     pub(super) marks: Vec<u64>,
 }
 
+impl StoredBody {
+    /// Whether the record at a position is bad, where the format asks for that.
+    pub(super) fn is_refused(&self, at: usize) -> bool {
+        self.marks.get(at / 64).is_some_and(|marks| marks >> (at % 64) & 1 == 1)
+    }
+}
+
 /// How a body comes and what is to be done with it.
 #[derive(Debug)]
 pub(super) struct IngestPlan {

@@ -37,6 +37,7 @@ pub(crate) struct SenderAnswers {
     pub(crate) clock: Clock,
     pub(crate) loki_entity: Arc<[String]>,
     pub(crate) elasticsearch_entity: Arc<[String]>,
+    pub(crate) prometheus_entity: Arc<[String]>,
 }
 
 impl SenderAnswers {

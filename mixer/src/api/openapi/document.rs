@@ -57,7 +57,7 @@ fn tag(path: &str) -> &str {
     if path.starts_with("/v1/") {
         return "otlp";
     }
-    if path.starts_with("/loki/") || path.starts_with("/elasticsearch") {
+    if path.starts_with("/loki/") || path.starts_with("/elasticsearch") || path == "/api/v1/write" {
         return "senders";
     }
     let path = path.strip_prefix("/api/v1/").unwrap_or("operation");

@@ -372,6 +372,12 @@ pub(super) const ROUTES: &[ApiRoute] = &[
         .gives(ResponseBody::Nothing)
         .fails(SENDERS)
         .details(SENT),
+    post(AccessRight::Ingest, "/api/v1/write", "remote_write", "Stores metrics that Prometheus writes")
+        .of(METRICS_ONLY)
+        .with(RequestBody::Foreign(&[PROTOBUF], "A remote write request of version 1.0 or 2.0, a block of snappy."))
+        .gives(ResponseBody::Nothing)
+        .fails(SENDERS)
+        .details(SENT),
     bulk(RouteMethod::Post, "/elasticsearch/_bulk", "elasticsearch_bulk"),
     bulk(RouteMethod::Put, "/elasticsearch/_bulk", "put_elasticsearch_bulk"),
     bulk(RouteMethod::Post, "/elasticsearch/{index}/_bulk", "elasticsearch_index_bulk").takes(&[p::INDEX_PATH]),

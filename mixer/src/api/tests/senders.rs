@@ -2,6 +2,7 @@
 
 mod elasticsearch;
 mod loki;
+mod remote_write;
 
 use axum::body::Body;
 use http::{HeaderMap, Method, Request, StatusCode, header};
