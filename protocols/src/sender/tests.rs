@@ -29,8 +29,8 @@ pub(crate) fn read(table: Table, opened: OpenedRequest) -> (Vec<Value>, Vec<(u64
     while let Some(part) = records.next_part(600).unwrap() {
         for row in 0..part.batch.num_rows() {
             let mut row = model::batch::row_json(&part.batch, row);
-            let name = row["entity_name"].as_str().unwrap();
-            let id = EntityId::for_name(name).to_string();
+            let name = row["entity_name"].as_str().unwrap().to_owned();
+            let id = EntityId::for_name(&name).to_string();
             assert_eq!(row.remove("entity_id"), Some(Value::from(id)), "{name}");
             row.retain(|_, value| !value.is_null());
             rows.push(Value::Object(row));

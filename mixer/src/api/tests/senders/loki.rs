@@ -86,8 +86,8 @@ async fn what_is_no_push_request_is_refused_with_what_is_wrong() {
     let bench = SenderBench::new().await;
     let whole = snappy(&stream("{job=\"app\"}", &[entry(b"good")]));
     // It says that it becomes a GiB, or 60 MiB.
-    let huge = [&[0x80, 0x80, 0x80, 0x80, 0x04][..], &[0; 100]].concat();
-    let bomb = [&[0x80, 0x80, 0x80, 0x1e][..], &[0; 100]].concat();
+    let huge = [&[0x80u8, 0x80, 0x80, 0x80, 0x04][..], &[0; 100]].concat();
+    let bomb = [&[0x80u8, 0x80, 0x80, 0x1e][..], &[0; 100]].concat();
     let short = [&[whole[0] + 1][..], &whole[1..]].concat();
     for (headers, body, status, reason) in [
         (&[AS_PROTOBUF][..], b"garbage!".to_vec(), 400, "no block of snappy"),
