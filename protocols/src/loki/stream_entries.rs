@@ -213,7 +213,7 @@ impl RecordFormat for StreamEntries {
 
 /// A `google.protobuf.Timestamp`; what is below a microsecond is cut off.
 fn time(body: &[u8], range: Range<usize>) -> Result<Timestamp, String> {
-    let (mut reader, mut seconds, mut nanos) = (FieldReader::new(body, range), 0, 0);
+    let (mut reader, mut seconds, mut nanos) = (FieldReader::new(body, range), 0i64, 0i32);
     while let Some(field) = reader.next()? {
         match field.number {
             1 => seconds = field.varint()?.cast_signed(),
