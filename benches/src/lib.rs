@@ -9,6 +9,7 @@ pub mod data;
 pub mod days;
 pub mod feed;
 pub mod lines;
+pub mod otlp_bodies;
 
 use std::fs;
 

@@ -266,6 +266,19 @@ impl ApiClient {
     }
 }
 
+/// A text as one segment of a path.
+pub(crate) fn path_segment(text: &str) -> String {
+    let mut segment = String::new();
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            segment.push(byte.into());
+        } else {
+            segment.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    segment
+}
+
 fn answered_within(timeout: Duration) -> ConfigBuilder<AgentScope> {
     ureq::Agent::config_builder()
         .timeout_global(Some(timeout))

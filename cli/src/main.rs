@@ -87,6 +87,8 @@ fn run(args: PlatformArgs) -> Result<(), Error> {
         Some(CliCommand::Tap(tap)) => commands::tap::run(&tap),
         Some(CliCommand::Traces(query)) => commands::traces::list(&query),
         Some(CliCommand::Trace(query)) => commands::traces::show(&query),
+        Some(CliCommand::Services(query)) => commands::traces::services(&query),
+        Some(CliCommand::Dependencies(query)) => commands::traces::dependencies(&query),
         Some(CliCommand::Metrics(query)) => commands::metrics::run(&query),
         Some(CliCommand::Messages(query)) => commands::messages::run(&query),
         Some(CliCommand::Flux(query)) => commands::flux::show(&query),

@@ -7,6 +7,9 @@ written() { count "select count(*) from logs where attributes->>'gear.id' = '$1'
 # Who follows a file from its end sees what comes after it has begun: lines go on coming.
 at_sink() { [ "$kind" != file_tail ] || feed file_tail; written "$sink"; }
 measured() { count "select count(*) from metrics where name = 'system.memory.usage' and ts >= '$since'"; }
+forwarded() { count "select count(*) from logs where attributes->>'otel.scope.name' = 'export' and ts >= '$since'"; }
+scraped() { count "select count(*) from metrics where name = 'up' and value = 1 and ts >= '$since'"; }
+exported() { count "select count(*) from logs where message = 'hello over OTLP' and ts >= '$since'"; }
 lines() { wc -l < "$(file_of file-out.ndjson)"; }
 says() { [ "$2" = "$3" ] || fail "$1 is answered with $3, not with $2"; }
 
@@ -25,6 +28,9 @@ feed() {
     syslog_in)
       echo '<13>Nov 22 10:00:00 press-7 hello over TCP' > "/dev/tcp/127.0.0.1/${port[5514]}"
       echo '<13>1 2026-11-22T10:00:00Z press-7 app 1 - - hello over UDP' > "/dev/udp/127.0.0.1/${port[5514]}" ;;
+    otlp_in)
+      says "an export" '{}' "$(curl -sSf -H 'content-type: application/json' "http://127.0.0.1:${port[4318]}/v1/logs" \
+        -d '{"resourceLogs": [{"scopeLogs": [{"logRecords": [{"body": {"stringValue": "hello over OTLP"}}]}]}]}')" ;;
     file_tail) echo 'WARN a new line' >> "$(file_of packages.log)" ;;
     # Retained: who subscribes later gets it too.
     mqtt_in)
@@ -59,6 +65,10 @@ show() {
       > "$run/device/stdout" 2> "$run/device/stderr" & echo $! > "$run/device.pid"
     await "the Modbus device" grep -q '^ready ' "$run/device/stdout"
   fi
+  if [ "$kind" = journald_in ]; then
+    must "gears/$kind: skipped, it needs the journal of systemd" yes yes
+    return
+  fi
   if [[ $kind = mqtt_* ]] && ! broker; then
     must "gears/$kind: skipped, mosquitto is missing" yes yes
     return
@@ -73,6 +83,9 @@ show() {
   done
   if [ "$kind" = file_out ]; then await "lines of the file" enough lines 1; found=$((found + 1)); fi
   if [ "$kind" = host_metrics ]; then await "a measurement" enough measured 1; found=$((found + 1)); fi
+  if [ "$kind" = otlp_out ]; then await "a forwarded record" enough forwarded 1; found=$((found + 1)); fi
+  if [ "$kind" = prometheus_scrape ]; then await "a scrape" enough scraped 1; found=$((found + 1)); fi
+  if [ "$kind" = otlp_in ]; then await "the exported record" enough exported 1; found=$((found + 1)); fi
   if [ "$kind" = mqtt_out ]; then
     await "messages at the broker" grep -q 'Received PUBLISH from numbers' "$run/broker/stderr"
     found=$((found + 1))

@@ -22,7 +22,7 @@ pub const MANIFEST: GearManifest = GearManifest {
           One that the Rack's user can write, or replace in its folder, is refused: a scenario could write it with `file_out`. A Rack that runs as root can write any. \
           The arguments and the folder are the scenario's, and so is the content of any file that the Rack can write: allow no program that is dangerous \
           with any of them, such as one that runs what a file says. Messages have `exec.run`, the number of the run, in their meta, \
-          and with `framing: whole` `exec.exit_code`, or `exec.signal` where a signal ended the program. \
+          and with `framing: whole` `process.exit.code`, or `exec.signal` where a signal ended the program. \
           What it writes to standard error becomes log records: 1000 lines at once and 100 a second beyond, of each the first 8 KiB. An exit code that is not 0 counts as an error. When the inbox behind is full, the program waits. \
           When the gear stops, the program gets SIGTERM and shortly after SIGKILL, with all of its process group; when the Rack is killed, it is killed too, \
           unless it is a set-user-ID program such as sudo.",

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use http::header::{self, HeaderName, HeaderValue};
 use http::{HeaderMap, Uri};
+use model::trace_context::{BAGGAGE, TRACEPARENT, TRACESTATE};
 
 use crate::network_address::is_loopback_host;
 use crate::secret_references::{self, ValueSecrecy};
@@ -36,7 +37,7 @@ const OURS: [HeaderName; 6] = [
     header::UPGRADE,
 ];
 /// Headers by which gears say what a message belongs to.
-const TRACED: [&str; 3] = ["traceparent", FLUX_ID, FLUX_PARENT];
+const TRACED: [&str; 5] = [TRACEPARENT, TRACESTATE, BAGGAGE, FLUX_ID, FLUX_PARENT];
 
 /// Says what is wrong with headers as they stand in a scenario.
 pub(crate) fn validate(headers: &BTreeMap<String, String>) -> Result<(), String> {
@@ -118,6 +119,8 @@ mod tests {
             ("x-y", "a\nb", "characters"),
             ("Content-Length", "3", "not for a scenario to set"),
             ("traceparent", "3", "not for a scenario to set"),
+            ("TraceState", "a=3", "not for a scenario to set"),
+            ("baggage", "a=3", "not for a scenario to set"),
             ("Flux-Id", "3", "not for a scenario to set"),
             ("flux-parent", "3", "not for a scenario to set"),
         ] {

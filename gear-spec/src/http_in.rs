@@ -10,7 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::http_auth::HttpAuthConfig;
-use crate::network_address::check_clear_listen;
+use crate::network_address::{check_clear_listen, parse_hosts};
 use crate::tls_options::ListenerTlsConfig;
 
 /// The longest that a caller may be kept waiting for a reply.
@@ -25,8 +25,8 @@ pub const MANIFEST: GearManifest = GearManifest {
     doc: "202 says that every wired inbox has the message; a full inbox keeps the request waiting. With `reply_within` messages have `http.request` in their meta, \
           and the answer is the message on `reply` that names it: its body, and 200 or its `http.response.status_code`; 504 where none comes in time. A reply that \
           nobody waits for is rejected. A request that repeats the `Idempotency-Key`, the body and the address of one of the last 16384 since the gear began, as `http_out` does when it tries again, gets its answer and makes no \
-          message; with `reply_within` keys do nothing. The header `Flux-Id` of an answer names the business signal. `traceparent` is obeyed. `Flux-Id` and `Flux-Parent`, which `http_out` sends, make the message one of the sender's business signal; \
-          they are obeyed only with `trust_flux_id`, which is true unless said otherwise where `listen` is a loopback address. Then a bad one is answered 400. \
+          message; with `reply_within` keys do nothing. The header `Flux-Id` of an answer names the business signal. `traceparent` and `tracestate` are obeyed. `Flux-Id` and `Flux-Parent`, which `http_out` sends, or else `flux_id` in `baggage`, make the message one of the sender's business signal; \
+          they are obeyed only with `trust_flux_id`, which is true unless said otherwise where `listen` is a loopback address. Then a bad `Flux-Id` or `Flux-Parent` is answered 400; a bad `flux_id` is passed over. \
           Set it to true where a gateway or a firewall lets in only senders that you trust, and to false behind a proxy on this machine that strangers reach. \
           What a browser sends for a page of another site is refused: a `Host` that is not the address of `listen`, a loopback name or one of `allowed_hosts` is answered 421, \
           an `Origin` that is not the host, or `Sec-Fetch-Site: cross-site` or `same-site`, 403. With `auth`, a request without the token or the signature is answered 401.",
@@ -49,7 +49,7 @@ pub struct HttpInConfig {
     /// How long a request waits for a reply, 1h at most. Without it the answer is 202 once the message was taken.
     #[serde(default)]
     pub reply_within: Option<HumanDuration>,
-    /// Whether `Flux-Id` and `Flux-Parent` of a request are obeyed: its message belongs to the sender's business signal then. Without it, they are where
+    /// Whether `Flux-Id`, `Flux-Parent` and `baggage` of a request are obeyed: its message belongs to the sender's business signal then. Without it, they are where
     /// `listen` is a loopback address.
     #[serde(default)]
     trust_flux_id: Option<bool>,
@@ -79,13 +79,7 @@ impl HttpInConfig {
     /// # Errors
     /// A sentence that names the key and the host.
     pub fn allowed_hosts(&self) -> Result<Vec<Authority>, String> {
-        let parse = |host: &String| {
-            let parsed = host.parse::<Authority>().ok().filter(|_| !host.contains('@'));
-            parsed.ok_or_else(|| {
-                format!("allowed_hosts: {host:?} is not a host such as rack.example or rack.example:8181")
-            })
-        };
-        self.allowed_hosts.iter().map(parse).collect()
+        parse_hosts(&self.allowed_hosts)
     }
 }
 

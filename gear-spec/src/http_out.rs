@@ -19,7 +19,7 @@ pub const MANIFEST: GearManifest = GearManifest {
     inputs: &["in"],
     outputs: &["reply"],
     doc: "2xx is done, 429 and 5xx and no answer are tried again, other answers reject the message. The answer's message has the metadata of the one that was sent, \
-          with `http.response.status_code` and `http.response.header.<name>`. `traceparent` and `Idempotency-Key`, the id of the message, are sent along, and `Flux-Id` with `Flux-Parent`, by which an `http_in` that trusts them (`trust_flux_id`) \
+          with `http.response.status_code` and `http.response.header.<name>`. `traceparent`, `tracestate` and `Idempotency-Key`, the id of the message, are sent along, and `Flux-Id` with `Flux-Parent` and `baggage` (`flux_id=…`), by which an `http_in` that trusts them (`trust_flux_id`) \
           goes on with the same business signal. Values of secret headers are `${NAME}` references to the environment of the Rack.",
     example: include_str!("../../examples/gears/http_out.yaml"),
     schema: gear_manifest::schema::<HttpOutConfig>,

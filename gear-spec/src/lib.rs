@@ -62,11 +62,15 @@ macro_rules! gear_types {
             http_get
             http_in
             http_out
+            journald_in
             log_sink
             map
             modbus
             mqtt_in
             mqtt_out
+            otlp_in
+            otlp_out
+            prometheus_scrape
             route
             syslog_in
             tcp_in

@@ -18,7 +18,7 @@ pub const MANIFEST: GearManifest = GearManifest {
     inputs: &[],
     outputs: &["out"],
     doc: "MQTT 3.1.1 and 5. Messages have `mqtt.topic`, `mqtt.qos` and `mqtt.retain` in their meta; those of version 5 also `content_type` and \
-          `mqtt.property.<name>`, up to 32 user properties. A user property `traceparent` is obeyed. A message of QoS 1 or 2 is acknowledged once it is durable on a guaranteed wire, or has reached the next gear on a hot one. \
+          `mqtt.property.<name>`, up to 32 user properties. User properties `traceparent` and `tracestate` are obeyed. A message of QoS 1 or 2 is acknowledged once it is durable on a guaranteed wire, or has reached the next gear on a hot one. \
           What was not acknowledged comes again as long as the broker keeps the session: QoS 1 is at least once. QoS 2 is exactly once, also over a crash of the Rack, where `out` has guaranteed wires only and the broker keeps \
           the session and what it has released in it; else it is at least once too. mosquitto 2.0 can send a released message again when it is restarted. \
           At each connection the topics are subscribed to again: in version 3.1.1 their retained messages come again then. \

@@ -20,7 +20,7 @@ pub const MANIFEST: GearManifest = GearManifest {
     outputs: &[],
     doc: "MQTT 3.1.1 and 5. A message is done when the broker has acknowledged it: QoS 1 PUBACK, QoS 2 PUBCOMP; QoS 0 when it is written, so that one at which the connection breaks is written again. Messages wait while there is no broker. \
           With version 5 a message that the broker refuses for good (not authorized, invalid topic or payload, too large, …) is rejected, and one that it refuses for now (quota, busy, …) is sent again, 16 times at most; \
-          `content_type`, if it has no control character, and the trace, as user property `traceparent`, are sent along. Version 3.1.1 has no refusals. QoS 2 is exactly once as long as the Rack and this gear run and the broker keeps the session; \
+          `content_type`, if it has no control character, and the trace, as user properties `traceparent` and `tracestate`, are sent along. Version 3.1.1 has no refusals. QoS 2 is exactly once as long as the Rack and this gear run and the broker keeps the session; \
           else a message can be published a second time.",
     example: include_str!("../../examples/gears/mqtt_out.yaml"),
     schema: gear_manifest::schema::<MqttOutConfig>,

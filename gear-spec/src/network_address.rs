@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use http::uri::Authority;
 use model::HumanDuration;
 
 use crate::tls_options::{ClientTlsConfig, ListenerTlsConfig};
@@ -15,6 +16,15 @@ pub(crate) fn check_clear_listen(listen: SocketAddr, tls: Option<&ListenerTlsCon
         "listen {listen} can be reached from other machines, and what comes there is not encrypted: set tls, use a loopback address, or set \
          allow_insecure to true if a firewall or the network keeps strangers away"
     ))
+}
+
+/// The hosts of the key `allowed_hosts`.
+pub(crate) fn parse_hosts(hosts: &[String]) -> Result<Vec<Authority>, String> {
+    let parse = |host: &String| {
+        let parsed = host.parse::<Authority>().ok().filter(|_| !host.contains('@'));
+        parsed.ok_or_else(|| format!("allowed_hosts: {host:?} is not a host such as rack.example or rack.example:8181"))
+    };
+    hosts.iter().map(parse).collect()
 }
 
 /// Whether a host of an address is this machine's loopback interface, as far as its text says.
@@ -91,7 +101,7 @@ mod tests {
             json!({ "certificate_file": "c", "key_file": "k" }),
             json!({ "x-key": "${KEY}" }),
         );
-        for kind in ["http_in", "tcp_in", "syslog_in"] {
+        for kind in ["http_in", "otlp_in", "tcp_in", "syslog_in"] {
             for listen in ["0.0.0.0:80", "[::]:80", "192.0.2.1:80"] {
                 let config = json!({ "listen": listen });
                 refuses(

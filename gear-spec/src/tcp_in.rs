@@ -17,7 +17,7 @@ pub const MANIFEST: GearManifest = GearManifest {
     summary: "takes TCP connections; each frame becomes a message, and replies go back",
     inputs: &["reply"],
     outputs: &["out"],
-    doc: "Messages have `tcp.connection` and `net.peer` in their meta. A message on `reply` goes to the connection that its `tcp.connection` names; \
+    doc: "Messages have `tcp.connection`, `network.peer.address` and `network.peer.port` in their meta. A message on `reply` goes to the connection that its `tcp.connection` names; \
           one whose connection is closed is rejected. A full inbox keeps the peer waiting. A peer that ends its stream is closed, and so is one whose stream begins with a request of HTTP, as a browser sends it for any web page. A device whose first frame begins like one (`PUT /a`) and ends with another delimiter than a line feed is taken for a browser too. \
           A frame has no place for a business signal or a trace: each message begins its own, and only `correlate` joins it with another.",
     example: include_str!("../../examples/gears/tcp_in.yaml"),

@@ -221,6 +221,7 @@ mod tests {
             sampled: true,
             span_id: "b7ad6b7169203331".parse().unwrap(),
             trace_id: "0af7651916cd43dd8448eb211c80319c".parse().unwrap(),
+            trace_state: None,
         }
     }
 

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!  start: specs ─ engine ─ registry ─ bus server, streams ─ cluster ─ scenario ─ ingest ─ agent RPC, rollout, liveness monitor ─ views ─
-//!         dead-letter queue ─ API ─ PostgreSQL
-//!  close: PostgreSQL ─ API ─ agent RPC, rollout, liveness monitor, views, dead-letter queue ─ ingest drains ─ queries end ─ engine publishes and closes ─
+//!         dead-letter queue ─ own spans ─ API ─ PostgreSQL
+//!  close: PostgreSQL ─ API ─ agent RPC, rollout, liveness monitor, views, dead-letter queue, own spans ─ ingest drains ─ queries end ─ engine publishes and closes ─
 //!         last views ─ bus server stops
 //! ```
 //!
@@ -130,6 +130,7 @@ impl Mixer {
                 elasticsearch_entity: ["host.name".to_owned()].into(),
                 prometheus_entity: ["instance".to_owned()].into(),
             },
+            spans: crate::self_tracing::SpanRecorder::default(),
             reports_itself: true,
         })
     }

@@ -54,6 +54,7 @@ mod rejection_counters;
 pub mod retention;
 pub mod scenario;
 mod security_report;
+mod self_tracing;
 pub mod specs;
 mod start_error;
 mod tasks;

@@ -90,6 +90,8 @@ filters! {
         pub gear_id: Option<String>,
         /// An entity's name or id.
         pub entity: Option<String>,
+        /// The service: the attribute `resource.service.name`, of records without it the entity's name.
+        pub service: Option<String>,
         /// The business signal.
         pub flux_id: Option<FluxId>,
         /// The attribute `trace_id`.
@@ -127,6 +129,8 @@ filters! {
         pub status: Option<SpanStatus>,
         /// An entity's name or id.
         pub entity: Option<String>,
+        /// The service: the attribute `resource.service.name`, of spans without it the entity's name.
+        pub service: Option<String>,
         /// The operation.
         pub span_name: Option<String>,
         /// Attributes with these values: `attr.http.status=500` for the key `http.status`. Compared with the text of a
@@ -149,6 +153,8 @@ filters! {
         pub name: Option<String>,
         /// An entity's name or id.
         pub entity: Option<String>,
+        /// The service: the label `resource.service.name`, of points without it the entity's name.
+        pub service: Option<String>,
         /// From this moment on (inclusive).
         pub since: Option<TimePoint>,
         /// Before this moment (exclusive).
@@ -159,7 +165,7 @@ filters! {
         /// The width of a time bucket, at least 1us.
         #[schemars(extend("pattern" = POSITIVE_DURATION))]
         pub interval: Option<HumanDuration>,
-        /// How the values of a bucket are aggregated; `p50` to `p99` of histograms.
+        /// How the values of a bucket are aggregated; `p50` to `p99`, or `p999` for 99.9 %, of histograms.
         pub agg: Option<MetricAggregate>,
         /// Labels with these values: `labels.cpu=0` for the key `cpu`.
         #[serde(rename = "labels.<key>")]
@@ -313,6 +319,8 @@ filters! {
     pub struct SeriesFilter {
         /// An entity's name or id.
         pub entity: Option<String>,
+        /// The service: the label `resource.service.name`, of points without it the entity's name.
+        pub service: Option<String>,
         /// Labels with these values: `labels.cpu=0` for the key `cpu`.
         #[serde(rename = "labels.<key>")]
         pub labels: KeyedValues,

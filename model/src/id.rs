@@ -189,7 +189,7 @@ macro_rules! hex_id {
             fn try_from(bytes: &[u8]) -> Result<Self, BadId> {
                 let id = bytes.try_into().map(Self).ok().filter(|id| id.0 != [0; $bytes]);
                 id.ok_or_else(|| BadId {
-                    what: concat!($what, ", not all zeros"),
+                    what: $what,
                     text: crate::hex::encode(bytes.get(..64).unwrap_or(bytes)),
                 })
             }

@@ -55,6 +55,7 @@ mod table;
 pub mod tap;
 pub mod telemetry_codec;
 mod token;
+pub mod trace_context;
 mod units;
 mod yaml;
 

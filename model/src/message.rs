@@ -14,7 +14,7 @@
 //! | `parent` | the message that it was made of, if it was |
 //! | `flux_id` | the business signal, a UUIDv7 |
 //! | `sampled` | whether the trace is kept |
-//! | `span_id`, `trace_id` | W3C trace context |
+//! | `span_id`, `trace_id`, `trace_state` | W3C trace context; the last as its caller's tracing system had it, if it did |
 //!
 //! On the bus several messages of one port may travel as a CBOR sequence (RFC 8742), one behind the other.
 //!
@@ -32,6 +32,7 @@ use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Map, Value};
 
 use crate::signed::bytes_form;
+use crate::trace_context::TraceState;
 use crate::{Attributes, FluxId, MessageId, SpanId, Timestamp, TraceId};
 
 /// The deepest nesting of `data`; a JSON text may be 128 deep.
@@ -92,6 +93,9 @@ pub struct Message {
     pub span_id: SpanId,
     /// The trace that all its spans share.
     pub trace_id: TraceId,
+    /// What tracing systems outside say of the trace, passed on as it came.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trace_state: Option<TraceState>,
 }
 
 impl Message {
@@ -291,6 +295,7 @@ mod tests {
             sampled: true,
             span_id: "b7ad6b7169203331".parse().unwrap(),
             trace_id: "0af7651916cd43dd8448eb211c80319c".parse().unwrap(),
+            trace_state: None,
         }
     }
 
@@ -338,6 +343,10 @@ mod tests {
             message(Value::Null, b""),
             message(json!([1, 2.25, "x"]), b"x"),
             message(json!("x".repeat(100_000)), &[0xff; 100_000]),
+            Message {
+                trace_state: TraceState::parse(["congo=t61rcWkgMzE"]),
+                ..message(Value::Null, b"x")
+            },
         ] {
             let bytes = sent.to_cbor().unwrap();
             assert_eq!(Message::from_cbor(&bytes).unwrap(), sent);

@@ -18,7 +18,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::{BadId, EntityId, FluxId, SpanId, Table, Timestamp, TraceId};
+use crate::{BadId, EntityId, FluxId, SpanId, Table, Timestamp, TraceId, value_text};
 
 macro_rules! word_enum {
     ($(#[$doc:meta])* $name:ident, $what:literal, { $($(#[$vdoc:meta])* $variant:ident = $word:literal),+ $(,)? }) => {
@@ -292,6 +292,20 @@ pub struct Span {
     /// Structured fields.
     #[serde(default)]
     pub attributes: Attributes,
+}
+
+impl Span {
+    /// The attribute that names its service, as resources of OpenTelemetry do.
+    pub const SERVICE_NAME: &'static str = "resource.service.name";
+    /// The attribute with its kind: `server`, `client`, `producer`, `consumer` or `internal`.
+    pub const KIND: &'static str = "span.kind";
+
+    /// Its service: the text of that attribute, else the entity's name.
+    #[must_use]
+    pub fn service(&self) -> String {
+        let named = self.attributes.get(Self::SERVICE_NAME).cloned().and_then(value_text);
+        named.unwrap_or_else(|| self.entity_name.clone())
+    }
 }
 
 /// One measured value.

@@ -22,7 +22,8 @@ mod column_buffer;
 mod fast_path;
 mod flatten;
 mod record_format;
-mod record_framing;
+pub mod record_framing;
+mod refused_records;
 #[cfg(test)]
 mod tests;
 mod typed_rows;
@@ -45,8 +46,9 @@ use crate::{BadId, EntityId, Table};
 
 pub use attribute_buffer::AttributeBuffer;
 pub use batch_builder::RecordBatchBuilder;
-pub use body_reader::{BodyRecordReader, KEPT, NAMED, RecordChunk, RecordRejection, RefusedRecord};
+pub use body_reader::{BodyRecordReader, NAMED, RecordChunk, RecordRejection};
 pub use record_format::{FoundRecord, RecordFormat};
+pub use refused_records::{KEPT, RefusedRecord};
 pub use typed_rows::{LogFields, PointFields, SpanFields};
 pub use value_count::{check_value_count, value_bytes};
 pub use writer_entities::WriterEntities;
@@ -90,6 +92,8 @@ pub const DEAD_WAY: &str = "Flux-Dead-Way";
 pub const DEAD_FROM: &str = "Flux-Dead-From";
 /// Header of a dead letter: the letter that was given back to the gear before; absent if none was.
 pub const DEAD_LETTER: &str = "Flux-Dead-Letter";
+/// Header of a dead letter: its record's position in the body that it was sent in, from 0.
+pub const RECORD: &str = "record";
 /// Header of a dead letter: how often the message was given back before, decimal; absent means 0.
 pub const DEAD_REPLAYS: &str = "Flux-Dead-Replays";
 

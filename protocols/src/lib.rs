@@ -1,4 +1,4 @@
-//! Telemetry in the formats of others: OTLP, and what agents speak.
+//! Telemetry in the formats of others: OTLP, JSON records of any shape, the text that Prometheus scrapes, and what agents speak.
 //!
 //! ```text
 //! body ─ a format ─ found record ─▶ row of ours (model::telemetry_codec::RecordFormat)
@@ -11,13 +11,16 @@
 //!
 //! # Not here
 //!
-//! Who may send, quotas, status codes (`mixer`); what makes a request stored once (`engine`).
+//! Who may send, quotas (`mixer`); what makes a request stored once (`engine`).
 
 pub mod elasticsearch;
 #[cfg(any(test, feature = "fuzz"))]
 pub mod fuzz;
+pub mod grpc;
+pub mod json_records;
 pub mod loki;
 pub mod otlp;
+pub mod prometheus_text;
 mod protobuf;
 pub mod record_shape;
 pub mod remote_write;

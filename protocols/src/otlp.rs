@@ -12,10 +12,12 @@
 //! - A request is looked through before anything of it is taken: [`request`] refuses what is malformed as a whole. A record with
 //!   something else wrong (an id of zeros, a text that is not UTF-8) is refused alone.
 //! - Fields that are new in the protocol are passed over.
+//! - Work is bounded by the body: a resource is read with each of its scopes and written with each of its records, so that what all of
+//!   that comes to is known before it is done.
 //!
 //! # Not here
 //!
-//! gRPC's framing and status codes (`mixer`).
+//! gRPC's framing and codes ([`crate::grpc`]), who may send and where rows go (`mixer`, `rack`).
 
 mod any_value;
 mod context;
@@ -23,6 +25,7 @@ mod distribution;
 mod exemplars;
 mod json;
 mod log_records;
+mod message_log;
 mod metric_points;
 mod response;
 mod signal_walker;
@@ -39,10 +42,30 @@ use model::{Table, Timestamp, stable_hash};
 use crate::MalformedProtobuf;
 
 pub use json::{JSON, json_bytes};
+pub use message_log::{MessageLogSource, message_log_request, refused_logs};
 pub use response::{export_response, retry_status, status};
 
 /// The content type of a request as protobuf.
 pub const PROTOBUF: &str = "application/x-protobuf";
+
+/// The signals: the table of each, its path over HTTP, and its method of gRPC.
+pub const SIGNALS: [(Table, &str, &str); 3] = [
+    (
+        Table::Logs,
+        "/v1/logs",
+        "/opentelemetry.proto.collector.logs.v1.LogsService/Export",
+    ),
+    (
+        Table::Metrics,
+        "/v1/metrics",
+        "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export",
+    ),
+    (
+        Table::Traces,
+        "/v1/traces",
+        "/opentelemetry.proto.collector.trace.v1.TraceService/Export",
+    ),
+];
 
 /// How requests are encoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,10 +76,35 @@ pub enum OtlpEncoding {
     Json,
 }
 
+impl OtlpEncoding {
+    /// The encoding that a content type names; parameters and letter case do not count.
+    #[must_use]
+    pub fn of_content_type(text: &str) -> Option<Self> {
+        let kind = text.split(';').next().unwrap_or_default().trim();
+        match kind {
+            _ if kind.eq_ignore_ascii_case(PROTOBUF) || kind.eq_ignore_ascii_case("application/protobuf") => {
+                Some(Self::Protobuf)
+            }
+            _ if kind.eq_ignore_ascii_case(JSON) => Some(Self::Json),
+            _ => None,
+        }
+    }
+
+    /// The content type of requests and answers.
+    #[must_use]
+    pub const fn content_type(self) -> &'static str {
+        match self {
+            Self::Protobuf => PROTOBUF,
+            Self::Json => JSON,
+        }
+    }
+}
+
 /// How requests become rows.
 #[derive(Debug, Clone)]
 pub struct OtlpSettings {
-    /// The resource attributes that name an entity, the first one that is there.
+    /// The resource attributes that name an entity, the first one that is there. Without any, all rows are the fallback's, whatever
+    /// their resource says.
     pub entity: Arc<[String]>,
     /// Whose rows are those whose resource has none of them.
     pub fallback: PublisherIdentity,
@@ -77,7 +125,23 @@ pub enum OtlpError {
     /// A table that no signal has.
     #[error("{0} are no signal of OTLP")]
     Signal(Table),
+    /// Few bytes that are very much work: every record is read and written with its resource and scope.
+    #[error(
+        "the records with their resources and scopes become {expanded} bytes, more than {EXPANDED} times the {sent} sent: send fewer \
+         records with so many shared attributes"
+    )]
+    Expanded {
+        /// What they become.
+        expanded: u64,
+        /// The bytes of the body.
+        sent: usize,
+    },
 }
+
+/// The records of a request, each with its resource and scope, have at most so many times its bytes.
+const EXPANDED: u64 = 256;
+/// Or so many bytes.
+const EXPANDED_AT_LEAST: u64 = 16 << 20;
 
 /// A request that was looked through.
 #[derive(Debug)]
@@ -125,6 +189,10 @@ pub fn request(
         }
         Table::DeadLetters | Table::Messages => return Err(OtlpError::Signal(table)),
     };
+    let sent = body.len();
+    if expanded > EXPANDED.saturating_mul(sent as u64).saturating_add(EXPANDED_AT_LEAST) {
+        return Err(OtlpError::Expanded { expanded, sent });
+    }
     Ok(OtlpRequest {
         records,
         body,

@@ -37,7 +37,13 @@ pub enum MalformedProtobuf {
     /// A text that is not UTF-8.
     #[error("field {0} is not UTF-8")]
     Utf8(u32),
+    /// A list of very many numbers, each of which takes eight bytes, however few it was sent in.
+    #[error("field {0} has more than {MOST_NUMBERS} numbers")]
+    Numbers(u32),
 }
+
+/// The longest list of numbers.
+const MOST_NUMBERS: usize = 1 << 16;
 
 /// What is wrong with a record is a text.
 impl From<MalformedProtobuf> for String {
@@ -219,11 +225,12 @@ impl MessageField {
                 if !rest.is_empty() {
                     return Err(MalformedProtobuf::Truncated(range.end));
                 }
+                self.check_numbers(to.len() + numbers.len())?;
                 to.extend(numbers.iter().map(|number| u64::from_le_bytes(*number)));
             }
             _ => return Err(MalformedProtobuf::FieldType(self.number)),
         }
-        Ok(())
+        self.check_numbers(to.len())
     }
 
     /// The same of varints.
@@ -234,9 +241,17 @@ impl MessageField {
                 let mut reader = FieldReader::new(body, range.clone());
                 while !reader.rest().is_empty() {
                     to.push(reader.varint()?);
+                    self.check_numbers(to.len())?;
                 }
             }
             _ => return Err(MalformedProtobuf::FieldType(self.number)),
+        }
+        self.check_numbers(to.len())
+    }
+
+    const fn check_numbers(&self, numbers: usize) -> Result<(), MalformedProtobuf> {
+        if numbers > MOST_NUMBERS {
+            return Err(MalformedProtobuf::Numbers(self.number));
         }
         Ok(())
     }

@@ -2,9 +2,9 @@
 //!
 //! | field | names, the first that can be read |
 //! |---|---|
-//! | time | `@timestamp`, `timestamp`, `time`, `ts`, `date` |
-//! | level | `log.level`, `level`, `severity`, `severity_text`, `loglevel`, `log_level`, `levelname`, `lvl` |
-//! | message | `message`, `msg`, `log`, `body` |
+//! | time | `@timestamp`, `timestamp`, `@t`, `__REALTIME_TIMESTAMP`; `time`, `ts`, `date`, `asctime`, `Timestamp` |
+//! | level | `log.level`, `level`, `severity`, `severity_text`, `loglevel`, `log_level`, `levelname`, `lvl`, `@l`, `PRIORITY`, `Level`, `LogLevel` |
+//! | message | `message`, `msg`, `log`, `body`, `@m`, `@mt`, `MESSAGE`, `Message`, `RenderedMessage`, `fields.message`, `short_message`, `text`, `event` |
 //! | trace, span | `trace.id`, `trace_id`, `traceId`, `traceID`; `span.id`, `span_id`, `spanId`, `spanID` |
 //! | signal | `flux_id` |
 //!
@@ -31,10 +31,10 @@ use serde_json::{Map, Value};
 use crate::severity;
 
 /// Names that mean a time and nothing else …
-const TIMES: [&str; 2] = ["@timestamp", "timestamp"];
+const TIMES: [&str; 4] = ["@timestamp", "timestamp", "@t", "__REALTIME_TIMESTAMP"];
 /// … and those that may mean something else.
-const LIKELY_TIMES: [&str; 3] = ["time", "ts", "date"];
-const LEVELS: [&str; 8] = [
+const LIKELY_TIMES: [&str; 5] = ["time", "ts", "date", "asctime", "Timestamp"];
+const LEVELS: [&str; 12] = [
     "log.level",
     "level",
     "severity",
@@ -43,8 +43,26 @@ const LEVELS: [&str; 8] = [
     "log_level",
     "levelname",
     "lvl",
+    "@l",
+    "PRIORITY",
+    "Level",
+    "LogLevel",
 ];
-const MESSAGES: [&str; 4] = ["message", "msg", "log", "body"];
+const MESSAGES: [&str; 13] = [
+    "message",
+    "msg",
+    "log",
+    "body",
+    "@m",
+    "@mt",
+    "MESSAGE",
+    "Message",
+    "RenderedMessage",
+    "fields.message",
+    "short_message",
+    "text",
+    "event",
+];
 pub(crate) const TRACE_IDS: [&str; 4] = ["trace.id", "trace_id", "traceId", "traceID"];
 pub(crate) const SPAN_IDS: [&str; 4] = ["span.id", "span_id", "spanId", "spanID"];
 pub(crate) const FLUX_ID: &str = "flux_id";
@@ -78,16 +96,7 @@ impl ShapedRecord {
     /// # Errors
     /// What field cannot be used, and why.
     pub fn of(mut record: Map<String, Value>, entity: &[String]) -> Result<Self, String> {
-        let entity_name = entity.iter().find_map(|name| {
-            let name = find(&record, name)?.as_str()?;
-            (!name.is_empty()).then(|| name.to_owned())
-        });
-        if let Some(name) = entity_name.as_ref().filter(|name| name.len() > MAX_ENTITY_NAME) {
-            let bytes = name.len();
-            return Err(format!(
-                "the entity's name has {bytes} bytes, more than {MAX_ENTITY_NAME}"
-            ));
-        }
+        let entity_name = entity_name(&record, entity)?;
         Ok(Self {
             ts: take_time(&mut record)?,
             level: take_level(&mut record),
@@ -143,16 +152,6 @@ pub(crate) fn level_of_text(text: &str) -> Option<Level> {
     severity::of_text(text).or_else(|| numbered_level(text.trim().parse().ok()?))
 }
 
-/// Whether a field or label with this name says a level.
-pub(crate) fn is_level_name(name: &str) -> bool {
-    LEVELS.contains(&name)
-}
-
-/// The id that a text is, if it stands under one of these names.
-pub(crate) fn parsed_id<T: FromStr>(names: &[&str], name: &str, text: &str) -> Option<T> {
-    if names.contains(&name) { text.parse().ok() } else { None }
-}
-
 /// The level that a line of logfmt, JSON or plain text names: the word or number behind `level=` or `"level":`.
 #[must_use]
 pub fn level_of_line(line: &str) -> Option<Level> {
@@ -173,6 +172,16 @@ pub fn level_of_line(line: &str) -> Option<Level> {
     })
 }
 
+/// Whether a field or label with this name says a level.
+pub(crate) fn is_level_name(name: &str) -> bool {
+    LEVELS.contains(&name)
+}
+
+/// The id that a text is, if it stands under one of these names.
+pub(crate) fn parsed_id<T: FromStr>(names: &[&str], name: &str, text: &str) -> Option<T> {
+    if names.contains(&name) { text.parse().ok() } else { None }
+}
+
 const fn is_of_name(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.')
 }
@@ -187,8 +196,23 @@ const fn numbered_level(number: u64) -> Option<Level> {
     }
 }
 
+/// Whose a record is: the first of some fields that is there.
+pub(crate) fn entity_name(record: &Map<String, Value>, entity: &[String]) -> Result<Option<String>, String> {
+    let found = entity.iter().find_map(|name| {
+        let name = find(record, name)?.as_str()?;
+        (!name.is_empty()).then(|| name.to_owned())
+    });
+    if let Some(name) = found.as_ref().filter(|name| name.len() > MAX_ENTITY_NAME) {
+        let bytes = name.len();
+        return Err(format!(
+            "the entity's name has {bytes} bytes, more than {MAX_ENTITY_NAME}"
+        ));
+    }
+    Ok(found)
+}
+
 /// What stands under a path, whose names may be keys with dots.
-fn find<'a>(record: &'a Map<String, Value>, path: &str) -> Option<&'a Value> {
+pub(crate) fn find<'a>(record: &'a Map<String, Value>, path: &str) -> Option<&'a Value> {
     record.get(path).or_else(|| {
         path.match_indices('.').find_map(|(at, _)| {
             let inner = record.get(path.get(..at)?)?.as_object()?;
@@ -213,13 +237,18 @@ fn remove(record: &mut Map<String, Value>, path: &str) -> bool {
 }
 
 /// Takes the first field that can be read out of a record.
-fn take<T>(record: &mut Map<String, Value>, names: &[&str], read: impl Fn(&Value) -> Option<T>) -> Option<T> {
+pub(crate) fn take<T>(
+    record: &mut Map<String, Value>,
+    names: &[&str],
+    read: impl Fn(&Value) -> Option<T>,
+) -> Option<T> {
     let (name, found) = names.iter().find_map(|name| Some((name, read(find(record, name)?)?)))?;
     remove(record, name);
     Some(found)
 }
 
-fn take_time(record: &mut Map<String, Value>) -> Result<Option<Timestamp>, String> {
+/// Takes the time out of a record.
+pub(crate) fn take_time(record: &mut Map<String, Value>) -> Result<Option<Timestamp>, String> {
     let at = take(record, &TIMES, time_of);
     if at.is_some() {
         return Ok(at);
@@ -251,7 +280,8 @@ fn take_level(record: &mut Map<String, Value>) -> Option<Level> {
     Some(level)
 }
 
-fn text_of(value: &Value) -> Option<String> {
+/// The text that a value is, without the line's end.
+pub(crate) fn text_of(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.trim_end_matches(['\n', '\r']).to_owned()),
         Value::Number(_) | Value::Bool(_) => Some(value.to_string()),
@@ -259,7 +289,8 @@ fn text_of(value: &Value) -> Option<String> {
     }
 }
 
-fn id_of<T: FromStr>(value: &Value) -> Option<T> {
+/// The id that a text is.
+pub(crate) fn id_of<T: FromStr>(value: &Value) -> Option<T> {
     value.as_str()?.parse().ok()
 }
 
@@ -309,7 +340,7 @@ fn epoch(text: &str) -> Option<Timestamp> {
 }
 
 /// Sets the fields of an object under a path and their dotted keys. Nesting is that of a JSON text, which is bounded.
-fn set_object(
+pub(crate) fn set_object(
     to: &mut AttributeBuffer,
     path: &mut String,
     object: &Map<String, Value>,

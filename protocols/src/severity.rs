@@ -37,7 +37,7 @@ pub(crate) const fn canonical_text(level: Level) -> &'static str {
 
 /// The level that a text names, in any letter case: names of log libraries and of syslog.
 pub(crate) fn of_text(text: &str) -> Option<Level> {
-    const NAMES: [(&str, Level); 25] = [
+    const NAMES: [(&str, Level); 27] = [
         ("trace", Level::Debug),
         ("verbose", Level::Debug),
         ("finest", Level::Debug),
@@ -60,6 +60,8 @@ pub(crate) fn of_text(text: &str) -> Option<Level> {
         ("crit", Level::Error),
         ("critical", Level::Error),
         ("fatal", Level::Error),
+        ("panic", Level::Error),
+        ("dpanic", Level::Error),
         ("alert", Level::Error),
         ("emerg", Level::Error),
         ("emergency", Level::Error),

@@ -11,7 +11,7 @@ use serde::Serialize;
 /// A column of an answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct SqlColumn {
-    /// Its name, which no other has.
+    /// Its name, which no other has, except for a PostgreSQL client.
     pub name: String,
     /// Its type, such as `text`, `bigint`, `double`, `timestamptz`, `uuid`, `json`.
     #[serde(rename = "type")]

@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 
 use datafusion::common::ScalarValue;
-use datafusion::logical_expr::{Expr, ident, lit};
+use datafusion::logical_expr::{Case, Expr, ident, lit};
 use model::filter::{
     KeyedValues, LetterFilter, LogFilter, MessageFilter, MetricFilter, SeriesFilter, TraceFilter, page_size,
 };
-use model::{EntityId, FluxId, Level, MessageDirection, SpanStatus, Table, Timestamp, TraceId};
+use model::{EntityId, FluxId, Level, MessageDirection, Span, SpanStatus, Table, Timestamp, TraceId};
 
 use crate::Error;
 use crate::scalar_functions::{contains_fold, json_text};
@@ -70,6 +70,11 @@ fn field(column: &str, key: &str, value: &str) -> Expr {
     json_text(ident(column), lit(key)).eq(lit(value))
 }
 
+/// Of a service, as [`service_of`] has it.
+fn is_of_service(column: &str, name: &str) -> Expr {
+    service_of(column).eq(lit(name))
+}
+
 fn fields(column: &str, values: &KeyedValues) -> impl Iterator<Item = Option<Expr>> {
     values.iter().map(move |(key, value)| Some(field(column, key, value)))
 }
@@ -82,6 +87,7 @@ pub(crate) fn logs(filter: &LogFilter) -> Vec<Expr> {
         filter.min_level.map(at_least),
         filter.rack_id.as_deref().map(entity),
         filter.entity.as_deref().map(entity),
+        filter.service.as_deref().map(|name| is_of_service("attributes", name)),
         filter.flux_id.map(flux),
         filter.gear_id.as_deref().map(|id| attribute("gear.id", id)),
         filter.trace_id.map(|id| attribute("trace_id", &id.to_string())),
@@ -99,6 +105,7 @@ pub(crate) fn traces(filter: &TraceFilter) -> Vec<Expr> {
         filter.trace_id.map(of_trace),
         word("status", filter.status.map(SpanStatus::as_str)),
         filter.entity.as_deref().map(entity),
+        filter.service.as_deref().map(|name| is_of_service("attributes", name)),
         word("span_name", filter.span_name.as_deref()),
         filter
             .min_duration_ms
@@ -110,17 +117,44 @@ pub(crate) fn traces(filter: &TraceFilter) -> Vec<Expr> {
     .collect()
 }
 
+/// The service of a row by the JSON column that has attributes of its resource, as [`Span::service`] has it.
+pub(crate) fn service_of(column: &str) -> Expr {
+    let named = json_text(ident(column), lit(Span::SERVICE_NAME));
+    // Not `coalesce`, which some of our plans would have to simplify first.
+    let is_named = (Box::new(named.clone().is_not_null()), Box::new(named));
+    Expr::Case(Case::new(None, vec![is_named], Some(Box::new(ident("entity_name")))))
+}
+
+/// A tag of a span: an attribute of its own or of its resource.
+pub(crate) fn tag(key: &str, value: &str) -> Expr {
+    let of_resource = field("attributes", &format!("resource.{key}"), value);
+    field("attributes", key, value).or(of_resource)
+}
+
+/// That a span took no less, or no more, than so many milliseconds as they are stored.
+pub(crate) fn durations(least: Option<f32>, most: Option<f32>) -> impl Iterator<Item = Expr> {
+    let duration = || ident("duration_ms");
+    let least = least.map(|ms| duration().gt_eq(lit(ms)));
+    least.into_iter().chain(most.map(|ms| duration().lt_eq(lit(ms))))
+}
+
 pub(crate) fn metrics(filter: &MetricFilter) -> Vec<Expr> {
-    points(filter.name.as_deref(), filter.entity.as_deref(), &filter.labels)
+    let of = (filter.entity.as_deref(), filter.service.as_deref());
+    points(filter.name.as_deref(), of, &filter.labels)
 }
 
 /// Those of the points of a metric, or of all.
 pub(crate) fn series(name: Option<&str>, filter: &SeriesFilter) -> Vec<Expr> {
-    points(name, filter.entity.as_deref(), &filter.labels)
+    points(
+        name,
+        (filter.entity.as_deref(), filter.service.as_deref()),
+        &filter.labels,
+    )
 }
 
-fn points(name: Option<&str>, of: Option<&str>, labels: &KeyedValues) -> Vec<Expr> {
-    [word("name", name), of.map(entity)]
+fn points(name: Option<&str>, (of, service): (Option<&str>, Option<&str>), labels: &KeyedValues) -> Vec<Expr> {
+    let service = service.map(|name| is_of_service("labels", name));
+    [word("name", name), of.map(entity), service]
         .into_iter()
         .chain(fields("labels", labels))
         .flatten()
@@ -173,6 +207,11 @@ pub(crate) fn trace_of(table: Table) -> Expr {
         Table::Logs => json_text(ident("attributes"), lit("trace_id")),
         _ => ident("trace_id"),
     }
+}
+
+pub(crate) fn of_traces(ids: &[TraceId]) -> Expr {
+    let ids = ids.iter().map(|id| lit(id.to_string()));
+    ident("trace_id").in_list(ids.collect(), false)
 }
 
 /// Rows of these traces that name no signal.

@@ -25,10 +25,13 @@
 
 mod admission_gate;
 mod aggregation;
+mod approx_percentile;
+mod bucket_histogram;
 mod columns;
 mod cursor;
 mod data_scope;
 mod error;
+mod exemplars;
 mod filter;
 mod filter_pushdown;
 mod flux;
@@ -40,6 +43,7 @@ mod list_query;
 mod live_tail;
 mod message_rendering;
 mod ndjson_scan;
+mod point_labels;
 mod query_caller;
 mod query_engine;
 mod query_result;
@@ -59,6 +63,7 @@ mod sql;
 mod tests;
 mod time_bounds;
 mod time_range;
+mod trace_search;
 mod trace_tree;
 mod unknown_order;
 mod view_table;
@@ -74,6 +79,8 @@ pub use query_result::{JsonPage, ListAnswer, LogHistogram, MetricPage, QueryStat
 pub use row_writer::{RowFormat, RowWriter, json_of};
 pub use spec_tables::SpecTable;
 pub use sql::{
-    POSTGRES_VERSION, POSTGRES_VERSION_NUMBER, SqlAnswer, SqlColumn, SqlDialect, SqlParameters, SqlStatement, SqlStats,
-    StatementDescription, split_statements, text_of_double, text_of_interval, text_of_real, text_of_time,
+    POSTGRES_SETTINGS, POSTGRES_VERSION, POSTGRES_VERSION_NUMBER, SqlAnswer, SqlColumn, SqlDialect, SqlParameters,
+    SqlStatement, SqlStats, StatementDescription, StatementToken, TokenKind, split_statements, statement_tokens,
+    text_of_double, text_of_interval, text_of_real, text_of_time,
 };
+pub use trace_search::TraceSearch;

@@ -10,7 +10,8 @@
 //! | `json_keys(object)` | the keys, sorted, as a JSON array |
 //! | `contains_fold(text, part)` | whether the text contains the part, letter case aside |
 //! | `time_bucket(width, ts)` | the start of the bucket; buckets are aligned to 1970 in UTC |
-//! | [`series_key`], of plans | labels without what a histogram's points carry: what names a series |
+//! | `histogram_quantile(share, labels)` | the quantile of the histogram that a point's labels have; null for others |
+//! | [`series_key`], of plans | labels without those of one point: what names a series |
 //! | [`bucket`], of plans | the start of the bucket, µs since the epoch; its width is in µs |
 //! | `row_hash`, of plans | a hash of a row's content |
 //! | `id_number`, of plans | an id as a number |
@@ -25,7 +26,7 @@ use arrow_array::types::{
     TimestampMillisecondType, TimestampNanosecondType, TimestampSecondType,
 };
 use arrow_array::{
-    Array, ArrayRef, BooleanArray, Decimal128Array, FixedSizeBinaryArray, PrimitiveArray, StringArray,
+    Array, ArrayRef, BooleanArray, Decimal128Array, FixedSizeBinaryArray, Float64Array, PrimitiveArray, StringArray,
     TimestampMicrosecondArray, UInt64Array,
 };
 use arrow_schema::{DataType, IntervalUnit, TimeUnit};
@@ -42,19 +43,8 @@ pub(crate) use model::{field_json, field_text};
 use serde_json::{Map, Value};
 use uuid::Uuid;
 
-/// Labels that belong to one point of a histogram, not to its series.
-const POINT_LABELS: [&str; 10] = [
-    "otel.count",
-    "otel.min",
-    "otel.max",
-    "otel.bounds",
-    "otel.buckets",
-    "otel.scale",
-    "otel.zero_count",
-    "otel.positive",
-    "otel.negative",
-    "otel.start_time",
-];
+use crate::bucket_histogram::quantile_of;
+use crate::point_labels::without_point_labels;
 
 /// The name of [`json_text`] in plans.
 pub(crate) const JSON_TEXT: &str = "json_text";
@@ -71,6 +61,7 @@ pub(crate) enum FunctionKind {
     JsonKeys,
     ContainsFold,
     TimeBucket,
+    HistogramQuantile,
     SeriesKey,
     Bucket,
     RowHash,
@@ -87,7 +78,7 @@ impl FunctionKind {
 }
 
 /// Those of statements; the others are of plans alone.
-const OFFERED: [FunctionKind; 8] = [
+const OFFERED: [FunctionKind; 9] = [
     FunctionKind::Uuid,
     FunctionKind::UuidText,
     FunctionKind::UuidTime,
@@ -96,6 +87,7 @@ const OFFERED: [FunctionKind; 8] = [
     FunctionKind::JsonKeys,
     FunctionKind::ContainsFold,
     FunctionKind::TimeBucket,
+    FunctionKind::HistogramQuantile,
 ];
 
 /// The type of ids.
@@ -156,6 +148,9 @@ const fn form(kind: FunctionKind) -> &'static str {
         FunctionKind::ContainsFold => "contains_fold(text, part), both texts",
         FunctionKind::Number => "id_number(id)",
         FunctionKind::TimeBucket => "time_bucket(width, ts), such as time_bucket(INTERVAL '5 minutes', ts)",
+        FunctionKind::HistogramQuantile => {
+            "histogram_quantile(share, labels), share a number from 0 to 1 and labels a text"
+        }
         FunctionKind::SeriesKey => "series_key(labels)",
         FunctionKind::Bucket => "bucket(ts, width)",
         FunctionKind::RowHash => "row_hash(columns)",
@@ -190,6 +185,7 @@ impl ScalarUDFImpl for BuiltinFunction {
             (FunctionKind::RowHash, _) => DataType::UInt64,
             (FunctionKind::ContainsFold, _) => DataType::Boolean,
             (FunctionKind::Number, _) => NUMBER,
+            (FunctionKind::HistogramQuantile, _) => DataType::Float64,
             (FunctionKind::TimeBucket, [_, ts]) => ts.clone(),
             (FunctionKind::UuidTime | FunctionKind::TimeBucket, _) => {
                 DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into()))
@@ -219,6 +215,11 @@ impl ScalarUDFImpl for BuiltinFunction {
                 if text(a) && text(b) =>
             {
                 all(&[DataType::Utf8, DataType::Utf8])
+            }
+            (FunctionKind::HistogramQuantile, [share, labels])
+                if (share.is_numeric() || share.is_null()) && text(labels) =>
+            {
+                all(&[DataType::Float64, DataType::Utf8])
             }
             (FunctionKind::TimeBucket, [width, ts @ DataType::Timestamp(..)])
                 if text(width) || matches!(width, DataType::Interval(_)) =>
@@ -282,6 +283,7 @@ impl ScalarUDFImpl for BuiltinFunction {
                 Arc::new(UInt64Array::from(hash_rows(&columns, rows)?))
             }
             FunctionKind::TimeBucket => bucketed(&first, &column(1)?)?,
+            FunctionKind::HistogramQuantile => Arc::new(quantiles(&first, &column(1)?)?),
             FunctionKind::Number => Arc::new(numbers(&first)?),
         };
         if constant {
@@ -352,6 +354,18 @@ fn contained(texts: TextIterator<'_>, parts: TextIterator<'_>) -> BooleanArray {
         needle.as_ref().map(|(_, needle)| needle.found_in(text, &mut scratch))
     });
     found.collect()
+}
+
+fn quantiles(shares: &ArrayRef, labels: &ArrayRef) -> Result<Float64Array> {
+    let rows = shares.as_primitive::<Float64Type>().iter().zip(texts(labels)?);
+    let quantiles = rows.map(|(share, labels)| match share {
+        Some(share) if !(0.0..=1.0).contains(&share) => {
+            exec_err!("{share} is no share of observations: give a number from 0 to 1")
+        }
+        Some(share) => Ok(labels.and_then(|labels| quantile_of(labels, share))),
+        None => Ok(None),
+    });
+    quantiles.collect()
 }
 
 fn bucketed(widths: &ArrayRef, times: &ArrayRef) -> Result<ArrayRef> {
@@ -448,17 +462,6 @@ impl CaseFoldFinder {
         }
         Some(BooleanArray::new(found.finish(), texts.nulls().cloned()))
     }
-}
-
-fn without_point_labels(labels: &str) -> String {
-    if !labels.contains("otel.") {
-        return labels.to_owned();
-    }
-    let Ok(mut object) = serde_json::from_str::<Map<String, Value>>(labels) else {
-        return labels.to_owned();
-    };
-    object.retain(|key, _| !POINT_LABELS.contains(&key.as_str()));
-    Value::Object(object).to_string()
 }
 
 pub(crate) fn keys(labels: &str) -> String {
@@ -567,11 +570,7 @@ mod tests {
     }
 
     #[test]
-    fn a_series_is_named_by_what_its_points_share() {
-        assert_eq!(
-            without_point_labels(r#"{"cpu":"0","otel.count":3,"otel.buckets":[1,2],"otel.unit":"s"}"#),
-            r#"{"cpu":"0","otel.unit":"s"}"#
-        );
+    fn keys_are_sorted() {
         assert_eq!(keys(r#"{"b":1,"a":2}"#), r#"["a","b"]"#);
     }
 

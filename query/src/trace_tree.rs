@@ -40,8 +40,7 @@ pub(crate) async fn tree(mut scan: QueryScan, id: TraceId) -> Result<ListAnswer,
     memory.try_grow(spans.rows().get_array_memory_size())?;
     let times = times_of(spans.rows());
     let (Some(first), Some(last)) = (times.first(), times.last()) else {
-        let place = "in the store: its spans have not arrived, were not sampled, or are past their retention";
-        return Err(scan.not_found("trace", id.to_string(), place.to_owned()));
+        return Err(not_found(&scan, id.to_string()));
     };
     let logs = logs(&scan, id, around(*first, *last)).await?;
     memory.try_grow(logs.rows().get_array_memory_size())?;
@@ -59,6 +58,12 @@ pub(crate) async fn tree(mut scan: QueryScan, id: TraceId) -> Result<ListAnswer,
         .with_beside("logs", logs.take(&latest_last)?);
     (spans.next_cursor, spans.stats) = (None, stats);
     spans.reserve_memory(&scan.session())
+}
+
+/// That no span of a trace is stored.
+pub(crate) fn not_found(scan: &QueryScan, id: String) -> Error {
+    let place = "in the store: its spans have not arrived, were not sampled, or are past their retention";
+    scan.not_found("trace", id, place.to_owned())
 }
 
 /// The time from the first to the last span and a little on both sides.

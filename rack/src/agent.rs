@@ -218,6 +218,7 @@ impl RackAgent {
             clock: parts.clock.clone(),
             throttle: Arc::clone(&parts.throttle),
             spool: spool.clone(),
+            identity: channels.identity.subscribe(),
             counters: Arc::clone(&counters),
         });
         parts.layer.attach(recorder.clone());

@@ -43,7 +43,8 @@ send("traces", [{"ts": at(10 - n), "trace_id": TRACE, "span_id": f"{n:016x}", "p
                  "span_name": "step", "duration_ms": n / 3, "status": "error" if n == 5 else "ok"} for n in spans])
 gauge = [{"ts": at(n), "name": "schema.check", "type": "gauge", "value": n, "labels": {"cpu": n % 2, "otel.unit": "By"}} for n in range(200)]
 histogram = [{"ts": at(100 - n), "name": "schema.check.histogram", "type": "histogram", "value": n * 5.0,
-              "labels": {"otel.count": n, "otel.bounds": [1, 10], "otel.buckets": [0, n, 0]}} for n in range(1, 100)]
+              "labels": {"otel.count": n, "otel.bounds": [1, 10], "otel.buckets": [0, n, 0],
+                         "otel.exemplars": [{"time": at(100 - n), "value": 5, "trace_id": TRACE, "span_id": f"{1:016x}"}]}} for n in range(1, 100)]
 counter = [{"ts": at(100 - n), "name": "schema.check.counter", "type": "counter", "value": n % 50} for n in range(100)]
 send("metrics", gauge + histogram + counter)
 

@@ -82,6 +82,15 @@ impl Api {
         Self::answer(self.agent.get(format!("{}{path}", self.base)).call()?)
     }
 
+    /// GET of a content type that the client accepts, whatever the status.
+    ///
+    /// # Errors
+    /// If there is no answer.
+    pub fn get_as(&self, path: &str, accept: &str) -> Result<Answer, Failure> {
+        let request = self.agent.get(format!("{}{path}", self.base));
+        Self::answer(request.header("accept", accept).call()?)
+    }
+
     /// POST of a JSON body, whatever the status.
     ///
     /// # Errors

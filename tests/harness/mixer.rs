@@ -27,6 +27,10 @@ pub struct TestMixer {
     pub bus_url: String,
     /// Where PostgreSQL clients connect, if they may.
     pub postgres: Option<SocketAddr>,
+    /// Where OTLP is received at ports of its own, if it is: over HTTP.
+    pub otlp_http: Option<SocketAddr>,
+    /// And over gRPC.
+    pub otlp_grpc: Option<SocketAddr>,
 }
 
 impl TestMixer {
@@ -44,6 +48,8 @@ impl TestMixer {
             api: Api::new(""),
             bus_url: String::new(),
             postgres: None,
+            otlp_http: None,
+            otlp_grpc: None,
         };
         mixer.configure(0, 0)?;
         mixer.restart()?;
@@ -66,6 +72,8 @@ impl TestMixer {
             ("enrollment.auto_adopt", "true"),
             ("enrollment.push_delay", "\"50ms\""),
             ("observability.embedded.flush_interval", "\"1s\""),
+            // What a test counts is what it sent.
+            ("observability.self_tracing", "false"),
         ];
         let mut mixer = Self {
             folder: tempfile::tempdir()?,
@@ -75,6 +83,8 @@ impl TestMixer {
             api: Api::new(""),
             bus_url: String::new(),
             postgres: None,
+            otlp_http: None,
+            otlp_grpc: None,
         };
         std::fs::write(mixer.path().join("platform-mixer.toml"), toml_of(&usual, keys))?;
         mixer.restart()?;
@@ -89,6 +99,10 @@ impl TestMixer {
         );
         if !self.extra.contains("[enrollment]") {
             toml.push_str("[enrollment]\nauto_adopt = true\npush_delay = \"50ms\"\n");
+        }
+        if !self.extra.contains("[observability]") {
+            // What a test counts is what it sent.
+            toml.push_str("[observability]\nself_tracing = false\n");
         }
         if !self.extra.contains("[observability.embedded]") {
             toml.push_str("[observability.embedded]\nflush_interval = \"1s\"\n");
@@ -110,6 +124,8 @@ impl TestMixer {
                 Some(("api", base)) => self.api = Api::new(base),
                 Some(("bus", url)) => url.clone_into(&mut self.bus_url),
                 Some(("postgres", address)) => self.postgres = Some(address.parse()?),
+                Some(("otlp_http", address)) => self.otlp_http = Some(address.parse()?),
+                Some(("otlp_grpc", address)) => self.otlp_grpc = Some(address.parse()?),
                 _ => {}
             }
         }

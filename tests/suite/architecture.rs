@@ -41,7 +41,7 @@ fn dependencies_between_crates_point_one_way() {
                 "model",
             ],
         ),
-        ("rack", &["gear-spec", "chassis", "durable-fs", "model"]),
+        ("rack", &["gear-spec", "protocols", "chassis", "durable-fs", "model"]),
         ("cli", &["rack", "gear-spec", "chassis", "model"]),
         ("tests", &["engine", "model"]),
         (
@@ -54,6 +54,7 @@ fn dependencies_between_crates_point_one_way() {
                 "mixer",
                 "rack",
                 "gear-spec",
+                "protocols",
                 "chassis",
                 "model",
             ],

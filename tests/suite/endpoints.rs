@@ -67,6 +67,13 @@ fn counts_names_and_values_are_those_of_the_rows() -> Result<(), Failure> {
         (counted(&top, "value", "cut"), counted(&top, "value", "drill")),
         (Some(2), Some(1))
     );
+    let services = of("services?entity=press")?;
+    assert_eq!(
+        (&services[0]["service"], &services[0]["spans"], &services[0]["p99_ms"]),
+        (&json!("press"), &json!(3), &json!(1.5)),
+        "{services:?}"
+    );
+    assert!(of("dependencies?entity=press")?.is_empty(), "no span has a parent");
     let names = of("metrics/names?entity=press")?;
     assert_eq!(counted(&names, "name", "temp"), Some(3), "{names:?}");
     let keys = of("metrics/temp/labels?entity=press")?;

@@ -1,6 +1,7 @@
 //! One business signal across Racks: its id, its trace and the decision about sampling go through every gear and the bus, and it is
 //! found whole under its id, in REST and by the command.
 
+mod foreign_trace;
 mod over_http;
 mod way;
 
@@ -23,10 +24,13 @@ const SOON: Duration = Duration::from_secs(60);
 /// A caller's trace and span.
 const CALLER: (&str, &str) = ("4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7");
 
-/// A server that answers every request with 200 and tells its `traceparent`.
+/// The headers of a request, by their names in lower case.
+type Headers = BTreeMap<String, String>;
+
+/// A server that answers every request with 200 and tells its headers.
 struct Server {
     url: String,
-    seen: Receiver<String>,
+    seen: Receiver<Headers>,
     over: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -56,23 +60,23 @@ impl Server {
     }
 }
 
-fn serve(stream: TcpStream, tell: &Sender<String>) -> Result<(), Failure> {
+fn serve(stream: TcpStream, tell: &Sender<Headers>) -> Result<(), Failure> {
     let mut reader = BufReader::new(stream.try_clone()?);
-    let (mut length, mut parent) = (0, String::new());
+    let mut headers = Headers::new();
     loop {
         let mut line = String::new();
         reader.read_line(&mut line)?;
         match line.trim_end().split_once(": ") {
-            Some((name, value)) if name.eq_ignore_ascii_case("content-length") => length = value.parse()?,
-            Some((name, value)) if name.eq_ignore_ascii_case("traceparent") => value.clone_into(&mut parent),
+            Some((name, value)) => drop(headers.insert(name.to_ascii_lowercase(), value.to_owned())),
             None if line.trim_end().is_empty() => break,
-            _ => {}
+            None => {}
         }
     }
+    let length = headers.get("content-length").map_or(Ok(0), |length| length.parse())?;
     let mut body = vec![0; length];
     reader.read_exact(&mut body)?;
     (&stream).write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")?;
-    Ok(tell.send(parent)?)
+    Ok(tell.send(headers)?)
 }
 
 impl Drop for Server {
@@ -261,7 +265,8 @@ fn a_signal_keeps_its_id_and_trace_through_every_gear_and_both_lanes_and_is_foun
         let wanted = format!("00-{trace}-{}-01", word(post, "span_id"));
         while !known.contains(&wanted) {
             let seen = server.seen.recv_timeout(SOON);
-            known.push(seen.map_err(|_| format!("{known:?} has no {wanted}"))?);
+            let seen = seen.map_err(|_| format!("{known:?} has no {wanted}"))?;
+            known.push(seen["traceparent"].clone());
         }
     }
     commands(&mixer, &sent[0].0)?;

@@ -38,6 +38,7 @@ pub(crate) fn order(number: u8, data: Value) -> Vec<u8> {
         sampled: true,
         span_id: "b7ad6b7169203331".parse().unwrap(),
         trace_id: "0af7651916cd43dd8448eb211c80319c".parse().unwrap(),
+        trace_state: None,
     };
     message.to_cbor().unwrap()
 }

@@ -108,6 +108,7 @@ fn targets() -> Vec<FuzzTarget> {
     all.extend(gear_spec::fuzz::targets());
     all.extend(engine::fuzz::targets());
     all.extend(ingest::fuzz::targets());
+    all.extend(protocols::fuzz::targets());
     all.extend(query::fuzz::targets());
     all.extend(rack::fuzz::targets());
     all.extend(mixer::fuzz::targets());

@@ -79,6 +79,10 @@ pub(crate) enum CliCommand {
     Traces(Box<TracesArgs>),
     /// Show one trace: bars over time on a terminal, a tree elsewhere
     Trace(TraceArgs),
+    /// List the services of spans: how many spans and errors each has, how long they took
+    Services(Box<TracesArgs>),
+    /// List which service calls which, how often, and how often in vain
+    Dependencies(Box<TracesArgs>),
     /// Query business messages, if the Mixer archives them
     ///
     /// Archived is what leaves a gear by a wire of lane guaranteed. What goes by wires of lane hot only is not; its spans and log

@@ -24,6 +24,9 @@ pub(crate) struct LogFilterArgs {
     /// An entity's name or id
     #[arg(long)]
     pub(crate) entity: Option<String>,
+    /// A service: the attribute resource.service.name, else the entity's name
+    #[arg(long, value_name = "NAME")]
+    pub(crate) service: Option<String>,
     /// A gear's name
     #[arg(long, value_name = "NAME")]
     pub(crate) gear: Option<String>,
@@ -49,6 +52,7 @@ impl LogFilterArgs {
             min_level: self.min_level,
             gear_id: self.gear.clone(),
             entity: self.entity.clone(),
+            service: self.service.clone(),
             flux_id: self.flux_id,
             trace_id: self.trace_id,
             q: self.q.clone(),
@@ -103,6 +107,9 @@ pub(crate) struct MetricsArgs {
     /// A label and its value; may be repeated with another key
     #[arg(long, value_name = "KEY=VALUE", value_parser = pair)]
     pub(crate) label: Vec<(String, String)>,
+    /// A service: the label resource.service.name, else the entity's name
+    #[arg(long, value_name = "NAME")]
+    pub(crate) service: Option<String>,
     /// The width of a time bucket, such as 1m, 5m or 1h
     #[arg(long, value_name = "DURATION")]
     pub(crate) interval: Option<HumanDuration>,
@@ -112,9 +119,12 @@ pub(crate) struct MetricsArgs {
     /// entity_name, entity_id, name, type or a label key
     #[arg(long, value_name = "KEY")]
     pub(crate) group_by: Option<String>,
-    /// How the values of a bucket are aggregated: avg, sum, min, max, count, last, rate, or p50 to p99 of histograms
+    /// How the values of a bucket are aggregated: avg, sum, min, max, count, last, rate, or of histograms p50 to p99 (p999 is 99.9 %)
     #[arg(long)]
     pub(crate) agg: Option<MetricAggregate>,
+    /// List the newest exemplars of the points of --name: observations with their traces
+    #[arg(long, requires = "name", conflicts_with_all = ["interval", "group_by", "agg"])]
+    pub(crate) exemplars: bool,
     /// Whether buckets are drawn: a line of blocks for each series, a bar a row where rows compare
     #[arg(long, value_enum, default_value_t = ChartMode::Auto)]
     pub(crate) chart: ChartMode,
@@ -136,6 +146,9 @@ pub(crate) struct TracesArgs {
     /// An entity's name or id
     #[arg(long)]
     pub(crate) entity: Option<String>,
+    /// A service: the attribute resource.service.name, else the entity's name
+    #[arg(long, value_name = "NAME")]
+    pub(crate) service: Option<String>,
     /// The operation
     #[arg(long, value_name = "NAME")]
     pub(crate) span_name: Option<String>,

@@ -64,3 +64,9 @@ fn every_entry_of_a_family_is_a_parameter() {
     let expected = [("attr.a", "<key>"), ("attr.http.status", "500"), ("limit", "7")];
     assert_eq!(given, expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
 }
+
+#[test]
+fn a_name_is_one_segment_of_a_path_whatever_is_in_it() {
+    assert_eq!(path_segment("http.server_req-dur~1"), "http.server_req-dur~1");
+    assert_eq!(path_segment("a/b c%?#ü"), "a%2Fb%20c%25%3F%23%C3%BC");
+}

@@ -1,22 +1,52 @@
 //! `platform metrics`.
 
 use model::HumanDuration;
-use model::filter::MetricFilter;
+use model::filter::{MetricFilter, SeriesFilter};
 
 use crate::args::MetricsArgs;
 use crate::chart::{self, TimeAxis};
-use crate::client::{ApiClient, Row};
+use crate::client::{ApiClient, Row, path_segment};
 use crate::error::Error;
 use crate::output::RowPrinter;
 use crate::terminal::TerminalSize;
 
 const POINTS: &[&str] = &["ts", "name", "entity_name", "type", "value", "labels"];
 
+const EXEMPLARS: &[&str] = &["ts", "value", "trace_id", "span_id", "entity_name", "labels"];
+
 pub(crate) fn run(args: &MetricsArgs) -> Result<(), Error> {
+    match &args.name {
+        Some(name) if args.exemplars => exemplars(args, name),
+        _ => points(args),
+    }
+}
+
+fn exemplars(args: &MetricsArgs, name: &str) -> Result<(), Error> {
+    let (since, until) = args.page.window()?;
+    let filter = SeriesFilter {
+        entity: args.entity.clone(),
+        service: args.service.clone(),
+        labels: crate::args::values_by_key("label", &args.label)?,
+        since,
+        until,
+        limit: Some(args.page.limit),
+    };
+    let path = format!("/api/v1/telemetry/metrics/{}/exemplars", path_segment(name));
+    let page = ApiClient::new(&args.page.api).page_within(&path, &filter, args.page.wait)?;
+    RowPrinter::from(&args.page.api).rows(&page.rows, EXEMPLARS)?;
+    super::notes(
+        &page,
+        "no point in this window has exemplars (--since, --until; default: the last 24 h)",
+    )
+}
+
+/// Points, or what they come to.
+fn points(args: &MetricsArgs) -> Result<(), Error> {
     let (since, until) = args.page.window()?;
     let filter = MetricFilter {
         name: args.name.clone(),
         entity: args.entity.clone(),
+        service: args.service.clone(),
         since,
         until,
         group_by: args.group_by.clone(),

@@ -1,4 +1,4 @@
-//! `platform traces` and `platform trace ID`.
+//! `platform traces`, `platform trace ID`, and what spans come to: `platform services` and `platform dependencies`.
 
 use std::fmt::Write;
 
@@ -25,7 +25,23 @@ const COLUMNS: &[&str] = &[
     "status",
 ];
 
+const SERVICES: &[&str] = &["service", "spans", "errors", "p50_ms", "p99_ms", "last_seen"];
+const DEPENDENCIES: &[&str] = &["caller", "callee", "calls", "errors"];
+
 pub(crate) fn list(args: &TracesArgs) -> Result<(), Error> {
+    query(args, "traces", COLUMNS)
+}
+
+pub(crate) fn services(args: &TracesArgs) -> Result<(), Error> {
+    query(args, "services", SERVICES)
+}
+
+pub(crate) fn dependencies(args: &TracesArgs) -> Result<(), Error> {
+    query(args, "dependencies", DEPENDENCIES)
+}
+
+/// Prints the rows of a path that takes filters of spans.
+fn query(args: &TracesArgs, path: &str, columns: &[&str]) -> Result<(), Error> {
     let (since, until) = args.page.window()?;
     let filter = TraceFilter {
         flux_id: args.flux_id,
@@ -34,13 +50,15 @@ pub(crate) fn list(args: &TracesArgs) -> Result<(), Error> {
         min_duration_ms: args.min_duration_ms,
         status: args.status,
         entity: args.entity.clone(),
+        service: args.service.clone(),
         span_name: args.span_name.clone(),
         attributes: crate::args::values_by_key("attr", &args.attr)?,
         limit: Some(args.page.limit),
         ..TraceFilter::default()
     };
-    let page = ApiClient::new(&args.page.api).page_within("/api/v1/telemetry/traces", &filter, args.page.wait)?;
-    RowPrinter::from(&args.page.api).rows(&page.rows, COLUMNS)?;
+    let path = format!("/api/v1/telemetry/{path}");
+    let page = ApiClient::new(&args.page.api).page_within(&path, &filter, args.page.wait)?;
+    RowPrinter::from(&args.page.api).rows(&page.rows, columns)?;
     super::notes(&page, super::NO_ROWS)
 }
 

@@ -25,6 +25,7 @@ fn message(data: Value, raw: &[u8]) -> Message {
         sampled: true,
         span_id: "b7ad6b7169203331".parse().unwrap(),
         trace_id: "0af7651916cd43dd8448eb211c80319c".parse().unwrap(),
+        trace_state: None,
     }
 }
 

@@ -1,4 +1,4 @@
-//! Content negotiation of rows: `format=` takes precedence over `Accept`.
+//! Content negotiation: media ranges of `Accept`, and the format of rows, where `format=` takes precedence over it.
 //!
 //! | | JSON | JSON lines | CSV | Arrow |
 //! |---|---|---|---|---|
@@ -37,52 +37,66 @@ pub(super) const fn content_type(format: RowFormat) -> &'static str {
     }
 }
 
-/// The format that a client likes best of those that there are.
+/// The format that a client likes best of those that rows have.
 pub(super) fn accepted(headers: &HeaderMap) -> Result<RowFormat, ApiProblem> {
-    let ranges = weighed(headers);
+    let ranges = media_ranges(headers);
     if ranges.is_empty() {
         return Ok(RowFormat::Json);
     }
-    let mut best: Option<(RowFormat, f32, usize)> = None;
-    for (format, names) in FORMATS {
+    preferred(&ranges, &FORMATS)
+        .ok_or_else(|| ApiProblem::not_acceptable(&["application/json", NDJSON, "text/csv", ARROW]))
+}
+
+/// The format that a client likes best of these, each with the ranges that it is in besides `*/*`.
+pub(super) fn preferred<F: Copy>(ranges: &[MediaRange], formats: &[(F, &'static [&'static str])]) -> Option<F> {
+    let mut best: Option<(F, f32, usize)> = None;
+    for (format, names) in formats {
         let found = names.iter().chain(&["*/*"]).find_map(|name| {
-            let at = ranges.iter().position(|(range, _)| range == name)?;
-            Some((ranges[at].1, at))
+            let at = ranges.iter().position(|range| range.name == *name)?;
+            Some((ranges[at].weight, at))
         });
         let Some((weight, at)) = found.filter(|(weight, _)| *weight > 0.0) else {
             continue;
         };
         if best.is_none_or(|(_, other, place)| weight > other || weight >= other && at < place) {
-            best = Some((format, weight, at));
+            best = Some((*format, weight, at));
         }
     }
-    match best {
-        Some((format, ..)) => Ok(format),
-        None => Err(ApiProblem::not_acceptable(&[
-            "application/json",
-            NDJSON,
-            "text/csv",
-            ARROW,
-        ])),
-    }
+    best.map(|(format, ..)| format)
 }
 
-/// What `Accept` lists, in lower case, and how much each is liked, from 0 to 1.
-fn weighed(headers: &HeaderMap) -> Vec<(String, f32)> {
+/// One media range of `Accept`.
+#[derive(Debug)]
+pub(super) struct MediaRange {
+    /// Type and subtype, in lower case.
+    pub(super) name: String,
+    /// Its parameter `version`.
+    pub(super) version: Option<String>,
+    /// How much it is liked, from 0 to 1.
+    weight: f32,
+}
+
+/// What `Accept` lists.
+pub(super) fn media_ranges(headers: &HeaderMap) -> Vec<MediaRange> {
     let values = headers.get_all(ACCEPT).iter();
     let listed = values.flat_map(|value| value.to_str().unwrap_or_default().split(','));
-    let weighed = listed.filter_map(|item| {
+    let ranges = listed.filter_map(|item| {
         let mut parts = item.split(';').map(str::trim);
-        let what = parts.next()?.to_ascii_lowercase();
-        let weight = parts.find_map(|part| {
-            part.strip_prefix("q=")
-                .or_else(|| part.strip_prefix("Q="))?
-                .parse()
-                .ok()
-        });
-        (!what.is_empty()).then_some((what, weight.unwrap_or(1.0)))
+        let mut range = MediaRange {
+            name: parts.next()?.to_ascii_lowercase(),
+            version: None,
+            weight: 1.0,
+        };
+        for (key, value) in parts.filter_map(|part| part.split_once('=')) {
+            match key.to_ascii_lowercase().as_str() {
+                "q" => range.weight = value.parse().unwrap_or(1.0),
+                "version" => range.version = Some(value.trim_matches('"').to_owned()),
+                _ => {}
+            }
+        }
+        (!range.name.is_empty()).then_some(range)
     });
-    weighed.collect()
+    ranges.collect()
 }
 
 #[cfg(test)]

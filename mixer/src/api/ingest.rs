@@ -7,7 +7,9 @@
 //!
 //! # Invariants
 //!
-//! - 200 means durable and visible: every good row of the body. With `durable=bucket` the object store has them too.
+//! - 200 means durable and visible: every row of the body. With `durable=bucket` the object store has them too.
+//! - A body of which only some rows are stored is a problem (207) that names the others, so that nobody takes it for stored, unless
+//!   the sender accepts that (`partial=accept`).
 //! - Under an `Idempotency-Key` a body is stored once, over restarts too, as long as its key is among the last
 //!   [`REQUESTS_KNOWN_OF_ONE`](engine::REQUESTS_KNOWN_OF_ONE) of its publisher and the last
 //!   [`REQUESTS_KNOWN`](engine::REQUESTS_KNOWN) of the store. What is known of it is how many of its records are stored: a
@@ -54,7 +56,8 @@ use axum::response::Response;
 use axum::routing::post;
 use http::{HeaderMap, HeaderValue, header};
 use model::Table;
-use model::telemetry_codec::RecordRejection;
+use model::telemetry_codec::{BatchEncoding, RecordRejection};
+use protocols::json_records::{JsonFraming, JsonRecordSettings};
 use serde::{Deserialize, Serialize};
 
 use self::body_format::BodyFormat;
@@ -62,34 +65,37 @@ pub(super) use self::elasticsearch::elasticsearch_routes;
 use self::idempotency_key::{BodyKey, IdempotencyHeader};
 pub(super) use self::ingest_counters::HttpIngestCounters;
 pub(super) use self::ingest_handler::IngestHandler;
-use self::ingest_handler::{BodyFraming, IngestPlan};
+use self::ingest_handler::{BodyFraming, IngestPlan, StoredBody};
 pub(super) use self::loki::loki_routes;
 pub(crate) use self::otlp::OtlpAnswers;
 pub(super) use self::otlp::{grpc_paths, otlp_routes, refuse_in_kind};
+use self::refused_letters::BodyOrigin;
 pub(super) use self::remote_write::remote_write_routes;
 pub(crate) use self::senders::SenderAnswers;
 use super::authorization::RequestCaller;
 use super::json_response::ItemResponse;
-use super::problem::ApiProblem;
+use super::problem::{ApiProblem, IngestCounts};
 use super::query_params::QueryParams;
 use crate::access::ApiCaller;
 
-/// The routes for records of ours.
-pub(super) fn routes(door: IngestHandler) -> Router {
+/// The routes for records, of ours and of any shape.
+pub(super) fn routes(door: IngestHandler, answers: OtlpAnswers) -> Router {
     let routes = Table::ALL
         .into_iter()
         .filter(|table| table.is_telemetry())
         .map(|table| {
-            let ingest = move |State(door): State<IngestHandler>,
+            let ingest = move |State(parts): State<IngestParts>,
                                RequestCaller(caller): RequestCaller,
                                params: QueryParams,
                                request: Request| async move {
-                ingest((table, caller), door, params.filter()?, request).await
+                ingest((table, caller), parts, params.filter()?, request).await
             };
             (format!("/api/v1/ingest/{table}"), post(ingest))
         });
     let router = routes.fold(Router::new(), |router, (path, ingest)| router.route(&path, ingest));
-    router.layer(map_response(end_after_refusal)).with_state(door)
+    router
+        .layer(map_response(end_after_refusal))
+        .with_state((door, answers))
 }
 
 /// Says refusals of these requests as their clients understand them, whoever refused them.
@@ -121,74 +127,140 @@ async fn end_after_refusal(mut response: Response) -> Response {
 /// The answer to a request of which something was stored.
 #[derive(Debug, Serialize)]
 struct IngestResponse {
-    /// Good rows; those of a repetition are there already.
-    stored: u64,
+    #[serde(flatten)]
+    rows: IngestCounts,
     /// The first bad rows.
     rejected: Vec<RecordRejection>,
-    /// All of them.
-    rejected_total: u64,
-    /// Whether everything had been stored before.
-    duplicate: bool,
 }
 
 /// What an address may say.
 #[derive(Debug, Clone, Copy, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(default, deny_unknown_fields)]
 struct IngestParams {
-    durable: Option<DurablePlace>,
+    durable: DurablePlace,
+    partial: PartialAnswer,
+    rejected: RejectedRows,
+    shape: RecordShape,
 }
 
 /// Where rows are to be before the answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum DurablePlace {
+    #[default]
     Disk,
     Bucket,
 }
 
-/// How records of ours come, as the headers say it.
-fn records_plan(table: Table, caller: &ApiCaller, headers: &HeaderMap) -> Result<IngestPlan, ApiProblem> {
+/// What a body is answered with of which only some rows are stored.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum PartialAnswer {
+    #[default]
+    Problem,
+    Accept,
+}
+
+/// What becomes of bad rows.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum RejectedRows {
+    #[default]
+    Drop,
+    /// They are dead letters.
+    Keep,
+}
+
+/// Which fields records have.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum RecordShape {
+    /// The table's columns.
+    #[default]
+    Platform,
+    /// Any: what they mean is found out.
+    Auto,
+}
+
+/// What requests need beside the handler to become rows of any shape: as those of OTLP do.
+type IngestParts = (IngestHandler, OtlpAnswers);
+
+/// How records come, as address and headers say it.
+fn records_plan(
+    (table, caller): (Table, &ApiCaller),
+    params: IngestParams,
+    headers: &HeaderMap,
+    answers: &OtlpAnswers,
+) -> Result<IngestPlan, ApiProblem> {
     let encoding = headers::encoding(headers)?;
     let packing = body::packing(headers)?;
     let publisher = headers::publisher(headers)?;
     let key = IdempotencyHeader::of(headers, table, (&publisher, &caller.scope.entities))?;
+    let (keeps_refused, now) = (params.rejected == RejectedRows::Keep, answers.clock.now());
+    let origin = keeps_refused.then(|| BodyOrigin {
+        subject: format!("http/{table}"),
+        // Rows of Arrow become JSON, too.
+        content_type: match encoding {
+            BatchEncoding::Cbor => BatchEncoding::Cbor,
+            BatchEncoding::Arrow | BatchEncoding::Json | BatchEncoding::Ndjson => BatchEncoding::Json,
+        }
+        .content_type()
+        .to_owned(),
+        at: now,
+    });
+    let shaped = |framing, publisher| BodyFormat::Shaped {
+        framing,
+        settings: JsonRecordSettings {
+            entity: Arc::clone(&answers.entity),
+            fallback: publisher,
+            now,
+        },
+        keeps_refused,
+    };
+    let format = match (params.shape, encoding) {
+        (RecordShape::Platform, _) => BodyFormat::Records {
+            encoding,
+            publisher,
+            keeps_refused,
+        },
+        (RecordShape::Auto, BatchEncoding::Ndjson) => shaped(JsonFraming::Lines, publisher),
+        (RecordShape::Auto, BatchEncoding::Json) => shaped(JsonFraming::Document, publisher),
+        (RecordShape::Auto, BatchEncoding::Cbor | BatchEncoding::Arrow) => {
+            let reason = format!("auto is for JSON and NDJSON, not for {}", encoding.content_type());
+            return Err(ApiProblem::parameter("shape", reason));
+        }
+    };
     Ok(IngestPlan {
         table,
-        format: BodyFormat::Records(encoding, publisher),
+        format,
         packing,
         framing: BodyFraming::Nothing,
         key: BodyKey::Header(key),
-        origin: None,
-        for_bucket: false,
+        origin,
+        for_bucket: params.durable == DurablePlace::Bucket,
     })
 }
 
 async fn ingest(
     (table, caller): (Table, Arc<ApiCaller>),
-    door: IngestHandler,
+    (door, answers): IngestParts,
     params: IngestParams,
     request: Request,
 ) -> Result<ItemResponse<IngestResponse>, ApiProblem> {
     door.admit(&caller)?;
-    let for_bucket = params.durable == Some(DurablePlace::Bucket);
-    if for_bucket && !door.has_bucket() {
+    if params.durable == DurablePlace::Bucket && !door.has_bucket() {
         return Err(ApiProblem::no_object_store());
     }
     let (head, body) = request.into_parts();
-    let plan = IngestPlan {
-        for_bucket,
-        ..records_plan(table, &caller, &head.headers)?
-    };
-    let stored = door.ingest(&caller, plan, (&head, body)).await?;
-    if stored.stored == 0 {
-        return Err(ApiProblem::nothing_stored(stored.rejected_total, &stored.rejected));
+    let plan = records_plan((table, caller.as_ref()), params, &head.headers, &answers)?;
+    let StoredBody { rows, rejected, .. } = door.ingest(&caller, plan, (&head, body)).await?;
+    if rows.stored == 0 {
+        return Err(ApiProblem::nothing_stored(rows, &rejected));
+    }
+    if rows.rejected_total > 0 && params.partial == PartialAnswer::Problem {
+        return Err(ApiProblem::partly_stored(rows, &rejected));
     }
     Ok(ItemResponse {
-        data: IngestResponse {
-            stored: stored.stored,
-            rejected: stored.rejected,
-            rejected_total: stored.rejected_total,
-            duplicate: stored.duplicate,
-        },
+        data: IngestResponse { rows, rejected },
     })
 }

@@ -4,10 +4,11 @@
 //! |---|---|
 //! | `GET /api/v1/telemetry/{logs,traces,traces/{id},metrics,metrics/{name},messages,messages/{flux_id},dead_letters}` | [`query::QueryEngine`] |
 //! | `GET /api/v1/{messages,messages/{flux_id},flux/{flux_id}}` | the same |
-//! | `GET /api/v1/telemetry/{logs/histogram,logs/top,traces/top,metrics/names,metrics/{name}/labels,metrics/{name}/labels/{key}}` | the same |
+//! | `GET /api/v1/telemetry/{logs/histogram,logs/top,traces/top,services,dependencies,metrics/names,metrics/{name}/exemplars,metrics/{name}/labels,metrics/{name}/labels/{key}}` | the same |
 //! | `GET /api/v1/telemetry/logs/tail` | the same, as events while they come |
 //! | `GET /api/v1/messages/tail` | business messages, as events while they come |
 //! | `GET /api/v1/{logs,traces,traces/{id},metrics,metrics/{name}}` | the same, with a `Deprecation` header (v0.4.4) |
+//! | `GET /jaeger/api/{services,services/{service}/operations,operations,traces,traces/{trace_id},dependencies}` | the same, in Jaeger's form |
 //! | `POST /api/v1/sql` | [`query::QueryEngine::sql`], streamed |
 //! | `POST /api/v1/ingest/{logs,metrics,traces}`, `POST /v1/{logs,metrics,traces}`, `POST /loki/api/v1/push`, `/elasticsearch/…`, `POST /api/v1/write` | [`engine::Engine`], when it is durable |
 //! | `GET /api/v1/racks`, `GET /api/v1/racks/{id}`, `POST /api/v1/racks/{id}/{approve,suspend,resume,remove,log-level}` | [`crate::control::ControlPlane`] |
@@ -48,12 +49,14 @@ mod extractors;
 mod gears;
 mod ingest;
 mod invites;
+mod jaeger;
 mod json_response;
 mod openapi;
 mod ops;
 mod problem;
 mod query_params;
 mod racks;
+mod request_spans;
 mod rotation;
 mod row_response;
 mod scenarios;
@@ -88,13 +91,14 @@ use crate::control::ControlPlane;
 use crate::dlq::DeadLetterQueue;
 use crate::duckdb::ViewFileStats;
 use crate::security_report::SecurityFinding;
+use crate::self_tracing::SpanRecorder;
 use crate::specs::SpecRegistry;
 use exposition::MetricsExposition;
 #[cfg(any(test, feature = "fuzz"))]
 pub(crate) use ingest::fuzz_targets;
 use problem::ApiProblem;
 
-pub(crate) use ingest::{SenderAnswers, OtlpAnswers};
+pub(crate) use ingest::{OtlpAnswers, SenderAnswers};
 pub use server::ApiServer;
 use server::{HttpVersion, SlowClientLimits};
 pub(crate) use server::{MAX_CONNECTIONS, next_connection};
@@ -131,6 +135,8 @@ pub struct ApiParts {
     pub(crate) otlp: OtlpAnswers,
     /// How requests of other senders become rows.
     pub(crate) senders: SenderAnswers,
+    /// What makes spans of requests.
+    pub(crate) spans: SpanRecorder,
     /// Whether the process reports about itself at `/metrics`.
     pub reports_itself: bool,
 }
@@ -161,6 +167,7 @@ pub fn serve(
         exposition: Arc::clone(&exposition),
         authenticator: Arc::clone(&parts.authenticator),
         hosts: allowed_hosts,
+        spans: (parts.spans.clone(), if tls.is_some() { "https" } else { "http" }),
     };
     let mut others = Vec::new();
     let otlp = || ingest::otlp_routes(door.clone(), parts.otlp.clone());
@@ -197,6 +204,8 @@ struct RouteGuards {
     exposition: Arc<MetricsExposition>,
     authenticator: Arc<ApiAuthenticator>,
     hosts: Vec<Authority>,
+    /// What makes spans, and the scheme of requests.
+    spans: (SpanRecorder, &'static str),
 }
 
 impl RouteGuards {
@@ -204,7 +213,9 @@ impl RouteGuards {
     fn guard(&self, router: Router, listener: &TcpListener) -> std::io::Result<Router> {
         let hosts = Arc::new(HostGuard::new(listener.local_addr()?, self.hosts.clone()));
         let authenticator = Arc::clone(&self.authenticator);
-        Ok(guarded(router, Arc::clone(&self.exposition), (authenticator, hosts)))
+        let guarded = guarded(router, Arc::clone(&self.exposition), (authenticator, hosts));
+        let spans = middleware::from_fn_with_state(self.spans.clone(), request_spans::record);
+        Ok(guarded.layer(spans))
     }
 }
 
@@ -216,9 +227,10 @@ fn all_routes(
 ) -> Router {
     let (otlp, senders) = (parts.otlp.clone(), parts.senders.clone());
     telemetry::routes(Arc::clone(&parts.querier))
+        .merge(jaeger::routes(Arc::clone(&parts.querier)))
         .merge(tail::routes(Arc::clone(&parts.querier)))
         .merge(sql::routes(Arc::clone(&parts.querier)))
-        .merge(ingest::routes(door.clone()))
+        .merge(ingest::routes(door.clone(), otlp.clone()))
         .merge(ingest::loki_routes(door.clone(), senders.clone()))
         .merge(ingest::elasticsearch_routes(door.clone(), senders.clone()))
         .merge(ingest::remote_write_routes(door.clone(), senders))

@@ -4,9 +4,9 @@
 //! |---|---|---|
 //! | [`route_table::ROUTES`] | which paths, methods, parameters, bodies, answers and problems there are | the router, in both directions |
 //! | [`filter_parameters`] | the parameters that filters have, made of their types | the fields of the filters |
-//! | [`parameters`] | all other parameters: what they are called and what they may be | the fields of the filters, and what these accept |
+//! | [`parameters`], [`jaeger_parameters`] | all other parameters: what they are called and what they may be | the fields of the filters, and what these accept |
 //! | [`problems::CODES`] | which statuses and codes problems have | every [`ApiProblem`](super::problem::ApiProblem) that is made while testing |
-//! | [`schemas`], [`dlq_schemas`] | what bodies and answers look like | answers of a running Mixer (`make schema-check`) |
+//! | [`schemas`], [`dlq_schemas`], [`jaeger_schemas`] | what bodies and answers look like | answers of a running Mixer (`make schema-check`) |
 //!
 //! # Invariants
 //!
@@ -20,6 +20,8 @@
 mod dlq_schemas;
 mod document;
 mod filter_parameters;
+mod jaeger_parameters;
+mod jaeger_schemas;
 mod parameters;
 pub(super) mod problems;
 mod route_table;
@@ -141,7 +143,8 @@ enum ResponseBody {
     Sql,
     /// Server-sent events of a schema.
     Events(&'static str),
-    OpenMetrics,
+    /// Metrics in any format of scrapers.
+    Exposition,
     /// What OTLP answers; its refusals are not problems.
     Otlp,
     Nothing,

@@ -6,12 +6,12 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
-use http::StatusCode;
-use http::header::CONTENT_TYPE;
+use http::header::{CONTENT_TYPE, VARY};
+use http::{HeaderMap, StatusCode};
 use serde_json::{Map, Value, json};
 
 use super::ApiParts;
-use super::exposition::{CONTENT, MetricsExposition};
+use super::exposition::{ExpositionFormat, MetricsExposition};
 use super::json_response::{ItemResponse, ListResponse};
 use super::problem::ApiProblem;
 use super::query_params::NoParams;
@@ -175,9 +175,11 @@ fn object_store(parts: &ApiParts, stats: Option<&engine::RemoteStats>) -> Value 
     })
 }
 
-async fn metrics(State(exposition): State<Arc<MetricsExposition>>) -> Result<Response, ApiProblem> {
+async fn metrics(State(exposition): State<Arc<MetricsExposition>>, headers: HeaderMap) -> Result<Response, ApiProblem> {
+    let format = ExpositionFormat::accepted(&headers);
     // Some figures are read from the registry.
-    let text = tokio::task::spawn_blocking(move || exposition.text()).await;
+    let text = tokio::task::spawn_blocking(move || exposition.text(format)).await;
     let text = text.map_err(|error| ApiProblem::internal(format!("the read task failed: {error}")))??;
-    Ok(([(CONTENT_TYPE, CONTENT)], text).into_response())
+    let headers = [(CONTENT_TYPE, format.content_type()), (VARY, "accept")];
+    Ok((headers, text).into_response())
 }

@@ -36,7 +36,9 @@ pub(crate) struct ApiProblem {
     /// Bad rows of a body, faults of a scenario.
     errors: Vec<Value>,
     /// Where a statement went wrong.
-    position: Option<ProblemPosition>,
+    position: Option<Box<ProblemPosition>>,
+    /// What became of the rows of a body.
+    rows: Option<Box<IngestCounts>>,
     /// Seconds to wait, where more is known than the status says.
     retry_after: Option<NonZeroU32>,
     /// Whether a stranger chose words of the detail: they are not for the audit log.
@@ -46,6 +48,19 @@ pub(crate) struct ApiProblem {
 /// Why a request was refused, for the audit log: in the extensions of the answer.
 #[derive(Debug, Clone)]
 pub(super) struct RefusalReason(pub(super) String);
+
+/// How many rows of a body are stored, and how many are not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub(crate) struct IngestCounts {
+    /// Good rows; those of a repetition are there already.
+    pub(crate) stored: u64,
+    /// Bad rows.
+    pub(crate) rejected_total: u64,
+    /// Those of them that are kept as dead letters.
+    pub(crate) kept: u64,
+    /// Whether everything had been stored before.
+    pub(crate) duplicate: bool,
+}
 
 /// A place in a text, from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -66,6 +81,8 @@ struct ProblemDocument<'a> {
     errors: Option<Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
     position: Option<ProblemPosition>,
+    #[serde(flatten)]
+    rows: Option<IngestCounts>,
 }
 
 /// Eight hexadecimal digits for a cause.
@@ -87,6 +104,7 @@ impl ApiProblem {
             parameter: None,
             errors: Vec::new(),
             position: None,
+            rows: None,
             retry_after: None,
             has_foreign_words: false,
         }
@@ -116,7 +134,7 @@ impl ApiProblem {
 
     pub(crate) fn no_route(path: &str) -> Self {
         let detail = format!(
-            "{path} is not a path of this API: paths begin with /api/v1/, or are /healthz, /readyz, /metrics, /version"
+            "{path} is not a path of this API: paths begin with /api/v1/ or /jaeger/api/, or are /healthz, /readyz, /metrics, /version"
         );
         Self::new(StatusCode::NOT_FOUND, "no_route", detail)
     }
@@ -198,7 +216,8 @@ impl ApiProblem {
     }
 
     /// A body without one row that can be stored.
-    pub(crate) fn nothing_stored(rejected: u64, named: &[RecordRejection]) -> Self {
+    pub(crate) fn nothing_stored(rows: IngestCounts, named: &[RecordRejection]) -> Self {
+        let rejected = rows.rejected_total;
         let detail = match named.first() {
             Some(first) => format!(
                 "none of {rejected} rows can be stored; row {}: {}",
@@ -208,7 +227,24 @@ impl ApiProblem {
         };
         Self {
             errors: named.iter().map(|row| json!(row)).collect(),
+            rows: Some(Box::new(rows)),
             ..Self::new(StatusCode::BAD_REQUEST, "nothing_stored", detail)
+        }
+    }
+
+    /// A body of which only some rows are stored.
+    pub(crate) fn partly_stored(rows: IngestCounts, named: &[RecordRejection]) -> Self {
+        let first = named
+            .first()
+            .map_or_else(String::new, |first| format!("; row {}: {}", first.row, first.reason));
+        let detail = format!(
+            "{} rows are stored, {} are rejected and are not{first}",
+            rows.stored, rows.rejected_total
+        );
+        Self {
+            errors: named.iter().map(|row| json!(row)).collect(),
+            rows: Some(Box::new(rows)),
+            ..Self::new(StatusCode::MULTI_STATUS, "partly_stored", detail)
         }
     }
 
@@ -279,7 +315,8 @@ impl ApiProblem {
             code: self.code,
             detail: self.detail(),
             errors,
-            position: self.position,
+            position: self.position.as_deref().copied(),
+            rows: self.rows.as_deref().copied(),
         };
         serde_json::to_value(document).unwrap_or_default()
     }
@@ -378,7 +415,7 @@ impl From<query::Error> for ApiProblem {
             (QueryErrorKind::Internal, _) => (StatusCode::INTERNAL_SERVER_ERROR, "query_failed"),
         };
         let position = match error {
-            query::Error::Statement { at, .. } => at.map(|(line, column)| ProblemPosition { line, column }),
+            query::Error::Statement { at, .. } => at.map(|(line, column)| Box::new(ProblemPosition { line, column })),
             _ => None,
         };
         Self {

@@ -35,20 +35,15 @@ pub(crate) struct QueryParams(Vec<(String, String)>);
 impl QueryParams {
     /// Those of a query string.
     pub(super) fn parse(query: &str) -> Result<Self, ApiProblem> {
-        let mut params: Vec<(String, String)> = Vec::new();
-        let mut names = HashSet::new();
-        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
-            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            let name = decode(name)
-                .ok_or_else(|| ApiProblem::parameter(&printable(name), "its name is not UTF-8 in percent encoding"))?;
-            let value = decode(value)
-                .ok_or_else(|| ApiProblem::parameter(&name, "its value is not UTF-8 in percent encoding"))?;
-            if !names.insert(name.clone()) {
-                return Err(ApiProblem::parameter(&name, "given twice"));
-            }
-            params.push((name, value));
+        let params = decoded_pairs(query)?;
+        let twice = {
+            let mut names = HashSet::new();
+            params.iter().position(|(name, _)| !names.insert(name.as_str()))
+        };
+        match twice {
+            Some(at) => Err(ApiProblem::parameter(&params[at].0, "given twice")),
+            None => Ok(Self(params)),
         }
-        Ok(Self(params))
     }
 
     /// The filter that the parameters spell.
@@ -133,6 +128,20 @@ pub(crate) fn in_path(name: &str, found: InPath) -> Result<String, ApiProblem> {
     found
         .map(|Path(text)| text)
         .map_err(|error| ApiProblem::parameter(name, error.body_text()))
+}
+
+/// The parameters of a query string, decoded, as often as they are there.
+pub(super) fn decoded_pairs(query: &str) -> Result<Vec<(String, String)>, ApiProblem> {
+    let pairs = query.split('&').filter(|pair| !pair.is_empty());
+    let decoded = pairs.map(|pair| {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        let name = decode(name)
+            .ok_or_else(|| ApiProblem::parameter(&printable(name), "its name is not UTF-8 in percent encoding"))?;
+        let value =
+            decode(value).ok_or_else(|| ApiProblem::parameter(&name, "its value is not UTF-8 in percent encoding"))?;
+        Ok((name, value))
+    });
+    decoded.collect()
 }
 
 /// A filter's field, and what a parameter says of it.

@@ -33,6 +33,7 @@ use serde_json::Value;
 use super::content_negotiation::{accepted, content_type};
 use super::problem::ApiProblem;
 use super::query_params::{FORMAT, QueryParams};
+use crate::self_tracing::WorkSpan;
 
 /// So many bytes are gathered before they are sent.
 const CHUNK: usize = 64 << 10;
@@ -85,7 +86,10 @@ impl RowRequest {
         if let Some(unchanged) = self.unchanged(querier, &query) {
             return Ok(unchanged);
         }
-        self.listed(querier.list(&query).await?).await
+        let span = WorkSpan::of_list(collection(&query));
+        let found = querier.list(&query).await;
+        span.end_with(&found);
+        self.listed(found?).await
     }
 
     /// That the client has the answer already, if it has.
@@ -169,6 +173,18 @@ impl RowRequest {
     fn tag(&self, tag: u64) -> String {
         let format = serde_json::to_value(self.format).unwrap_or_default();
         format!("W/\"{tag:016x}-{}\"", format.as_str().unwrap_or_default())
+    }
+}
+
+/// What a list is of.
+const fn collection(query: &ListQuery) -> &'static str {
+    match query {
+        ListQuery::Logs(_) => "logs",
+        ListQuery::Traces(_) => "traces",
+        ListQuery::Metrics(_) => "metrics",
+        ListQuery::Messages(_) => "messages",
+        ListQuery::DeadLetters(_) | ListQuery::Letters(_) => "dead_letters",
+        ListQuery::Flux(..) => "flux",
     }
 }
 

@@ -19,6 +19,7 @@ use super::query_params::{InPath, NoParams, QueryParams, in_path};
 use crate::control::{ChangeOutcome, ControlPlane, ImportReport, ResumePoint, ScenarioReport, ScenarioView};
 use crate::registry::ActiveScenario;
 use crate::scenario::{MAX_FILE, ScenarioRef};
+use crate::self_tracing::WorkSpan;
 
 /// The longest that a request waits for Racks: less than it may take in all.
 const LONGEST_WAIT: Duration = Duration::from_secs(100);
@@ -111,10 +112,13 @@ async fn activate(
         return Ok(ChangeResponse(ChangeOutcome::Done(data)));
     }
     let control = Arc::clone(&service.room);
+    let mut span = WorkSpan::child("activate scenario");
+    span.set("scenario.reference", reference.as_str());
     let active = service
         .run_to_completion(async move { control.activate(&reference, resume_from, &by).await })
-        .await?;
-    awaited_report(&service.room, active, wait).await
+        .await;
+    span.end_with(&active);
+    awaited_report(&service.room, active?, wait).await
 }
 
 async fn delete(
@@ -150,10 +154,12 @@ async fn rollback(
         return Ok(ChangeResponse(ChangeOutcome::Done(data)));
     }
     let control = Arc::clone(&service.room);
+    let span = WorkSpan::child("roll back scenario");
     let active = service
         .run_to_completion(async move { control.roll_back(resume_from, &by).await })
-        .await?;
-    awaited_report(&service.room, active, wait).await
+        .await;
+    span.end_with(&active);
+    awaited_report(&service.room, active?, wait).await
 }
 
 /// How Racks follow an activation, if it was made.
@@ -167,8 +173,14 @@ async fn awaited_report(
         ChangeOutcome::Awaited(awaited) => return Ok(ChangeResponse(ChangeOutcome::Awaited(awaited))),
     };
     let within = bounded(wait, control.limits.scenario_wait);
-    let report = control.await_scenario(active, within).await?;
-    Ok(ChangeResponse(ChangeOutcome::Done(report)))
+    let mut span = WorkSpan::child("await convergence");
+    span.set("scenario.reference", active.reference.as_str());
+    let report = control.await_scenario(active, within).await;
+    if let Ok(report) = &report {
+        span.set("scenario.converged", report.converged);
+    }
+    span.end_with(&report);
+    Ok(ChangeResponse(ChangeOutcome::Done(report?)))
 }
 
 /// How long to wait: as long as the request says, or the configuration; an answer comes in any case.

@@ -18,6 +18,7 @@ use query::{QueryEngine, SqlStatement};
 use super::authorization::CallerQuerier;
 use super::problem::ApiProblem;
 use super::row_response::RowRequest;
+use crate::self_tracing::WorkSpan;
 
 /// The largest body: a text with all of it escaped, and parameters.
 const MAX_BODY: usize = 512 << 10;
@@ -36,8 +37,11 @@ async fn sql(
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Response, ApiProblem> {
     asked.reject_other_params()?;
-    let answer = querier.sql(&statement(&headers, body)?).await?;
-    asked.selected(answer).await
+    let statement = statement(&headers, body)?;
+    let span = WorkSpan::of_statement(&statement.query);
+    let answer = querier.sql(&statement).await;
+    span.end_with(&answer);
+    asked.selected(answer?).await
 }
 
 fn statement(headers: &HeaderMap, body: Result<Bytes, BytesRejection>) -> Result<SqlStatement, ApiProblem> {

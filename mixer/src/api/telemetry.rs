@@ -34,10 +34,16 @@ pub(crate) fn routes(querier: Arc<QueryEngine>) -> Router {
         .route("/api/v1/telemetry/traces", get(traces))
         .route("/api/v1/telemetry/traces/top", get(traces_top))
         .route("/api/v1/telemetry/traces/{trace_id}", get(trace))
+        .route("/api/v1/telemetry/services", get(services))
+        .route("/api/v1/telemetry/dependencies", get(dependencies))
         .route("/api/v1/telemetry/metrics", get(metrics))
         .route("/api/v1/telemetry/metrics/names", get(metric_names))
         .route("/api/v1/telemetry/metrics/{metric_name}", get(metric))
         .route("/api/v1/telemetry/metrics/{metric_name}/labels", get(metric_labels))
+        .route(
+            "/api/v1/telemetry/metrics/{metric_name}/exemplars",
+            get(metric_exemplars),
+        )
         .route(
             "/api/v1/telemetry/metrics/{metric_name}/labels/{label_key}",
             get(metric_label_values),
@@ -138,6 +144,14 @@ async fn traces(CallerQuerier(querier): CallerQuerier, asked: RowRequest) -> Res
     asked.list(&querier, ListQuery::Traces(filter)).await
 }
 
+async fn services(CallerQuerier(querier): CallerQuerier, params: QueryParams) -> Result<PageResponse, ApiProblem> {
+    Ok(querier.services(&params.filter()?).await?.into())
+}
+
+async fn dependencies(CallerQuerier(querier): CallerQuerier, params: QueryParams) -> Result<PageResponse, ApiProblem> {
+    Ok(querier.dependencies(&params.filter()?).await?.into())
+}
+
 async fn metrics(CallerQuerier(querier): CallerQuerier, asked: RowRequest) -> Result<Response, ApiProblem> {
     let (filter, asked) = asked.filter()?;
     asked.list(&querier, ListQuery::Metrics(filter)).await
@@ -154,6 +168,15 @@ async fn metric_labels(
 ) -> Result<PageResponse, ApiProblem> {
     let name = in_path("metric_name", name)?;
     Ok(querier.metric_labels(&name, &params.filter()?).await?.into())
+}
+
+async fn metric_exemplars(
+    CallerQuerier(querier): CallerQuerier,
+    name: InPath,
+    params: QueryParams,
+) -> Result<PageResponse, ApiProblem> {
+    let name = in_path("metric_name", name)?;
+    Ok(querier.metric_exemplars(&name, &params.filter()?).await?.into())
 }
 
 async fn metric_label_values(

@@ -6,6 +6,8 @@ mod access;
 mod flux;
 mod formats;
 mod hostile;
+mod jaeger;
+mod otlp;
 mod quotas;
 mod senders;
 
@@ -28,7 +30,7 @@ use chassis::config::{ConfigSources, load};
 
 use chassis::host_guard::HostGuard;
 
-use super::exposition::MetricsExposition;
+use super::exposition::{ExpositionFormat, MetricsExposition};
 use super::{ApiServer, SlowClientLimits, guarded, server, sql, telemetry};
 use crate::access::AuthMode;
 use crate::app::Mixer;
@@ -85,7 +87,9 @@ impl Bench {
             .unwrap();
         let querier = Arc::new(QueryEngine::new(Arc::clone(&engine), QueryLimits::default(), clock).unwrap());
         let exposition = Arc::new(MetricsExposition::of_requests());
-        let routes = telemetry::routes(Arc::clone(&querier)).merge(sql::routes(Arc::clone(&querier)));
+        let routes = telemetry::routes(Arc::clone(&querier))
+            .merge(super::jaeger::routes(Arc::clone(&querier)))
+            .merge(sql::routes(Arc::clone(&querier)));
         let registry = Arc::new(ClusterRegistry::open(&dir.path().join("registry.redb")).unwrap());
         let tokens = TokenStore::open(
             registry,
@@ -351,10 +355,10 @@ async fn a_client_that_sends_no_head_does_not_hold_up_the_end_and_requests_are_c
     silent.write_all(b"GET /api").await.unwrap();
     assert_eq!(bench.get("/api/v1/telemetry/logs").await.status, 200);
     assert_eq!(bench.get("/nothing").await.status, 404);
-    let text = bench.exposition.text().ok().unwrap();
+    let text = bench.exposition.text(ExpositionFormat::OpenMetrics).ok().unwrap();
     for line in [
-        "platform_api_requests_total{method=\"GET\",path=\"/api/v1/telemetry/logs\",status=\"200\"} 1",
-        "platform_api_requests_total{method=\"GET\",path=\"none\",status=\"404\"} 1",
+        "platform_http_server_request_duration_seconds_count{http_request_method=\"GET\",http_route=\"/api/v1/telemetry/logs\",http_response_status_code=\"200\"} 1",
+        "platform_http_server_request_duration_seconds_count{http_request_method=\"GET\",http_route=\"\",http_response_status_code=\"404\"} 1",
         "# EOF",
     ] {
         assert!(text.contains(line), "{line} is not in\n{text}");
@@ -378,6 +382,7 @@ async fn whole_mixer_with(folder: &std::path::Path, (key, value): (&str, &str)) 
         ("snake.server_binary", nats_server().display().to_string()),
         ("snake.max_store_mb", "256".to_owned()),
         ("api.port", "0".to_owned()),
+        ("observability.self_tracing", "false".to_owned()),
         (key, value.to_owned()),
     ];
     let sources = ConfigSources {
@@ -415,7 +420,7 @@ async fn a_whole_mixer_says_how_it_is_what_it_holds_and_who_is_there() {
     let storage = ask("GET", "/api/v1/storage", "").await.json();
     assert_eq!(storage["data"]["tables"]["logs"]["files"], 0, "{storage}");
     let text = ask("GET", "/metrics", "").await;
-    assert!(text.has_header("content-type", "application/openmetrics-text"));
+    assert!(text.has_header("content-type", "text/plain; version=0.0.4"));
     for line in [
         "platform_engine_appended_rows_total ",
         "platform_ingest_consumer_open 1",

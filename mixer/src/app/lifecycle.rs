@@ -41,6 +41,7 @@ use crate::scenario::{
     StreamExpiry, WireConsumerManager,
 };
 use crate::security_report;
+use crate::self_tracing::{SpanRecorder, SpanWriter};
 use crate::specs::SpecRegistry;
 use crate::start_error::StartError;
 use crate::tasks::{FailureReporter, SupervisedTask};
@@ -146,6 +147,7 @@ impl MixerComponents {
         self.tasks
             .push(SupervisedTask::spawn("DuckDB views", fatal, |stop| views.run(stop)));
         let dlq = self.dead_letters(&ground, &bus, (&querier, &engine), (clock.clone(), &entropy), fatal)?;
+        let spans = self.self_tracing(&config, &engine, (&clock, &entropy), fatal);
         let parts = ApiParts {
             querier: Arc::clone(&querier),
             control: Arc::clone(&control),
@@ -162,6 +164,7 @@ impl MixerComponents {
                 entity: config.otlp_receiver.entity.clone().into(),
             },
             senders: settings::senders(&config, clock),
+            spans,
             reports_itself: !config.switches.disable_telemetry,
         };
         let (otlp_http, otlp_grpc) = otlp.map(|sockets| listen_otlp(sockets, &config)).transpose()?.unzip();
@@ -186,6 +189,34 @@ impl MixerComponents {
         }
         let postgres = self.postgres.as_ref().map(PostgresServer::addr);
         Ok((control, ListenAddresses { api, postgres, otlp }))
+    }
+
+    /// Starts what stores the Mixer's own spans, if it shall make any.
+    fn self_tracing(
+        &mut self,
+        config: &MixerConfig,
+        engine: &Arc<Engine>,
+        (clock, entropy): (&Clock, &Entropy),
+        fatal: &FailureReporter,
+    ) -> SpanRecorder {
+        let observability = &config.observability;
+        let is_stored = observability.enabled && !config.storage.read_only;
+        if !is_stored || !observability.self_tracing || config.switches.disable_telemetry {
+            return SpanRecorder::default();
+        }
+        let (recorder, spans) = SpanRecorder::new(
+            &config.base.name,
+            (clock.clone(), entropy.clone()),
+            observability.sampling_rate,
+        );
+        let writer = SpanWriter {
+            engine: Arc::clone(engine),
+            recorder: recorder.clone(),
+            spans,
+        };
+        self.tasks
+            .push(SupervisedTask::spawn("own spans", fatal, |stop| writer.run(stop)));
+        recorder
     }
 
     /// Reads the API tokens and starts what keeps them up to date.

@@ -62,6 +62,8 @@ fn config(folder: &Path, flags: &[(&str, &str)]) -> MixerConfig {
         (text("snake.max_store_mb"), text("256")),
         (text("api.port"), text("0")),
         (text("enrollment.push_delay"), text("10ms")),
+        // What a test counts is what it sent.
+        (text("observability.self_tracing"), text("false")),
     ];
     all.extend(flags.iter().map(|(key, value)| (text(key), text(value))));
     let sources = ConfigSources {

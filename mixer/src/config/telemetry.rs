@@ -27,6 +27,8 @@ config_section! {
         tier: ObservabilityTier { Embedded = "embedded", Otlp = "otlp" } = "embedded";
         /// Share of traces that is kept, for all Racks; the share of a single Rack may be smaller.
         sampling_rate: f64 = 1.0, between(0.0, 1.0);
+        /// Whether the Mixer stores spans of the requests that it answers, ingest apart; sampling_rate is their share too.
+        self_tracing: bool = true;
     }
 }
 

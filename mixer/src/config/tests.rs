@@ -40,7 +40,7 @@ fn every_key_can_be_given_in_a_file_in_the_environment_and_by_a_flag() {
 fn every_key_changes_its_field() {
     for key in SCHEMA.keys() {
         let text = match key.path {
-            "api.host" | "postgres.host" | "snake.host" => "::1".to_owned(),
+            "api.host" | "postgres.host" | "otlp.host" | "snake.host" => "::1".to_owned(),
             "snake.server_sha256" => "ab".repeat(32),
             "snake.stream_subjects" => "flux.msg.>,flux.gear.>".to_owned(),
             "api.allowed_hosts" => "mixer.example".to_owned(),
@@ -73,6 +73,9 @@ fn defaults_are_those_of_the_specification() {
     assert_eq!(config.logging.filename, PathBuf::from("logs/mixer.log"));
     assert_eq!((config.api.port, config.snake.port), (8090, 4222));
     assert!(config.postgres.host.is_loopback() && !config.postgres.enabled);
+    let otlp = &config.otlp_receiver;
+    assert!(otlp.host.is_loopback() && !otlp.enabled);
+    assert_eq!((otlp.grpc_port, otlp.http_port), (4317, 4318));
     assert!(config.api.host.is_loopback() && config.snake.host.is_loopback());
     assert_eq!(config.store.database_file, PathBuf::from("./data/platform.duckdb"));
     assert_eq!(config.store.cluster_key_file, PathBuf::from("./data/cluster.key"));
@@ -105,10 +108,11 @@ fn an_open_address_without_encryption_is_refused_unless_it_is_allowed() {
     for (section, guard) in [
         ("api", "use 127.0.0.1, set api.tls_cert and api.tls_key, or"),
         ("postgres", "use 127.0.0.1, set api.tls_cert and api.tls_key, or"),
+        ("otlp", "use 127.0.0.1, set api.tls_cert and api.tls_key, or"),
         ("snake", "use 127.0.0.1, set snake.tls = \"auto\", or"),
     ] {
         let enabled = match section {
-            "postgres" => "enabled = true\n",
+            "postgres" | "otlp" => "enabled = true\n",
             "snake" => "tls = \"off\"\n",
             _ => "",
         };
@@ -146,6 +150,10 @@ fn nobody_is_let_in_unasked_from_other_machines_and_tls_needs_both_files() {
     for (file, says) in [
         (
             format!("[api]\nhost = \"0.0.0.0\"\nauth = \"off\"\n{tls}"),
+            "api.auth: off is for loopback only",
+        ),
+        (
+            format!("[api]\nauth = \"off\"\n{tls}[otlp]\nenabled = true\nhost = \"0.0.0.0\"\n"),
             "api.auth: off is for loopback only",
         ),
         (

@@ -91,10 +91,11 @@ impl DeadLetterEntry {
             telemetry_codec::SEQUENCE,
         ];
         let [entity, epoch, seq] = number.map(|name| said(&headers, name).unwrap_or_default().as_bytes());
-        let id = LetterId::of(
-            ts,
-            &[subject.as_bytes(), reason.as_bytes(), &payload, entity, epoch, seq],
-        );
+        // Of a body several records may be the same.
+        let record = headers.get(telemetry_codec::RECORD).map(Value::to_string);
+        let parts = [subject.as_bytes(), reason.as_bytes(), &payload, entity, epoch, seq];
+        let parts: Vec<_> = parts.into_iter().chain(record.as_ref().map(String::as_bytes)).collect();
+        let id = LetterId::of(ts, &parts);
         let kind = kind(&subject, &headers);
         let message = match kind {
             LetterKind::Gear(_) | LetterKind::Message { .. } => {

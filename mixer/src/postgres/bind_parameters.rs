@@ -1,4 +1,4 @@
-//! Bind parameters of a client, as the querier takes them: texts, numbers, booleans, null.
+//! Bind parameters of a client, as the querier takes them: texts, numbers, booleans, null, and lists of these.
 
 use bytes::{Buf, Bytes};
 use chrono::{DateTime, SecondsFormat};
@@ -7,23 +7,104 @@ use uuid::Uuid;
 
 use super::numeric;
 use super::pg_error::PgError;
-use super::pg_types::{FormatCode, ScalarType, days_since_1970, micros_since_1970};
+use super::pg_types::{FormatCode, PgType, ScalarType, days_since_1970, micros_since_1970};
+
+/// The most items of a list.
+const MOST_ITEMS: usize = 10_000;
 
 /// The value of a parameter of a type that came in a form; `place` is its number, from 1.
-pub(super) fn value(kind: ScalarType, form: FormatCode, bytes: Option<&Bytes>, place: usize) -> Result<Value, PgError> {
+pub(super) fn value(kind: PgType, form: FormatCode, bytes: Option<&Bytes>, place: usize) -> Result<Value, PgError> {
     let Some(bytes) = bytes else {
         return Ok(Value::Null);
     };
-    let read = match form {
-        FormatCode::Text => std::str::from_utf8(bytes).ok().and_then(|text| of_text(kind, text)),
-        FormatCode::Binary => of_binary(kind, bytes),
+    let text = || std::str::from_utf8(bytes).ok();
+    let read = match (kind, form) {
+        (PgType::One(scalar), FormatCode::Text) => text().and_then(|text| of_text(scalar, text)),
+        (PgType::One(scalar), FormatCode::Binary) => of_binary(scalar, bytes),
+        (PgType::Array(scalar), FormatCode::Text) => text().and_then(|text| list_of_text(scalar, text)),
+        (PgType::Array(_), FormatCode::Binary) => list_of_binary(bytes),
     };
-    read.ok_or_else(|| {
-        PgError::error(
-            "22P02",
-            format!("the parameter ${place} is not a value of its type ({kind:?})"),
-        )
-    })
+    match read {
+        Some(Value::Array(items)) if items.len() > MOST_ITEMS => {
+            let message = format!("the parameter ${place} is a list of more than {MOST_ITEMS} items");
+            Err(PgError::error("54000", message))
+        }
+        Some(value) => Ok(value),
+        None => {
+            let message = format!("the parameter ${place} is not a value of its type ({kind:?})");
+            Err(PgError::error("22P02", message))
+        }
+    }
+}
+
+/// A list as it is written: `{a,"b c",NULL}`. Of lists within lists nothing is read, and nothing beyond one item too many.
+fn list_of_text(kind: ScalarType, text: &str) -> Option<Value> {
+    let mut rest = text.trim().strip_prefix('{')?.strip_suffix('}')?.trim();
+    let mut items = Vec::new();
+    while !rest.is_empty() && items.len() <= MOST_ITEMS {
+        let (item, after) = if let Some(quoted) = rest.strip_prefix('"') {
+            let (item, after) = quoted_item(quoted)?;
+            (of_text(kind, &item)?, after.trim_start())
+        } else {
+            let end = rest.find(',').unwrap_or(rest.len());
+            let (item, after) = rest.split_at(end);
+            let item = item.trim();
+            let item = match item {
+                _ if item.is_empty() || item.contains(['{', '}', '"', '\\']) => return None,
+                _ if item.eq_ignore_ascii_case("null") => Value::Null,
+                _ => of_text(kind, item)?,
+            };
+            (item, after)
+        };
+        items.push(item);
+        rest = match after.strip_prefix(',') {
+            Some(more) if !more.trim().is_empty() => more.trim_start(),
+            None if after.is_empty() => after,
+            _ => return None,
+        };
+    }
+    Some(Value::Array(items))
+}
+
+/// What stands before the closing quotation mark, and what comes after it.
+fn quoted_item(text: &str) -> Option<(String, &str)> {
+    let mut item = String::new();
+    let mut letters = text.char_indices();
+    while let Some((at, letter)) = letters.next() {
+        match letter {
+            '"' => return Some((item, text.get(at + 1..)?)),
+            '\\' => item.push(letters.next()?.1),
+            letter => item.push(letter),
+        }
+    }
+    None
+}
+
+/// A list of one dimension, or none.
+fn list_of_binary(mut bytes: &[u8]) -> Option<Value> {
+    let dimensions = bytes.try_get_i32().ok()?;
+    let _has_nulls = bytes.try_get_i32().ok()?;
+    let kind = ScalarType::of_oid(bytes.try_get_u32().ok()?)?;
+    let count = match dimensions {
+        0 => 0,
+        1 => {
+            let count = usize::try_from(bytes.try_get_i32().ok()?).ok()?;
+            let _lower_bound = bytes.try_get_i32().ok()?;
+            count
+        }
+        _ => return None,
+    };
+    let mut items = Vec::new();
+    for _ in 0..count.min(MOST_ITEMS + 1) {
+        let Ok(length) = usize::try_from(bytes.try_get_i32().ok()?) else {
+            items.push(Value::Null);
+            continue;
+        };
+        let (item, after) = bytes.split_at_checked(length)?;
+        items.push(of_binary(kind, item)?);
+        bytes = after;
+    }
+    (bytes.is_empty() || items.len() > MOST_ITEMS).then_some(Value::Array(items))
 }
 
 fn of_text(kind: ScalarType, text: &str) -> Option<Value> {
@@ -40,8 +121,30 @@ fn of_text(kind: ScalarType, text: &str) -> Option<Value> {
         ScalarType::Int2 | ScalarType::Int4 | ScalarType::Int8 => trimmed.parse::<i64>().ok()?.into(),
         ScalarType::Float4 | ScalarType::Float8 => float(trimmed.parse().ok()?),
         ScalarType::Uuid => Uuid::try_parse(trimmed).ok()?.to_string().into(),
+        ScalarType::Interval => interval(trimmed)?.into(),
         _ => text.into(),
     })
+}
+
+/// An interval with a unit behind each of its numbers, where `1 day, 2:03:04` has none for the time.
+fn interval(text: &str) -> Option<String> {
+    let mut parts = Vec::new();
+    for word in text.split([',', ' ']).filter(|word| !word.is_empty()) {
+        if !word.contains(':') {
+            parts.push(word.to_owned());
+            continue;
+        }
+        let (sign, clock) = match word.strip_prefix('-') {
+            Some(clock) => ("-", clock),
+            None => ("", word.strip_prefix('+').unwrap_or(word)),
+        };
+        let mut units = ["hours", "minutes", "seconds"].into_iter();
+        for number in clock.split(':') {
+            number.parse::<f64>().ok()?;
+            parts.push(format!("{sign}{number} {}", units.next()?));
+        }
+    }
+    Some(parts.join(" "))
 }
 
 fn of_binary(kind: ScalarType, mut bytes: &[u8]) -> Option<Value> {
@@ -88,4 +191,72 @@ fn of_binary(kind: ScalarType, mut bytes: &[u8]) -> Option<Value> {
 /// A number, or its name if it is none that is finite.
 fn float(value: f64) -> Value {
     Number::from_f64(value).map_or_else(|| value.to_string().into(), Value::Number)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn read(kind: PgType, form: FormatCode, bytes: &'static [u8]) -> Result<Value, &'static str> {
+        value(kind, form, Some(&Bytes::from_static(bytes)), 1).map_err(|fault| fault.code)
+    }
+
+    #[test]
+    fn lists_are_read_as_postgresql_writes_them() {
+        let texts = |text: &'static str| read(PgType::Array(ScalarType::Text), FormatCode::Text, text.as_bytes());
+        for (text, expected) in [
+            ("{}", json!([])),
+            ("{info,error}", json!(["info", "error"])),
+            (
+                r#"{ "a,b" , "say \"x\"\\" ,NULL,"NULL","" }"#,
+                json!(["a,b", "say \"x\"\\", null, "NULL", ""]),
+            ),
+        ] {
+            assert_eq!(texts(text), Ok(expected), "{text}");
+        }
+        let numbers = |text: &'static str| read(PgType::Array(ScalarType::Int8), FormatCode::Text, text.as_bytes());
+        assert_eq!(numbers("{1,-2,null}"), Ok(json!([1, -2, null])));
+        for text in ["", "{", "a", "{a", "{a,}", "{,a}", "{\"a}", "{\"a\"b}", "{{a}}", "{a b"] {
+            assert_eq!(texts(text), Err("22P02"), "{text}");
+        }
+        assert_eq!(numbers("{x}"), Err("22P02"));
+        let long: &'static str = format!("{{{}1}}", "1,".repeat(MOST_ITEMS)).leak();
+        assert_eq!(numbers(long), Err("54000"));
+    }
+
+    #[test]
+    fn the_time_of_an_interval_gets_units() {
+        let kind = PgType::One(ScalarType::Interval);
+        let text = |text: &'static str| read(kind, FormatCode::Text, text.as_bytes());
+        for (written, expected) in [
+            ("1 day, 2:03:04.5", "1 day 2 hours 03 minutes 04.5 seconds"),
+            ("-0:00:01", "-0 hours -00 minutes -01 seconds"),
+            ("0 years 1 mons 2.5 secs", "0 years 1 mons 2.5 secs"),
+            ("90 minutes", "90 minutes"),
+        ] {
+            assert_eq!(text(written), Ok(json!(expected)), "{written}");
+        }
+        for bad in ["1:2:3:4", "1:x"] {
+            assert_eq!(text(bad), Err("22P02"), "{bad}");
+        }
+    }
+
+    #[test]
+    fn lists_in_binary_have_one_dimension_and_their_own_lengths() {
+        let list = |bytes: &'static [u8]| read(PgType::Array(ScalarType::Int4), FormatCode::Binary, bytes);
+        assert_eq!(list(b"\0\0\0\0\0\0\0\0\0\0\0\x17"), Ok(json!([])));
+        let two = b"\0\0\0\x01\0\0\0\x01\0\0\0\x17\0\0\0\x02\0\0\0\x01\0\0\0\x04\0\0\0\x07\xff\xff\xff\xff";
+        assert_eq!(list(two), Ok(json!([7, null])));
+        for bad in [
+            &b""[..],
+            b"\0\0\0\x02\0\0\0\0\0\0\0\x17\0\0\0\x01\0\0\0\x01\0\0\0\x01\0\0\0\x01",
+            b"\0\0\0\x01\0\0\0\0\0\0\0\x17\x7f\xff\xff\xff\0\0\0\x01",
+            b"\0\0\0\x01\0\0\0\0\0\0\0\x17\0\0\0\x01\0\0\0\x01\x7f\xff\xff\xff\0",
+            b"\0\0\0\0\0\0\0\0\0\0\0\x17\0",
+        ] {
+            assert_eq!(list(bad), Err("22P02"), "{bad:?}");
+        }
+    }
 }

@@ -2,84 +2,28 @@
 //!
 //! # Invariants
 //!
-//! - What a session keeps is bounded: [`MOST_PREPARED`] statements of [`MOST_HELD`] bytes, [`MOST_PORTALS`] portals.
+//! - What a session keeps is bounded: [`MOST_PREPARED`] statements of [`MOST_HELD`] bytes, and portals ([`super::statement_portal`]).
 //! - An answer has the columns that were described, whatever values were bound.
-//! - A portal that was not read to its end holds a place of a query for `query.timeout` at most, and rows, unless they are few, while
-//!   its client asks for nothing; a session has [`MOST_RUNNING`] of them.
 
 use std::sync::Arc;
 
+use arrow_schema::DataType;
 use bytes::BufMut;
-use query::{SqlDialect, SqlParameters, SqlStatement};
-use serde_json::Value;
+use query::{SqlDialect, SqlStatement};
 
 use super::bind_parameters;
+use super::copy_statement::CopyStatement;
+use super::cursor_statement::{CursorDeclaration, CursorFetch};
 use super::framing::{BackendWriter, MessageFields, put_count};
 use super::pg_error::PgError;
 use super::pg_types::{FormatCode, PgType, ScalarType};
-use super::rows::{self, FetchProgress, FormatList, PgColumn, PgReplyError, PgRowSender};
-use super::session::{PgSession, text_column};
+use super::rows::{self, FetchProgress, FormatList, PgColumn, PgReplyError, StatementInterrupt};
+use super::session::{PgSession, utility_columns};
+use super::statement_portal::{PreparedStatement, StatementPlan, StatementPortal, intervals};
 use super::utility_statement::UtilityStatement;
 
 const MOST_PREPARED: usize = 1_024;
 const MOST_HELD: usize = 4 << 20;
-const MOST_PORTALS: usize = 16;
-const MOST_RUNNING: usize = 2;
-
-/// A statement that was prepared.
-#[derive(Debug)]
-pub(super) struct PreparedStatement {
-    text: String,
-    plan: StatementPlan,
-    /// The id and the kind of each parameter.
-    parameters: Vec<(u32, ScalarType)>,
-    /// How many of them the text has.
-    used: usize,
-}
-
-#[derive(Debug)]
-enum StatementPlan {
-    Empty,
-    Utility(UtilityStatement),
-    Rows(Arc<[PgColumn]>),
-}
-
-impl PreparedStatement {
-    /// About how much memory it takes.
-    fn size(&self) -> usize {
-        let columns = match &self.plan {
-            StatementPlan::Rows(columns) => columns.iter().map(|column| column.name.len() + 64).sum(),
-            _ => 0,
-        };
-        self.text.len() + self.parameters.len() * 8 + columns + 256
-    }
-
-    fn columns(&self) -> Option<Arc<[PgColumn]>> {
-        match &self.plan {
-            StatementPlan::Rows(columns) => Some(Arc::clone(columns)),
-            StatementPlan::Utility(utility) => utility.column().map(text_column),
-            StatementPlan::Empty => None,
-        }
-    }
-}
-
-/// A prepared statement with its values.
-#[derive(Debug)]
-pub(super) struct StatementPortal {
-    prepared: Arc<PreparedStatement>,
-    values: Vec<Value>,
-    forms: FormatList,
-    state: PortalState,
-}
-
-#[derive(Debug)]
-enum PortalState {
-    Bound,
-    Running(Box<PgRowSender>),
-    /// Its rows were given up.
-    Late,
-    Ended,
-}
 
 impl PgSession {
     /// Answers one message of this part of the protocol.
@@ -123,44 +67,66 @@ impl PgSession {
 
     async fn prepare(&self, text: String, declared: &[u32]) -> Result<PreparedStatement, PgReplyError> {
         let mut statements = query::split_statements(&text).into_iter();
-        let plain = |plan| (plan, Vec::new());
-        let (plan, found) = match (statements.next(), statements.next()) {
-            (None, _) => plain(StatementPlan::Empty),
+        let plan = match (statements.next(), statements.next()) {
+            (None, _) => StatementPlan::Empty,
             (Some(_), Some(_)) => {
                 let message = "cannot insert multiple commands into a prepared statement";
                 return Err(PgError::error("42601", message).into());
             }
-            (Some((_, statement)), None) => match UtilityStatement::of(statement) {
-                Some(utility) => plain(StatementPlan::Utility(utility)),
+            (Some((begin, statement)), None) => match UtilityStatement::of(statement) {
                 None => {
-                    self.check_transaction()?;
-                    let asked = SqlStatement {
-                        query: text.clone(),
-                        dialect: SqlDialect::Postgres,
-                        ..SqlStatement::default()
-                    };
-                    let described = self.interrupt().or(self.admitted()?.describe(&asked)).await?;
-                    let described = described.map_err(|error| PgError::of(&error, &text, 0))?;
-                    let columns = rows::columns(&described.columns, &described.schema)?;
-                    (StatementPlan::Rows(columns), described.parameters)
+                    let interrupt = self.interrupt();
+                    return self.prepare_query(text.clone(), (&text, 0), declared, &interrupt).await;
                 }
+                Some(UtilityStatement::Copy) => StatementPlan::Copy(CopyStatement::parse(statement)?),
+                Some(UtilityStatement::Fetch) => StatementPlan::Fetch(CursorFetch::parse(statement)?),
+                Some(UtilityStatement::Declare) => {
+                    let cursor = CursorDeclaration::parse(statement)?;
+                    let (whole, interrupt) = ((text.as_str(), begin + cursor.begin), self.interrupt());
+                    let query = self
+                        .prepare_query(cursor.query.clone(), whole, declared, &interrupt)
+                        .await?;
+                    return Ok(PreparedStatement {
+                        parameters: query.parameters.clone(),
+                        used: query.used,
+                        plan: StatementPlan::Declare(cursor, Arc::new(query)),
+                        text,
+                    });
+                }
+                Some(utility) => StatementPlan::Utility(utility),
             },
         };
-        let mut parameters = Vec::new();
-        for place in 0..found.len().max(declared.len()) {
-            let oid = declared.get(place).copied().filter(|oid| *oid != 0);
-            let kind = match (oid, found.get(place).cloned().flatten().map(|kind| PgType::of(&kind))) {
-                (Some(oid), _) => (oid, known(oid)?),
-                (None, Some(PgType::One(scalar))) => (PgType::One(scalar).oid(), scalar),
-                (None, _) => (PgType::One(ScalarType::Text).oid(), ScalarType::Text),
-            };
-            parameters.push(kind);
-        }
         Ok(PreparedStatement {
+            parameters: parameters(declared, &[])?,
             text,
             plan,
-            parameters,
-            used: found.len(),
+            used: 0,
+        })
+    }
+
+    /// Prepares a query, which begins at a byte of the whole text.
+    pub(super) async fn prepare_query(
+        &self,
+        query: String,
+        (whole, begin): (&str, usize),
+        declared: &[u32],
+        interrupt: &StatementInterrupt,
+    ) -> Result<PreparedStatement, PgReplyError> {
+        self.check_transaction()?;
+        let asked = SqlStatement {
+            query: query.clone(),
+            dialect: SqlDialect::Postgres,
+            intervals: intervals(&parameters(declared, &[])?),
+            ..SqlStatement::default()
+        };
+        let described = interrupt.or(self.admitted()?.describe(&asked)).await?;
+        let described = described.map_err(|error| PgError::of(&error, whole, begin))?;
+        let columns = rows::columns(&described.columns, &described.schema)?;
+        Ok(PreparedStatement {
+            parameters: parameters(declared, &described.parameters)?,
+            text: query,
+            plan: StatementPlan::Rows(columns),
+            used: described.parameters.len(),
         })
     }
 
@@ -187,32 +153,28 @@ impl PgSession {
         values.truncate(prepared.used);
         values.shrink_to_fit();
         let forms = forms(body)?;
-        let columns = prepared.columns().map_or(0, |columns| columns.len());
+        let columns = self.columns(&prepared).map_or(0, |columns| columns.len());
         if matches!(&forms, FormatList::Each(each) if each.len() != columns) {
             return Err(PgError::error(
                 "08P01",
                 "bind message has another number of result formats than there are columns",
             ));
         }
-        if !portal.is_empty() && self.portals.contains_key(&portal) {
-            return Err(PgError::error("42P03", format!("cursor \"{portal}\" already exists")));
-        }
-        self.portals.remove(&portal);
-        if self.portals.len() >= MOST_PORTALS {
-            return Err(PgError::error(
-                "54000",
-                "the session has too many portals: close some of them",
-            ));
-        }
-        let bound = StatementPortal {
-            prepared,
-            values,
-            forms,
-            state: PortalState::Bound,
-        };
-        self.portals.insert(portal, bound);
+        self.make_room(&portal)?;
+        self.portals
+            .insert(portal, StatementPortal::new(prepared, values, forms));
         out.message(b'2', |_| ());
         Ok(())
+    }
+
+    /// The columns of the answer to a statement, if it has one.
+    fn columns(&self, prepared: &PreparedStatement) -> Option<Arc<[PgColumn]>> {
+        match &prepared.plan {
+            StatementPlan::Rows(columns) => Some(Arc::clone(columns)),
+            StatementPlan::Utility(utility) => utility_columns(utility),
+            StatementPlan::Fetch(fetch) if !fetch.is_move => self.portals.get(&fetch.name)?.columns(),
+            _ => None,
+        }
     }
 
     fn describe(&mut self, body: &mut MessageFields, out: &mut BackendWriter) -> Result<(), PgError> {
@@ -223,10 +185,10 @@ impl PgSession {
                 put_count(out, prepared.parameters.len());
                 prepared.parameters.iter().for_each(|(oid, _)| out.put_u32(*oid));
             });
-            (prepared.columns(), FormatList::All(FormatCode::Text))
+            (self.columns(prepared), FormatList::All(FormatCode::Text))
         } else {
             let portal = self.portals.get(&name).ok_or_else(|| no_portal(&name))?;
-            (portal.prepared.columns(), portal.forms.clone())
+            (self.columns(&portal.prepared), portal.forms.clone())
         };
         match columns {
             Some(columns) => rows::describe(out, &columns, &forms),
@@ -248,87 +210,32 @@ impl PgSession {
         match &prepared.plan {
             StatementPlan::Empty => out.message(b'I', |_| ()),
             StatementPlan::Utility(utility) => self.utility(utility, out)?,
-            StatementPlan::Rows(columns) => {
-                self.check_transaction()?;
-                portal.state = self.proceed(&mut portal, columns, most, out).await?;
+            StatementPlan::Rows(_) => {
+                let interrupt = self.interrupt();
+                let forms = portal.forms.clone();
+                match self
+                    .proceed(&mut portal, rows::put_row(&forms), (most, &interrupt), out)
+                    .await?
+                {
+                    FetchProgress::Ended(rows) => out.complete(&format!("SELECT {rows}")),
+                    FetchProgress::Paused => out.message(b's', |_| ()),
+                }
+            }
+            StatementPlan::Copy(copy) => {
+                let interrupt = self.interrupt();
+                self.copy_out(copy, (&prepared.text, 0), &interrupt, out).await?;
+            }
+            StatementPlan::Declare(cursor, query) => {
+                let values = std::mem::take(&mut portal.values);
+                self.declare(cursor, (Arc::clone(query), values), out)?;
+            }
+            StatementPlan::Fetch(fetch) => {
+                let interrupt = self.interrupt();
+                let forms = portal.forms.clone();
+                self.fetch(fetch, Some(&forms), &interrupt, out).await?;
             }
         }
         self.portals.insert(name, portal);
-        Ok(())
-    }
-
-    /// Sends the next rows of a portal.
-    async fn proceed(
-        &self,
-        portal: &mut StatementPortal,
-        columns: &Arc<[PgColumn]>,
-        most: usize,
-        out: &mut BackendWriter,
-    ) -> Result<PortalState, PgReplyError> {
-        let interrupt = self.interrupt();
-        let mut running = match std::mem::replace(&mut portal.state, PortalState::Ended) {
-            PortalState::Running(running) => running,
-            PortalState::Late => {
-                let message = "the rows of the portal were discarded when query.timeout was over: read it to its end \
-                               sooner, or without a fetch size";
-                return Err(PgError::error("57014", message).into());
-            }
-            PortalState::Ended => {
-                out.complete("SELECT 0");
-                return Ok(PortalState::Ended);
-            }
-            PortalState::Bound => {
-                self.check_running()?;
-                let text = &portal.prepared.text;
-                let asked = SqlStatement {
-                    query: text.clone(),
-                    parameters: SqlParameters::Listed(std::mem::take(&mut portal.values)),
-                    limit: None,
-                    dialect: SqlDialect::Postgres,
-                };
-                let answer = interrupt.or(self.admitted()?.sql(&asked)).await?;
-                let answer = answer.map_err(|error| PgError::of(&error, text, 0))?;
-                Box::new(PgRowSender::new(answer, Arc::clone(columns)))
-            }
-        };
-        match running.send(out, &portal.forms, most, &interrupt).await? {
-            FetchProgress::Ended(rows) => {
-                out.complete(&format!("SELECT {rows}"));
-                Ok(PortalState::Ended)
-            }
-            FetchProgress::Paused => {
-                out.message(b's', |_| ());
-                Ok(PortalState::Running(running))
-            }
-        }
-    }
-
-    /// Waits until the time of a portal with rows left is over, and gives up its rows.
-    pub(super) async fn give_up_late_portals(&mut self) {
-        let running = self.portals.values_mut().filter_map(|portal| match &portal.state {
-            PortalState::Running(running) => Some((running.deadline()?, &mut portal.state)),
-            _ => None,
-        });
-        let Some((deadline, state)) = running.min_by_key(|(deadline, _)| *deadline) else {
-            return std::future::pending().await;
-        };
-        tokio::time::sleep_until(deadline.into()).await;
-        // Its statement may have ended meanwhile.
-        if matches!(&*state, PortalState::Running(running) if running.deadline().is_some()) {
-            *state = PortalState::Late;
-        }
-    }
-
-    /// Whether one more portal may run.
-    fn check_running(&self) -> Result<(), PgError> {
-        let running = self.portals.values();
-        let running = running.filter(|portal| matches!(portal.state, PortalState::Running(_)));
-        if running.count() >= MOST_RUNNING {
-            let message = format!(
-                "{MOST_RUNNING} portals of the session have rows left: read one to its end, or close it, before the next"
-            );
-            return Err(PgError::error("54000", message));
-        }
         Ok(())
     }
 
@@ -353,15 +260,31 @@ fn no_portal(name: &str) -> PgError {
     PgError::error("34000", format!("portal \"{name}\" does not exist"))
 }
 
+/// The parameters of a statement: as the client declares them, else as they were found.
+fn parameters(declared: &[u32], found: &[Option<DataType>]) -> Result<Vec<(u32, PgType)>, PgError> {
+    let mut parameters = Vec::new();
+    for place in 0..found.len().max(declared.len()) {
+        let oid = declared.get(place).copied().filter(|oid| *oid != 0);
+        let found = found.get(place).and_then(Option::as_ref).map(PgType::of);
+        let kind = match (oid, found) {
+            (Some(oid), _) => (oid, known(oid)?),
+            (None, Some(kind)) => (kind.oid(), kind),
+            (None, None) => (PgType::One(ScalarType::Text).oid(), PgType::One(ScalarType::Text)),
+        };
+        parameters.push(kind);
+    }
+    Ok(parameters)
+}
+
 /// What values of a type that a client names are.
-fn known(oid: u32) -> Result<ScalarType, PgError> {
+fn known(oid: u32) -> Result<PgType, PgError> {
     let unknown = || {
         PgError::error(
             "0A000",
             format!("parameters of the type {oid} are not supported: give a text"),
         )
     };
-    ScalarType::of_oid(oid).ok_or_else(unknown)
+    PgType::of_oid(oid).ok_or_else(unknown)
 }
 
 /// The forms of values: none named is text, one is that of all.

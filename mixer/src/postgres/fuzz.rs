@@ -11,17 +11,19 @@ use tokio::io::AsyncReadExt;
 use tokio::runtime::{Builder, Runtime};
 
 use super::bind_parameters;
+use super::copy_statement::CopyStatement;
+use super::cursor_statement::{CursorDeclaration, CursorFetch};
 use super::extended_query::forms;
 use super::framing::{FrontendMessage, of_halves, put_text};
 use super::pg_error::PgError;
-use super::pg_types::ScalarType;
+use super::pg_types::PgType;
 use super::session_settings::SessionSettings;
 use super::startup::{PgEncryption, StartupRequest, purpose};
 use super::utility_statement::UtilityStatement;
 
 /// The types of parameters by their ids.
-const OIDS: [u32; 15] = [
-    16, 21, 23, 20, 700, 701, 1700, 25, 17, 2950, 1082, 1083, 1114, 1184, 1186,
+const OIDS: [u32; 17] = [
+    16, 21, 23, 20, 700, 701, 1700, 25, 17, 2950, 1082, 1083, 1114, 1184, 1186, 1009, 1007,
 ];
 
 /// The targets.
@@ -121,7 +123,7 @@ fn fields(FrontendMessage { kind, mut body }: FrontendMessage) -> Result<(), PgE
             body.text()?;
             drop(query::split_statements(&body.text()?));
             for _ in 0..body.count()? {
-                ScalarType::of_oid(u32::try_from(body.int()?).unwrap_or_default());
+                PgType::of_oid(u32::try_from(body.int()?).unwrap_or_default());
             }
         }
         b'B' => {
@@ -129,7 +131,7 @@ fn fields(FrontendMessage { kind, mut body }: FrontendMessage) -> Result<(), PgE
             let given = forms(&mut body)?;
             for (index, oid) in (0..usize::from(body.count()?)).zip(OIDS.into_iter().cycle()) {
                 let value = body.value()?;
-                if let Some(kind) = ScalarType::of_oid(oid) {
+                if let Some(kind) = PgType::of_oid(oid) {
                     bind_parameters::value(kind, given.of(index), value.as_ref(), index + 1).ok();
                 }
             }
@@ -145,7 +147,7 @@ fn fields(FrontendMessage { kind, mut body }: FrontendMessage) -> Result<(), PgE
 
 /// A value of a parameter: its type, its form, its bytes.
 fn parameters() -> FuzzTarget {
-    let binary: [&[u8]; 12] = [
+    let binary: [&[u8]; 14] = [
         &[0, 1, 1],
         &[1, 1, 0x7f, 0xff],
         &[3, 1, 0, 0, 0, 0, 0, 0, 0, 7],
@@ -156,6 +158,8 @@ fn parameters() -> FuzzTarget {
         &[10, 1, 0, 0, 0x20, 0],
         &[12, 1, 0, 2, 0, 0, 0, 0, 0, 0],
         &[14, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 3],
+        b"\x0f\x00{a,\"b \\\\ c\",NULL}",
+        b"\x10\x01\0\0\0\x01\0\0\0\x01\0\0\0\x17\0\0\0\x02\0\0\0\x01\0\0\0\x04\0\0\0\x07\xff\xff\xff\xff",
         b"\x03\x00-9223372036854775808",
         b"\x05\x00 1.5e300 ",
     ];
@@ -164,7 +168,7 @@ fn parameters() -> FuzzTarget {
         let Some(([kind, form], value)) = bytes.split_first_chunk() else {
             return false;
         };
-        let kind = OIDS.get(usize::from(*kind)).and_then(|oid| ScalarType::of_oid(*oid));
+        let kind = OIDS.get(usize::from(*kind)).and_then(|oid| PgType::of_oid(*oid));
         let form = match form {
             0 => super::pg_types::FormatCode::Text,
             _ => super::pg_types::FormatCode::Binary,
@@ -183,12 +187,18 @@ fn session() -> FuzzTarget {
         "SHOW TimeZone",
         "DEALLOCATE PREPARE \"one\"",
         "start transaction read only",
+        "COPY (SELECT 1) TO STDOUT WITH (FORMAT csv, DELIMITER ';', NULL 'x', HEADER)",
+        "DECLARE \"c\" NO SCROLL CURSOR WITH HOLD FOR SELECT 1",
+        "FETCH FORWARD 100 FROM \"c\"",
     ];
     FuzzTarget::of_text("postgres.session", &samples, |text| {
         let Some(statement) = UtilityStatement::of(text) else {
             return false;
         };
-        statement.column();
+        statement.columns();
+        CopyStatement::parse(text).ok();
+        CursorDeclaration::parse(text).ok();
+        CursorFetch::parse(text).ok();
         let (mut settings, _) = SessionSettings::new(&[]);
         settings.begin();
         match &statement {

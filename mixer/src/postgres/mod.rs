@@ -4,6 +4,7 @@
 //! server: accepts ─> startup: who, cancel ─> sasl ─> session: one message after the other ─┬─> utility, settings: SET, SHOW, BEGIN …
 //!                                                │                                 └─> query::Querier: all else
 //!                                              wire: frames, messages    values, parameters: types and their bytes
+//!                                                                        row_statements: COPY … TO STDOUT, cursors of SQL
 //! ```
 //!
 //! # Invariants
@@ -18,9 +19,12 @@
 //! # Not here
 //!
 //! Who a client is ([`crate::authentication`]). Channel binding of SCRAM.
-//! `COPY`, cursors of SQL, notifications, replication: nothing but reading is offered.
+//! `COPY … FROM`, cursors that go backward, notifications, replication: nothing but reading is offered.
 
 mod bind_parameters;
+mod copy_out;
+mod copy_statement;
+mod cursor_statement;
 mod extended_query;
 mod framing;
 #[cfg(any(test, feature = "fuzz"))]
@@ -28,12 +32,14 @@ mod fuzz;
 mod numeric;
 mod pg_error;
 mod pg_types;
+mod row_statements;
 mod rows;
 mod sasl;
 mod server;
 mod session;
 mod session_settings;
 mod startup;
+mod statement_portal;
 mod text_format;
 mod utility_statement;
 

@@ -170,6 +170,21 @@ impl PgType {
         }
     }
 
+    /// The type with an id, or the one that stands for it in parameters.
+    pub(super) fn of_oid(oid: u32) -> Option<Self> {
+        let scalar = ScalarType::of_oid(oid).map(Self::One);
+        scalar.or_else(|| match oid {
+            // Lists of varchar, bpchar, name, json, jsonb, "char"
+            1015 | 1014 | 1003 | 199 | 3807 | 1002 => Some(Self::Array(Text)),
+            // of oid
+            1028 => Some(Self::Array(Int4)),
+            _ => SCALARS
+                .iter()
+                .find(|known| known.2 == oid)
+                .map(|known| Self::Array(known.0)),
+        })
+    }
+
     pub(super) fn oid(self) -> u32 {
         self.known().0
     }

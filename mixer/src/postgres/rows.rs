@@ -124,6 +124,18 @@ pub(super) fn describe(out: &mut BackendWriter, columns: &[PgColumn], forms: &Fo
     });
 }
 
+/// Writes one row of canonical columns as a row of an answer.
+pub(super) fn put_row(forms: &FormatList) -> impl FnMut(&mut BackendWriter, &[PgColumn], &[ArrayRef], usize) {
+    move |out, columns, arrays, row| {
+        out.message(b'D', |out| {
+            put_count(out, columns.len());
+            for (index, (array, column)) in arrays.iter().zip(columns).enumerate() {
+                pg_types::put(out, column.kind, forms.of(index), array.as_ref(), row);
+            }
+        });
+    }
+}
+
 /// How far an answer came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FetchProgress {
@@ -159,11 +171,11 @@ impl PgRowSender {
         self.answer.deadline()
     }
 
-    /// Sends the next rows, `most` at most.
+    /// Sends the next rows, `most` at most, each as `put` writes it.
     pub(super) async fn send(
         &mut self,
         out: &mut BackendWriter,
-        forms: &FormatList,
+        mut put: impl FnMut(&mut BackendWriter, &[PgColumn], &[ArrayRef], usize),
         most: usize,
         interrupt: &StatementInterrupt,
     ) -> Result<FetchProgress, PgReplyError> {
@@ -186,12 +198,7 @@ impl PgRowSender {
             };
             let to = rows.min(from.saturating_add(most - sent));
             for row in from..to {
-                out.message(b'D', |out| {
-                    put_count(out, columns.len());
-                    for (index, (array, column)) in columns.iter().zip(self.columns.iter()).enumerate() {
-                        pg_types::put(out, column.kind, forms.of(index), array.as_ref(), row);
-                    }
-                });
+                put(out, &self.columns, &columns, row);
                 interrupt.or(out.send_some()).await??;
             }
             sent += to - from;

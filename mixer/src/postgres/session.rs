@@ -8,13 +8,15 @@ use bytes::BufMut;
 use query::{QueryEngine, SqlDialect, SqlStatement};
 use tokio_util::sync::CancellationToken;
 
-use super::extended_query::{PreparedStatement, StatementPortal};
+use super::copy_statement::CopyStatement;
+use super::cursor_statement::{CursorDeclaration, CursorFetch};
 use super::framing::{BackendWriter, FrontendMessage, MessageFields, put_count};
 use super::pg_error::PgError;
 use super::pg_types::{FormatCode, PgType, ScalarType};
 use super::rows::{self, FetchProgress, FormatList, PgColumn, PgReplyError, PgRowSender, StatementInterrupt};
 use super::server::CancelHandle;
 use super::session_settings::SessionSettings;
+use super::statement_portal::{PreparedStatement, StatementPortal};
 use super::utility_statement::UtilityStatement;
 use crate::access::ApiCaller;
 
@@ -131,7 +133,7 @@ impl PgSession {
     /// Tells that the next statement may come. Portals end with their transaction.
     async fn ready(&mut self, out: &mut BackendWriter) -> Result<(), PgReplyError> {
         if self.transaction != TransactionStatus::Open {
-            self.portals.clear();
+            self.portals.retain(|_, portal| portal.is_held);
         }
         let status = self.transaction.byte();
         out.message(b'Z', |out| out.put_u8(status));
@@ -154,7 +156,7 @@ impl PgSession {
     /// The transaction ends, and its portals with it.
     fn end(&mut self, commits: bool) {
         self.transaction = TransactionStatus::None;
-        self.portals.clear();
+        self.portals.retain(|_, portal| portal.is_held);
         if commits {
             self.settings.commit();
         } else {
@@ -174,29 +176,58 @@ impl PgSession {
                 self.transaction = TransactionStatus::Implicit;
                 self.settings.begin();
             }
-            if let Some(utility) = UtilityStatement::of(statement) {
-                if let Some(column) = utility.column() {
-                    rows::describe(out, &text_column(column), &FormatList::All(FormatCode::Text));
-                }
-                self.utility(&utility, out)?;
-                continue;
-            }
-            self.check_transaction()?;
             let interrupt = self.interrupt_by(cancelled.clone());
-            let asked = SqlStatement {
-                query: statement.to_owned(),
-                dialect: SqlDialect::Postgres,
-                ..SqlStatement::default()
-            };
-            let answer = interrupt.or(self.admitted()?.sql(&asked)).await?;
-            let answer = answer.map_err(|error| PgError::of(&error, text, begin))?;
-            let columns = rows::columns(answer.columns(), answer.schema())?;
-            let forms = FormatList::All(FormatCode::Text);
-            rows::describe(out, &columns, &forms);
-            let mut running = PgRowSender::new(answer, columns);
-            if let FetchProgress::Ended(rows) = running.send(out, &forms, usize::MAX, &interrupt).await? {
-                out.complete(&format!("SELECT {rows}"));
+            self.simple_statement(text, (begin, statement), &interrupt, out).await?;
+        }
+        Ok(())
+    }
+
+    /// One statement of a text, with the byte at which it begins.
+    async fn simple_statement(
+        &mut self,
+        text: &str,
+        (begin, statement): (usize, &str),
+        interrupt: &StatementInterrupt,
+        out: &mut BackendWriter,
+    ) -> Result<(), PgReplyError> {
+        match UtilityStatement::of(statement) {
+            Some(UtilityStatement::Copy) => {
+                let copy = CopyStatement::parse(statement)?;
+                return self.copy_out(&copy, (text, begin), interrupt, out).await;
             }
+            Some(UtilityStatement::Declare) => {
+                let cursor = CursorDeclaration::parse(statement)?;
+                let whole = (text, begin + cursor.begin);
+                let query = self.prepare_query(cursor.query.clone(), whole, &[], interrupt).await?;
+                return Ok(self.declare(&cursor, (Arc::new(query), Vec::new()), out)?);
+            }
+            Some(UtilityStatement::Fetch) => {
+                let fetch = CursorFetch::parse(statement)?;
+                return self.fetch(&fetch, None, interrupt, out).await;
+            }
+            Some(utility) => {
+                if let Some(columns) = utility_columns(&utility) {
+                    rows::describe(out, &columns, &FormatList::All(FormatCode::Text));
+                }
+                return Ok(self.utility(&utility, out)?);
+            }
+            None => {}
+        }
+        self.check_transaction()?;
+        let asked = SqlStatement {
+            query: statement.to_owned(),
+            dialect: SqlDialect::Postgres,
+            ..SqlStatement::default()
+        };
+        let answer = interrupt.or(self.admitted()?.sql(&asked)).await?;
+        let answer = answer.map_err(|error| PgError::of(&error, text, begin))?;
+        let columns = rows::columns(answer.columns(), answer.schema())?;
+        let forms = FormatList::All(FormatCode::Text);
+        rows::describe(out, &columns, &forms);
+        let mut running = PgRowSender::new(answer, columns);
+        let progress = running.send(out, rows::put_row(&forms), usize::MAX, interrupt).await?;
+        if let FetchProgress::Ended(rows) = progress {
+            out.complete(&format!("SELECT {rows}"));
         }
         Ok(())
     }
@@ -280,12 +311,18 @@ impl PgSession {
                 self.settings.reset_all();
                 "RESET"
             }
+            UtilityStatement::ShowAll => {
+                for (name, value) in self.settings.all() {
+                    put_text_row(out, &[name, value, ""]);
+                }
+                "SHOW"
+            }
             UtilityStatement::Show(name) => {
                 let Some(value) = self.settings.get(name) else {
                     let message = format!("unrecognized configuration parameter \"{name}\"");
                     return Err(PgError::error("42704", message));
                 };
-                put_text_row(out, value);
+                put_text_row(out, &[value]);
                 "SHOW"
             }
             UtilityStatement::SetConfig { name, value, is_local } => {
@@ -294,7 +331,7 @@ impl PgSession {
                 } else if self.transaction != TransactionStatus::None {
                     self.settings.set_local(name, Some(value))?;
                 }
-                put_text_row(out, value);
+                put_text_row(out, &[value]);
                 "SELECT 1"
             }
             UtilityStatement::Deallocate(None) => {
@@ -311,25 +348,32 @@ impl PgSession {
                 self.settings.reset_all();
                 "DISCARD ALL"
             }
+            UtilityStatement::CloseCursor(name) => self.close_cursor(name.as_deref())?,
             UtilityStatement::Nothing(tag) => tag,
+            // Their callers carry them out: they have rows.
+            UtilityStatement::Copy | UtilityStatement::Declare | UtilityStatement::Fetch => return Ok(()),
         };
         out.complete(tag);
         Ok(())
     }
 }
 
-/// The one column of an answer to a utility.
-pub(super) fn text_column(name: &str) -> Arc<[PgColumn]> {
-    Arc::from([PgColumn {
+/// The columns of an answer to a utility, if it has one.
+pub(super) fn utility_columns(utility: &UtilityStatement) -> Option<Arc<[PgColumn]>> {
+    let text = |name: &str| PgColumn {
         name: name.to_owned(),
         kind: PgType::One(ScalarType::Text),
-    }])
+    };
+    let names = utility.columns();
+    (!names.is_empty()).then(|| names.into_iter().map(text).collect())
 }
 
-fn put_text_row(out: &mut BackendWriter, value: &str) {
+fn put_text_row(out: &mut BackendWriter, values: &[&str]) {
     out.message(b'D', |out| {
-        put_count(out, 1);
-        out.put_i32(i32::try_from(value.len()).unwrap_or(i32::MAX));
-        out.put_slice(value.as_bytes());
+        put_count(out, values.len());
+        for value in values {
+            out.put_i32(i32::try_from(value.len()).unwrap_or(i32::MAX));
+            out.put_slice(value.as_bytes());
+        }
     });
 }

@@ -12,38 +12,13 @@
 //! - Settings are remembered for `SHOW` and change nothing, except `statement_timeout`. What would change answers, as a time zone
 //!   other than UTC, is refused, and a client that connects with it is warned.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
+
+use query::POSTGRES_SETTINGS;
 
 use super::pg_error::PgError;
 
-/// What every session says of itself; clients are told those of [`REPORTED`] when they connect.
-const FIXED: [(&str, &str); 24] = [
-    ("server_version", query::POSTGRES_VERSION),
-    ("server_version_num", query::POSTGRES_VERSION_NUMBER),
-    ("server_encoding", "UTF8"),
-    ("client_encoding", "UTF8"),
-    ("datestyle", "ISO, YMD"),
-    ("timezone", "UTC"),
-    ("intervalstyle", "postgres"),
-    ("integer_datetimes", "on"),
-    ("standard_conforming_strings", "on"),
-    ("is_superuser", "off"),
-    ("in_hot_standby", "off"),
-    ("default_transaction_read_only", "on"),
-    ("transaction_read_only", "on"),
-    ("transaction_isolation", "repeatable read"),
-    ("default_transaction_isolation", "repeatable read"),
-    ("max_identifier_length", "63"),
-    ("max_index_keys", "32"),
-    ("lc_collate", "C"),
-    ("lc_ctype", "C"),
-    ("lc_messages", "C"),
-    ("bytea_output", "hex"),
-    ("escape_string_warning", "on"),
-    ("session_authorization", "platform"),
-    ("ssl", "off"),
-];
 /// What clients are told when they connect, under the names that they know.
 const REPORTED: [&str; 10] = [
     "server_version",
@@ -157,9 +132,17 @@ impl SessionSettings {
         set.map(String::as_str).or_else(|| self.initial(name))
     }
 
+    /// What `SHOW ALL` says, in the order of the names.
+    pub(super) fn all(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        let names: BTreeSet<&'static str> = POSTGRES_SETTINGS.iter().chain(&FREE).map(|(name, _)| *name).collect();
+        names
+            .into_iter()
+            .map(move |name| (name, self.get(name).unwrap_or_default()))
+    }
+
     /// What it was when the client connected.
     fn initial(&self, name: &str) -> Option<&str> {
-        let ours = || FIXED.iter().chain(&FREE).find(|(known, _)| *known == name);
+        let ours = || POSTGRES_SETTINGS.iter().chain(&FREE).find(|(known, _)| *known == name);
         let given = self.given.get(name).map(String::as_str);
         given.or_else(|| ours().map(|(_, value)| *value))
     }
@@ -174,7 +157,9 @@ impl SessionSettings {
     /// Names and values that a client is told when it connects.
     pub(super) fn reported() -> impl Iterator<Item = (&'static str, &'static str)> {
         REPORTED.iter().filter_map(|name| {
-            let known = FIXED.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
+            let known = POSTGRES_SETTINGS
+                .iter()
+                .find(|(known, _)| known.eq_ignore_ascii_case(name));
             known.map(|(_, value)| (*name, *value))
         })
     }
@@ -254,6 +239,12 @@ mod tests {
         assert!(settings.set("server_version", Some("1")).is_ok() && settings.set("no_such_thing", Some("1")).is_ok());
         assert_eq!(settings.get("server_version"), Some(query::POSTGRES_VERSION));
         assert_eq!(settings.get("no_such_thing"), None);
+        let all: Vec<_> = settings.all().collect();
+        assert_eq!(all.first(), Some(&("application_name", "")));
+        assert!(
+            all.contains(&("statement_timeout", "2min")) && all.is_sorted(),
+            "{all:?}"
+        );
     }
 
     #[test]

@@ -30,9 +30,18 @@ pub(super) enum UtilityStatement {
         is_local: bool,
     },
     Show(String),
+    ShowAll,
     /// All prepared statements, or one.
     Deallocate(Option<String>),
     DiscardAll,
+    /// All cursors, or one.
+    CloseCursor(Option<String>),
+    /// See [`super::copy_statement`].
+    Copy,
+    /// See [`super::cursor_statement`].
+    Declare,
+    /// See [`super::cursor_statement`].
+    Fetch,
     /// Accepted, with nothing to do.
     Nothing(&'static str),
 }
@@ -42,6 +51,9 @@ impl UtilityStatement {
     pub(super) fn of(text: &str) -> Option<Self> {
         let text = uncommented(text).trim_end_matches([';', ' ', '\t', '\r', '\n']);
         let words: Vec<&str> = text.split_whitespace().take(4).collect();
+        if words.first().is_some_and(|first| begins_copy(first)) {
+            return Some(Self::Copy);
+        }
         let upper: Vec<String> = words.iter().map(|word| word.to_ascii_uppercase()).collect();
         let upper: Vec<&str> = upper.iter().map(String::as_str).collect();
         Some(match upper.as_slice() {
@@ -52,7 +64,10 @@ impl UtilityStatement {
             ["SAVEPOINT", ..] => Self::Nothing("SAVEPOINT"),
             ["RELEASE", ..] => Self::Nothing("RELEASE"),
             ["UNLISTEN", ..] => Self::Nothing("UNLISTEN"),
-            ["CLOSE", ..] => Self::Nothing("CLOSE CURSOR"),
+            ["DECLARE", ..] => Self::Declare,
+            ["FETCH" | "MOVE", ..] => Self::Fetch,
+            ["CLOSE", "ALL"] => Self::CloseCursor(None),
+            ["CLOSE", _] => Self::CloseCursor(words.last().map(|name| cursor_name(name))),
             ["RESET", "ALL"] => Self::ResetAll,
             ["RESET", "TIME", "ZONE"] => Self::Reset(TIME_ZONE.to_owned()),
             ["RESET", name] => Self::Reset(name.trim_matches('"').to_ascii_lowercase()),
@@ -66,6 +81,7 @@ impl UtilityStatement {
             ["SET", ..] => set(text),
             ["SHOW", "TABLES" | "COLUMNS" | "FUNCTIONS" | "FULL" | "EXTENDED", ..] => return None,
             ["SHOW", "TRANSACTION", "ISOLATION", "LEVEL"] => Self::Show("transaction_isolation".to_owned()),
+            ["SHOW", "ALL"] => Self::ShowAll,
             ["SHOW", "TIME", "ZONE"] => Self::Show(TIME_ZONE.to_owned()),
             ["SHOW", name] => Self::Show(name.trim_matches('"').to_ascii_lowercase()),
             ["SELECT", ..] => return set_config(text),
@@ -73,13 +89,28 @@ impl UtilityStatement {
         })
     }
 
-    /// The one column that it answers with, if it has an answer.
-    pub(super) fn column(&self) -> Option<&str> {
+    /// The columns that it answers with; none if it has no answer.
+    pub(super) fn columns(&self) -> Vec<&str> {
         match self {
-            Self::Show(name) => Some(name),
-            Self::SetConfig { .. } => Some("set_config"),
-            _ => None,
+            Self::Show(name) => vec![name],
+            Self::ShowAll => vec!["name", "setting", "description"],
+            Self::SetConfig { .. } => vec!["set_config"],
+            _ => Vec::new(),
         }
+    }
+}
+
+/// Whether a word is `COPY`, with what may stand right behind it.
+fn begins_copy(word: &str) -> bool {
+    let name = word.split(['(', '"']).next().unwrap_or_default();
+    name.eq_ignore_ascii_case("copy")
+}
+
+/// The name of a cursor as it is written: in small letters, unless it is quoted.
+fn cursor_name(written: &str) -> String {
+    match written.strip_prefix('"').and_then(|name| name.strip_suffix('"')) {
+        Some(name) => name.replace("\"\"", "\""),
+        None => written.to_lowercase(),
     }
 }
 
@@ -194,6 +225,14 @@ mod tests {
             ),
             ("DEALLOCATE \"s1\"", UtilityStatement::Deallocate(Some("s1".to_owned()))),
             ("DISCARD ALL", UtilityStatement::DiscardAll),
+            ("SHOW ALL", UtilityStatement::ShowAll),
+            ("COPY(SELECT 1) TO STDOUT", UtilityStatement::Copy),
+            ("declare c cursor for select 1", UtilityStatement::Declare),
+            ("FETCH ALL FROM c", UtilityStatement::Fetch),
+            ("CLOSE ALL;", UtilityStatement::CloseCursor(None)),
+            ("close \"Big\"", UtilityStatement::CloseCursor(Some("Big".to_owned()))),
+            ("CLOSE Big", UtilityStatement::CloseCursor(Some("big".to_owned()))),
+            ("UNLISTEN *", UtilityStatement::Nothing("UNLISTEN")),
             (
                 "SELECT pg_catalog.set_config('Statement_Timeout', '5s', true)",
                 UtilityStatement::SetConfig {

@@ -130,11 +130,11 @@ pub enum MetricAggregate {
     Count,
     Last,
     Rate,
-    /// What so many of a hundred observations of histograms are not above: 50 to 99.
-    Percentile(u8),
+    /// What so many of ten thousand observations of histograms are not above: `p50` is 5,000, `p999` is 9,990.
+    Percentile(u16),
 }
 
-plain_schema!(MetricAggregate, { "type": "string", "pattern": "^(avg|sum|min|max|count|last|rate|p[5-9][0-9])$" });
+plain_schema!(MetricAggregate, { "type": "string", "pattern": "^(avg|sum|min|max|count|last|rate|p[5-9][0-9]{1,3})$" });
 
 const AGGREGATES: [(&str, MetricAggregate); 7] = [
     ("avg", MetricAggregate::Avg),
@@ -150,11 +150,16 @@ impl FromStr for MetricAggregate {
     type Err = BadId;
     fn from_str(text: &str) -> Result<Self, BadId> {
         let named = AGGREGATES.iter().find(|(name, _)| *name == text);
-        let digits = text.strip_prefix('p').filter(|digits| digits.len() == 2);
-        let share = || digits?.parse().ok().filter(|share| (50..=99).contains(share));
+        let digits = text.strip_prefix('p').filter(|digits| (2..=4).contains(&digits.len()));
+        let share = || {
+            format!("{:0<4}", digits?)
+                .parse()
+                .ok()
+                .filter(|share: &u16| *share >= 5_000)
+        };
         let known = named.map(|(_, known)| *known).or_else(|| share().map(Self::Percentile));
         known.ok_or_else(|| BadId {
-            what: "an aggregate: avg, sum, min, max, count, last, rate, or p50 to p99",
+            what: "an aggregate: avg, sum, min, max, count, last, rate, or a percentile such as p50, p95 or p999",
             text: text.to_owned(),
         })
     }
@@ -163,7 +168,7 @@ impl FromStr for MetricAggregate {
 impl fmt::Display for MetricAggregate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self, AGGREGATES.iter().find(|(_, known)| known == self)) {
-            (Self::Percentile(share), _) => write!(f, "p{share}"),
+            (Self::Percentile(share), _) => write!(f, "p{:0<2}", share.to_string().trim_end_matches('0')),
             (_, Some((name, _))) => f.pad(name),
             (_, None) => Ok(()),
         }
@@ -243,10 +248,16 @@ mod tests {
 
     #[test]
     fn aggregates_are_their_names_and_percentiles_from_the_median_on() {
-        for text in ["avg", "sum", "min", "max", "count", "last", "rate", "p50", "p95", "p99"] {
+        for text in [
+            "avg", "sum", "min", "max", "count", "last", "rate", "p50", "p90", "p95", "p99", "p501", "p999", "p9999",
+        ] {
             assert_eq!(text.parse::<MetricAggregate>().unwrap().to_string(), text);
         }
-        for text in ["", "p", "p49", "p100", "p-50", "median", "AVG", "p099"] {
+        assert_eq!("p9990".parse(), Ok(MetricAggregate::Percentile(9_990)));
+        assert_eq!(MetricAggregate::Percentile(9_990).to_string(), "p999");
+        for text in [
+            "", "p", "p9", "p49", "p100", "p-50", "p+99", "p9.9", "p99999", "median", "AVG", "p099",
+        ] {
             assert!(text.parse::<MetricAggregate>().is_err(), "{text}");
         }
     }

@@ -30,6 +30,7 @@ fn message() -> Message {
         sampled: true,
         span_id: SpanId::from_entropy([5; 8]),
         trace_id: TraceId::from_entropy([6; 16]),
+        trace_state: None,
     }
 }
 

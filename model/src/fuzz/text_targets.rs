@@ -11,6 +11,7 @@ use super::FuzzTarget;
 use crate::filter::TimePoint;
 use crate::scenario::{GearPort, ScenarioVersion};
 use crate::subject::{parse_gear, parse_message, parse_telemetry};
+use crate::trace_context::{MAX_TRACE_STATE, TraceParent, TraceState, baggage_flux_id, baggage_of};
 use crate::{
     EntityId, EnvExpansion, FluxId, HumanDuration, KeyFingerprint, LetterId, MessageDestination, SpanId, SpecName,
     Timestamp, Token, TraceId, expand_env, scenario_test, spec,
@@ -60,6 +61,33 @@ pub(super) fn targets() -> Vec<FuzzTarget> {
             let telemetry = parse_telemetry(subject).is_some();
             telemetry || parse_message(subject).is_some() || parse_gear(subject).is_some()
         }),
+        FuzzTarget::of_text(
+            "names.traceparent",
+            &["00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"],
+            |text| {
+                TraceParent::parse(text).is_some_and(|read| {
+                    assert_eq!(TraceParent::parse(&read.to_string()), Some(read));
+                    true
+                })
+            },
+        ),
+        FuzzTarget::of_text("names.tracestate", &["congo=t61rcWkgMzE, 0t@v=1"], |text| {
+            TraceState::parse([text]).is_some_and(|read| {
+                assert!(read.as_str().len() <= MAX_TRACE_STATE);
+                assert_eq!(TraceState::parse([read.as_str()]).as_ref(), Some(&read));
+                true
+            })
+        }),
+        FuzzTarget::of_text(
+            "names.baggage",
+            &["user=x, flux_id=0193c3f2-7d1a-7000-8000-0123456789ab;level=1"],
+            |text| {
+                baggage_flux_id([text.as_bytes()]).is_some_and(|id| {
+                    assert_eq!(baggage_flux_id([baggage_of(id).as_bytes()]), Some(id));
+                    true
+                })
+            },
+        ),
         FuzzTarget::of_text("yaml.spec", &SPECS, |yaml| spec::parse(yaml).is_ok()),
         FuzzTarget::of_text("yaml.scenario_test", &SCENARIO_TESTS, |yaml| {
             scenario_test::parse(yaml).is_ok()

@@ -25,6 +25,7 @@ use serde_json::Value;
 use super::batch_builder::RecordBatchBuilder;
 use super::record_format::{FoundRecord, RecordFormat};
 use super::record_framing::{cbor, element, line};
+use super::refused_records::{REASON_CHARS, RefusedRecord, RefusedRecords};
 use super::value_count::ValueCount;
 use super::writer_entities::{WriterEntities, entity_of};
 use super::{BatchEncoding, DecodeError, PublisherIdentity, arrow_batches, body_error};
@@ -35,14 +36,10 @@ use crate::batch::{slice_bytes, split_conforming};
 pub const NAMED: usize = 100;
 /// The largest JSON or CBOR record: values become many times their text while they are read.
 const LARGEST: usize = 8 << 20;
-/// So many bad records of a body are kept.
-pub const KEPT: usize = 1_000;
 /// The rows of a format of others become at most so many times their body: resource attributes stand once in it, and in every row.
 const REPEATED: usize = 64;
 /// Or so many bytes.
 const REPEATED_AT_LEAST: usize = 4 << 20;
-/// What is kept of a reason.
-const REASON_CHARS: usize = 300;
 
 /// A record that is not stored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -51,17 +48,6 @@ pub struct RecordRejection {
     pub row: u64,
     /// Why.
     pub reason: String,
-}
-
-/// A record that is not stored as a row, with its bytes.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RefusedRecord {
-    /// Its position in the body, from 0.
-    pub row: u64,
-    /// Why.
-    pub reason: String,
-    /// What was sent.
-    pub record: Bytes,
 }
 
 /// Some good rows of a body.
@@ -92,7 +78,7 @@ pub struct BodyRecordReader {
     named: Vec<RecordRejection>,
     rejected: u64,
     /// What is kept of bad records, where that is asked for.
-    refused: Option<Vec<RefusedRecord>>,
+    refused: Option<RefusedRecords>,
     /// What the rows of formats of others may still become together.
     left: usize,
     /// Which records are bad, a bit for each position, where that is asked for.
@@ -123,18 +109,28 @@ struct PositionedBatch {
 #[derive(Debug)]
 enum RawRecord {
     Json(Range<usize>),
-    /// And the bytes that it was sent as.
-    Cbor(Value, usize),
+    /// And where it is in the body.
+    Cbor(Value, Range<usize>),
     Other(FoundRecord),
-    Bad(String),
+    /// And what was found there.
+    Bad(String, Range<usize>),
 }
 
 impl RawRecord {
+    /// Where it is in the body.
+    const fn range(&self) -> &Range<usize> {
+        match self {
+            Self::Json(range) | Self::Cbor(_, range) | Self::Other(FoundRecord { range, .. }) | Self::Bad(_, range) => {
+                range
+            }
+        }
+    }
+
     /// About the bytes of its columns: a record's text is about as large.
     fn likely_bytes(&self) -> usize {
         match self {
             Self::Json(range) | Self::Other(FoundRecord { range, .. }) => range.len(),
-            Self::Cbor(..) | Self::Bad(_) => 0,
+            Self::Cbor(..) | Self::Bad(..) => 0,
         }
     }
 }
@@ -150,10 +146,28 @@ impl BodyRecordReader {
         body: Bytes,
         publisher: PublisherIdentity,
     ) -> Result<Self, DecodeError> {
-        if !table.is_telemetry() {
-            return Err(body_error(encoding, format!("{table} cannot be sent here")));
-        }
-        let mut records = Self {
+        Self::unread(table, publisher).of_records(encoding, body)
+    }
+
+    /// The same, keeping bad records as [`BodyRecordReader::keeping_refused`] does.
+    ///
+    /// # Errors
+    /// As of [`BodyRecordReader::new`].
+    pub fn new_keeping_refused(
+        table: Table,
+        encoding: BatchEncoding,
+        body: Bytes,
+        publisher: PublisherIdentity,
+    ) -> Result<Self, DecodeError> {
+        // The rows of an Arrow stream are looked at at once.
+        Self::unread(table, publisher)
+            .keeping_refused()
+            .of_records(encoding, body)
+    }
+
+    /// Without a body.
+    fn unread(table: Table, publisher: PublisherIdentity) -> Self {
+        Self {
             table,
             publisher,
             writers: None,
@@ -167,7 +181,15 @@ impl BodyRecordReader {
             left: usize::MAX,
             marks: None,
             body: Bytes::new(),
-        };
+        }
+    }
+
+    /// With a body of records.
+    fn of_records(self, encoding: BatchEncoding, body: Bytes) -> Result<Self, DecodeError> {
+        let (table, mut records) = (self.table, self);
+        if !table.is_telemetry() {
+            return Err(body_error(encoding, format!("{table} cannot be sent here")));
+        }
         records.source = match encoding {
             BatchEncoding::Ndjson => BodyCursor::Lines(0),
             BatchEncoding::Json => {
@@ -192,27 +214,18 @@ impl BodyRecordReader {
     pub fn of_format(table: Table, format: Box<dyn RecordFormat>, body: Bytes, publisher: PublisherIdentity) -> Self {
         let left = body.len().saturating_mul(REPEATED).saturating_add(REPEATED_AT_LEAST);
         Self {
-            table,
-            publisher,
-            writers: None,
             source: BodyCursor::Other(format),
-            rows: RecordBatchBuilder::new(table),
-            pending: None,
-            next: 0,
-            named: Vec::new(),
-            rejected: 0,
-            refused: None,
             left,
-            marks: None,
             body,
+            ..Self::unread(table, publisher)
         }
     }
 
-    /// Keeps the bad records, the first [`KEPT`] of them, and of their bytes 8 MiB.
+    /// Keeps the bad records, the first [`super::KEPT`] of them, and of their bytes 8 MiB.
     #[must_use]
     pub fn keeping_refused(self) -> Self {
         Self {
-            refused: Some(Vec::new()),
+            refused: Some(RefusedRecords::default()),
             ..self
         }
     }
@@ -251,7 +264,7 @@ impl BodyRecordReader {
     /// The bad records that were kept.
     #[must_use]
     pub fn refused(&self) -> &[RefusedRecord] {
-        self.refused.as_deref().unwrap_or_default()
+        self.refused.as_ref().map(RefusedRecords::records).unwrap_or_default()
     }
 
     /// The next good rows, of at most `size` bytes, a larger record alone; `None` at the end.
@@ -332,12 +345,12 @@ impl BodyRecordReader {
                         read.map(|()| true).map_err(|error| error.to_string())
                     })
                 }
-                RawRecord::Cbor(value, sent) => {
-                    let read = self.rows.push_value(value, *sent, &self.publisher);
+                RawRecord::Cbor(value, range) => {
+                    let read = self.rows.push_value(value, range.len(), &self.publisher);
                     read.map(|()| true).map_err(|error| error.to_string())
                 }
                 RawRecord::Other(record) => self.push_other(record),
-                RawRecord::Bad(reason) => Err(reason.clone()),
+                RawRecord::Bad(reason, _) => Err(reason.clone()),
             };
             match read {
                 Ok(true) if self.rows.len() > 1 && self.rows.bytes() > size => {
@@ -427,19 +440,10 @@ impl BodyRecordReader {
 
     /// Keeps a bad record if that is asked for.
     fn keep(&mut self, row: u64, found: &RawRecord, reason: &str) {
-        let (RawRecord::Json(range) | RawRecord::Other(FoundRecord { range, .. })) = found else {
-            return;
-        };
-        let Some(refused) = &mut self.refused else {
-            return;
-        };
-        let held: usize = refused.iter().map(|record| record.record.len()).sum();
-        if refused.len() < KEPT && held + range.len() <= LARGEST && range.end <= self.body.len() {
-            refused.push(RefusedRecord {
-                row,
-                reason: reason.chars().take(REASON_CHARS).collect(),
-                record: self.body.slice(range.clone()),
-            });
+        if let (Some(refused), Some(record)) = (&mut self.refused, self.body.get(found.range().clone())) {
+            let is_text = matches!(found, RawRecord::Json(_));
+            let record = if is_text { record.trim_ascii() } else { record };
+            refused.keep(row, reason, self.body.slice_ref(record));
         }
     }
 
@@ -466,12 +470,16 @@ impl BodyRecordReader {
                     Some(_) if behind.trim_ascii().is_empty() => (RawRecord::Json(start..end), BodyCursor::End),
                     Some(_) => {
                         // The last element, then what should not be there.
+                        let (surplus, reason) = (RawRecord::Json(end + 1..self.body.len()), "bytes follow the array");
+                        self.keep(self.next + 1, &surplus, reason);
                         self.body.truncate(end + 1);
-                        let reason = "bytes follow the array".to_owned();
-                        self.reject(self.next + 1, &reason);
+                        self.reject(self.next + 1, reason);
                         (RawRecord::Json(start..end), BodyCursor::End)
                     }
-                    None => (RawRecord::Bad("the array is not closed".to_owned()), BodyCursor::End),
+                    None => {
+                        let reason = "the array is not closed".to_owned();
+                        (RawRecord::Bad(reason, start..end), BodyCursor::End)
+                    }
                 };
                 self.source = next;
                 Some(found)
@@ -484,26 +492,31 @@ impl BodyRecordReader {
 
     fn cbor_element(&mut self, start: usize, left: Option<u64>) -> Option<RawRecord> {
         const BREAK: u8 = 0xff;
-        let rest = self.body.get(start..).unwrap_or_default();
+        let (rest, all) = (self.body.get(start..).unwrap_or_default(), self.body.len());
         self.source = BodyCursor::End;
         if left == Some(0) || (left.is_none() && rest.first() == Some(&BREAK)) {
             let end = start + usize::from(left.is_none());
-            return (end < self.body.len()).then(|| RawRecord::Bad("bytes follow the array".to_owned()));
+            return (end < all).then(|| RawRecord::Bad("bytes follow the array".to_owned(), end..all));
         }
         let window = rest.get(..LARGEST).unwrap_or(rest);
-        match cbor::<ValueCount>(window) {
+        let reason = match cbor::<ValueCount>(window) {
             Ok((count, sent)) => {
+                let range = start..start + sent;
                 self.source = BodyCursor::Cbor(start + sent, left.map(|left| left - 1));
                 // Not at once a JSON value: that takes no key of more than 4 KiB from CBOR.
                 let value = count.check().and_then(|()| Ok(cbor::<ciborium::Value>(window)?.0));
                 let value = value.and_then(|value| value.deserialized().map_err(|error| error.to_string()));
-                Some(value.map_or_else(RawRecord::Bad, |value| RawRecord::Cbor(value, sent)))
+                return Some(match value {
+                    Ok(value) => RawRecord::Cbor(value, range),
+                    Err(reason) => RawRecord::Bad(reason, range),
+                });
             }
-            Err(_) if window.len() < rest.len() => Some(RawRecord::Bad(format!(
-                "no CBOR within {LARGEST} bytes; nothing behind it was read"
-            ))),
-            Err(error) => Some(RawRecord::Bad(format!("not CBOR: {error}; nothing behind it was read"))),
-        }
+            Err(_) if window.len() < rest.len() => {
+                format!("no CBOR within {LARGEST} bytes; nothing behind it was read")
+            }
+            Err(error) => format!("not CBOR: {error}; nothing behind it was read"),
+        };
+        Some(RawRecord::Bad(reason, start..all))
     }
 
     /// The good rows of an Arrow stream; the bad ones are rejected.
@@ -520,7 +533,11 @@ impl BodyRecordReader {
                 all.push_back(PositionedBatch { batch: good, positions });
             }
             for (row, reason) in bad {
-                self.reject(self.next + row as u64, &reason.to_string());
+                let (position, reason) = (self.next + row as u64, reason.to_string());
+                if let Some(refused) = &mut self.refused {
+                    refused.keep_row(position, &reason, (&batch, row));
+                }
+                self.reject(position, &reason);
             }
             self.next += batch.num_rows() as u64;
         }

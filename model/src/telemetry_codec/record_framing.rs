@@ -8,7 +8,8 @@ use serde::de::DeserializeOwned;
 const CBOR_DEPTH: usize = 16;
 
 /// The next line that is not blank, and where the one behind it begins.
-pub(super) fn line(body: &[u8], mut start: usize) -> Option<(Range<usize>, usize)> {
+#[must_use]
+pub fn line(body: &[u8], mut start: usize) -> Option<(Range<usize>, usize)> {
     loop {
         let rest = body.get(start..).filter(|rest| !rest.is_empty())?;
         let end = memchr::memchr(b'\n', rest).map_or(body.len(), |at| start + at + 1);
@@ -21,7 +22,8 @@ pub(super) fn line(body: &[u8], mut start: usize) -> Option<(Range<usize>, usize
 }
 
 /// Where the element that begins at `start` ends: at a comma, at the closing bracket, or at the end of the body.
-pub(super) fn element(body: &[u8], start: usize) -> usize {
+#[must_use]
+pub fn element(body: &[u8], start: usize) -> usize {
     let (mut at, mut depth) = (start, 0usize);
     while let Some(byte) = body.get(at) {
         match byte {

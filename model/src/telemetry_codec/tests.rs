@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod bounds;
+mod refused;
 mod writers;
 
 use proptest::prelude::*;

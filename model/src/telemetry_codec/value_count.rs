@@ -32,10 +32,10 @@ pub fn value_bytes(mut messages: &[u8]) -> u64 {
     bytes
 }
 
-/// Refuses a JSON record of very many values.
+/// Refuses a JSON record of very many values, before they are built.
 ///
 /// # Errors
-/// How many it has, or why it is no JSON.
+/// How many there are, or why it is not JSON.
 pub fn check_value_count(text: &[u8]) -> Result<(), String> {
     ValueCount::check_json(text)
 }

@@ -12,6 +12,7 @@
 //! # Invariants
 //!
 //! - Values are nested [`DEPTH`] deep at most: reading calls itself.
+//! - A value that is built as JSON has at most [`VALUES`] values in it: each takes tens of bytes, however few it was sent in.
 
 use std::ops::Range;
 
@@ -24,6 +25,9 @@ use crate::protobuf::{FieldReader, MalformedProtobuf, MessageField};
 
 /// How deep values may be nested.
 const DEPTH: usize = 64;
+
+/// How many values may be in an array or a map.
+const VALUES: usize = 1 << 16;
 
 /// Fields of `AnyValue`.
 mod any_value {
@@ -72,9 +76,19 @@ impl<'a> TypedValue<'a> {
     }
 
     /// The value as JSON; a map as an object.
-    pub(super) fn to_json(&self, body: &[u8], depth: usize) -> Result<Value, String> {
+    pub(super) fn to_json(&self, body: &[u8]) -> Result<Value, String> {
+        self.nested_json(body, (0, &mut 0))
+    }
+
+    fn nested_json(&self, body: &[u8], (depth, values): (usize, &mut usize)) -> Result<Value, String> {
         if depth > DEPTH {
             return Err(too_deep());
+        }
+        *values += 1;
+        if *values > VALUES {
+            return Err(format!(
+                "an attribute has more than {VALUES} values: send a list as a text"
+            ));
         }
         Ok(match self {
             Self::None => Value::Null,
@@ -89,7 +103,7 @@ impl<'a> TypedValue<'a> {
                 while let Some(field) = reader.next()? {
                     if field.number == ELEMENTS {
                         let value = TypedValue::read(body, field.range()?)?;
-                        list.push(value.to_json(body, depth + 1)?);
+                        list.push(value.nested_json(body, (depth + 1, &mut *values))?);
                     }
                 }
                 Value::Array(list)
@@ -99,7 +113,7 @@ impl<'a> TypedValue<'a> {
                 while let Some(field) = reader.next()? {
                     if field.number == ELEMENTS {
                         let (key, value) = key_value(body, &field)?;
-                        map.insert(key.to_owned(), value.to_json(body, depth + 1)?);
+                        map.insert(key.to_owned(), value.nested_json(body, (depth + 1, &mut *values))?);
                     }
                 }
                 Value::Object(map)
@@ -141,7 +155,7 @@ pub(super) fn set_attribute(
         TypedValue::Double(value) if value.is_finite() => to.set(prefix, key, value),
         TypedValue::Double(value) => to.set(prefix, key, value.to_string().as_str()),
         TypedValue::Bytes(bytes) => to.set(prefix, key, STANDARD.encode(bytes).as_str()),
-        TypedValue::Array(_) => to.set(prefix, key, &value.to_json(body, 1)?),
+        TypedValue::Array(_) => to.set(prefix, key, &value.to_json(body)?),
         TypedValue::Map(range) => {
             let mut path = format!("{prefix}{key}.");
             set_map(to, body, (&mut path, 1), range.clone(), record)?;

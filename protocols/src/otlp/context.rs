@@ -4,7 +4,8 @@
 //!
 //! - Resource attributes are stored as `resource.` and their key, those of scopes as `otel.scope.` and theirs: a record's own
 //!   cannot be taken for one.
-//! - An entity's id is `platform.entity_id` if that is a UUID, else it follows from the name as everywhere.
+//! - An entity's id is `platform.entity_id` if that is a UUID, else it follows from the name as everywhere. Where no attributes name
+//!   entities, neither does that.
 
 use std::ops::Range;
 
@@ -20,6 +21,9 @@ use crate::protobuf::FieldReader;
 const ENTITY_ID: &str = "platform.entity_id";
 /// The attribute that names the signal a record belongs to.
 pub(super) const FLUX_ID: &str = "flux_id";
+
+/// A resource and a scope together have at most so many bytes: every row repeats them.
+const MOST_SHARED: usize = 4 << 20;
 
 /// The present scope's.
 #[derive(Debug)]
@@ -62,7 +66,15 @@ impl ScopeContext {
         self.attributes.clear();
         self.flux_id = None;
         self.entity.clone_from(&self.settings.fallback);
+        let shared = walker.shared_bytes();
+        if shared > MOST_SHARED {
+            return Err(format!(
+                "the resource and the scope have {shared} bytes, more than {MOST_SHARED}"
+            ));
+        }
         self.resource(body, &walker.resource.itself)?;
+        // What the scope's attributes may become is measured by the scope alone.
+        self.attributes.share();
         self.scope(body, &walker.scope.itself)?;
         for (key, range) in [
             ("otel.schema_url", &walker.resource.schema_url),
@@ -91,7 +103,7 @@ impl ScopeContext {
                     if let TypedValue::Text(value) = value
                         && !value.is_empty()
                     {
-                        if key == ENTITY_ID {
+                        if key == ENTITY_ID && !self.settings.entity.is_empty() {
                             id = value.parse::<EntityId>().ok();
                         }
                         let rank = self.settings.entity.iter().position(|name| name == key);
@@ -101,9 +113,11 @@ impl ScopeContext {
                     }
                     set_attribute(&mut self.attributes, body, ("resource.", key), &value, range.len())?;
                 }
-                2 => self
-                    .attributes
-                    .set("", "otel.resource.dropped_attributes_count", &field.varint()?),
+                2 => set_count(
+                    &mut self.attributes,
+                    "otel.resource.dropped_attributes_count",
+                    field.varint()?,
+                ),
                 _ => {}
             }
         }
@@ -146,9 +160,11 @@ impl ScopeContext {
                         set_attribute(&mut self.attributes, body, ("otel.scope.", key), &value, range.len())?;
                     }
                 }
-                4 => self
-                    .attributes
-                    .set("", "otel.scope.dropped_attributes_count", &field.varint()?),
+                4 => set_count(
+                    &mut self.attributes,
+                    "otel.scope.dropped_attributes_count",
+                    field.varint()?,
+                ),
                 _ => {}
             }
         }
@@ -168,6 +184,13 @@ pub(super) fn flux_id(key: &str, value: &TypedValue<'_>) -> Option<FluxId> {
     match value {
         TypedValue::Text(text) if key == FLUX_ID => text.parse().ok(),
         _ => None,
+    }
+}
+
+/// Sets a count; one of 0 is as good as none, and some senders write it.
+pub(super) fn set_count(to: &mut AttributeBuffer, key: &str, count: u64) {
+    if count > 0 {
+        to.set("", key, &count);
     }
 }
 

@@ -3,12 +3,15 @@
 //! # Invariants
 //!
 //! - What the request becomes in memory is known before it is read: [`json_bytes`].
+//! - Nothing is lost in silence: a metric whose data cannot be read is refused by name.
 
 use bytes::Bytes;
 use model::Table;
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_proto::tonic::metrics::v1::metric::Data;
+use opentelemetry_proto::tonic::metrics::v1::{Gauge, NumberDataPoint};
 use prost::Message;
 use serde::de::DeserializeOwned;
 
@@ -30,14 +33,29 @@ pub fn json_bytes(body: &[u8]) -> u64 {
 
 /// The request as protobuf.
 pub(super) fn to_protobuf(table: Table, body: &[u8]) -> Result<Bytes, OtlpError> {
-    fn converted<T: Message + DeserializeOwned>(body: &[u8]) -> Result<Bytes, OtlpError> {
-        let request: T = serde_json::from_slice(body).map_err(|error| OtlpError::Json(error.to_string()))?;
+    fn converted<T: Message + DeserializeOwned>(body: &[u8], settle: impl FnOnce(&mut T)) -> Result<Bytes, OtlpError> {
+        let request = serde_json::from_slice(body);
+        let mut request: T = request.map_err(|error| OtlpError::Json(error.to_string()))?;
+        settle(&mut request);
         Ok(request.encode_to_vec().into())
     }
     match table {
-        Table::Logs => converted::<ExportLogsServiceRequest>(body),
-        Table::Traces => converted::<ExportTraceServiceRequest>(body),
-        Table::Metrics => converted::<ExportMetricsServiceRequest>(body),
+        Table::Logs => converted::<ExportLogsServiceRequest>(body, |_| ()),
+        Table::Traces => converted::<ExportTraceServiceRequest>(body, |_| ()),
+        Table::Metrics => converted(body, mark_unread_data),
         Table::DeadLetters | Table::Messages => Err(OtlpError::Signal(table)),
+    }
+}
+
+/// A metric whose data cannot be read has none for the library. It gets a point without a value: that is refused, and so told.
+fn mark_unread_data(request: &mut ExportMetricsServiceRequest) {
+    let resources = request.resource_metrics.iter_mut();
+    let scopes = resources.flat_map(|resource| resource.scope_metrics.iter_mut());
+    for metric in scopes.flat_map(|scope| scope.metrics.iter_mut()) {
+        metric.data.get_or_insert_with(|| {
+            Data::Gauge(Gauge {
+                data_points: vec![NumberDataPoint::default()],
+            })
+        });
     }
 }

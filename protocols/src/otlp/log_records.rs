@@ -5,7 +5,7 @@ use model::telemetry_codec::{AttributeBuffer, FoundRecord, LogFields, RecordBatc
 
 use super::OtlpSettings;
 use super::any_value::{TypedValue, key_value, set_attribute};
-use super::context::{ScopeContext, flux_id, time};
+use super::context::{ScopeContext, flux_id, set_count, time};
 use super::signal_walker::SignalWalker;
 use crate::protobuf::FieldReader;
 use crate::severity;
@@ -52,7 +52,7 @@ impl RecordFormat for LogRecords {
                         None => set_attribute(attributes, body, ("", key), &value, size)?,
                     }
                 }
-                7 => attributes.set("", "otel.dropped_attributes_count", &field.varint()?),
+                7 => set_count(attributes, "otel.dropped_attributes_count", field.varint()?),
                 // The lowest bit says that its trace was sampled.
                 8 if field.fixed32()? & !1 != 0 => attributes.set("", "otel.flags", &field.fixed32()?),
                 9 => set_id(attributes, ("trace_id", 16), field.bytes(body)?)?,
@@ -110,7 +110,7 @@ impl LogRecords {
             TypedValue::Bytes(_) => "bytes",
         };
         self.context.attributes.set("", "otel.body.type", kind);
-        let json = value.to_json(body, 0)?;
+        let json = value.to_json(body)?;
         if kind == "map" {
             set_attribute(&mut self.context.attributes, body, ("", "body"), value, size)?;
             let text = ["message", "msg"].iter().find_map(|key| json.get(key)?.as_str());

@@ -20,7 +20,7 @@ use model::telemetry_codec::{AttributeBuffer, FoundRecord, PointFields, RecordBa
 
 use super::OtlpSettings;
 use super::any_value::{key_value, set_attribute};
-use super::context::{ScopeContext, nanos_text, time};
+use super::context::{ScopeContext, nanos_text, set_count, time};
 use super::distribution::{ExponentialBuckets, HistogramBuckets};
 use super::exemplars::ExemplarList;
 use super::signal_walker::{SignalWalker, step};
@@ -29,6 +29,10 @@ use crate::protobuf::{FieldReader, MalformedProtobuf};
 /// The flag of a point without a value.
 const NO_VALUE: u32 = 1;
 const DELTA: i32 = 1;
+/// What a metric says of itself, its name, unit and metadata, has at most so many bytes: every point repeats it.
+const MOST_SHARED: usize = 16 << 10;
+/// What a pair of metadata takes beside its text.
+const METADATA: usize = 16;
 /// Of the rows of a summary: its count, its sum, then its quantiles.
 const COUNT: u32 = 0;
 const SUM: u32 = 1;
@@ -52,6 +56,8 @@ struct MetricHead {
     unit: Range<usize>,
     metadata: Vec<Range<usize>>,
     data: MetricData,
+    /// What of it is repeated in every row.
+    bytes: usize,
     temporality: i32,
     monotonic: bool,
 }
@@ -111,10 +117,17 @@ impl MetricWalker {
             match field.number {
                 1 => self.head.name = field.range()?,
                 3 => self.head.unit = field.range()?,
-                12 => self.head.metadata.push(field.range()?),
+                12 => {
+                    let range = field.range()?;
+                    self.head.bytes += range.len() + METADATA;
+                    if self.head.bytes <= MOST_SHARED {
+                        self.head.metadata.push(range);
+                    }
+                }
                 _ => {}
             }
         }
+        self.head.bytes += self.head.name.len() + self.head.unit.len();
         Ok(())
     }
 
@@ -140,11 +153,11 @@ impl MetricWalker {
         let mut bytes = 0u64;
         while let Some(point) = self.next(body)? {
             let rows = match self.head.data {
-                MetricData::Summary => QUANTILES as usize + point.len() / 4,
+                MetricData::Summary => u64::from(summary_rows(body, &point)),
                 _ => 1,
             };
-            let row = point.len() + self.scopes.shared_bytes() + self.head.name.len() + self.head.unit.len();
-            bytes = bytes.saturating_add((row * rows) as u64);
+            let row = point.len() + self.scopes.shared_bytes() + self.head.bytes;
+            bytes = bytes.saturating_add(rows.saturating_mul(row as u64));
         }
         Ok(bytes)
     }
@@ -183,6 +196,12 @@ impl MetricPoints {
 
     /// The metric's name, with what is behind it.
     fn set_name(&mut self, body: &[u8], suffix: &str) -> Result<(), String> {
+        let shared = self.walker.head.bytes;
+        if shared > MOST_SHARED {
+            return Err(format!(
+                "the metric's name, unit and metadata have {shared} bytes, more than {MOST_SHARED}"
+            ));
+        }
         let name = body.get(self.walker.head.name.clone()).unwrap_or_default();
         let name = std::str::from_utf8(name).map_err(|_| "the metric's name is not UTF-8".to_owned())?;
         if name.is_empty() {
@@ -249,7 +268,7 @@ impl MetricPoints {
             match field.number {
                 2 => point.start = field.fixed64()?,
                 3 => point.at = field.fixed64()?,
-                4 => labels.set("", "otel.count", &field.fixed64()?),
+                4 => set_count(labels, "otel.count", field.fixed64()?),
                 5 => point.value = Some(field.double()?),
                 6 => field.repeat_fixed64(body, &mut buckets.counts)?,
                 7 => field.repeat_fixed64(body, &mut buckets.bounds)?,
@@ -280,17 +299,17 @@ impl MetricPoints {
                 }
                 2 => point.start = field.fixed64()?,
                 3 => point.at = field.fixed64()?,
-                4 => labels.set("", "otel.count", &field.fixed64()?),
+                4 => set_count(labels, "otel.count", field.fixed64()?),
                 5 => point.value = Some(field.double()?),
                 6 => scale = field.zigzag()?,
-                7 => labels.set("", "otel.zero_count", &field.fixed64()?),
+                7 => set_count(labels, "otel.zero_count", field.fixed64()?),
                 8 => ExponentialBuckets::read(body, field.range()?)?.set_labels(labels, "otel.positive"),
                 9 => ExponentialBuckets::read(body, field.range()?)?.set_labels(labels, "otel.negative"),
                 10 => point.flags = small(field.varint()?),
                 11 => self.exemplars.add(body, field.range()?)?,
                 12 => set_number(labels, "otel.min", field.double()?),
                 13 => set_number(labels, "otel.max", field.double()?),
-                14 => set_number(labels, "otel.zero_threshold", field.double()?),
+                14 if field.double()? != 0.0 => set_number(labels, "otel.zero_threshold", field.double()?),
                 _ => {}
             }
         }
@@ -345,8 +364,7 @@ impl RecordFormat for MetricPoints {
         }
         let range = self.walker.next(body).ok().flatten()?;
         if self.walker.head.data == MetricData::Summary {
-            let quantiles = count_fields(body, &range, 6);
-            self.summary = Some((range.clone(), 1, QUANTILES + quantiles));
+            self.summary = Some((range.clone(), 1, summary_rows(body, &range)));
         }
         Some(FoundRecord { range, part: 0 })
     }
@@ -439,10 +457,10 @@ fn quantile_value(labels: &mut AttributeBuffer, body: &[u8], range: Range<usize>
     Ok(Some(value))
 }
 
-/// How many fields with a number a message has; as far as it can be read.
-fn count_fields(body: &[u8], range: &Range<usize>, number: u32) -> u32 {
+/// How many rows a summary becomes, as far as it can be read.
+fn summary_rows(body: &[u8], range: &Range<usize>) -> u32 {
     let mut reader = FieldReader::new(body, range.clone());
     let fields = std::iter::from_fn(|| reader.next().ok().flatten());
-    let count = fields.filter(|field| field.number == number).count();
-    u32::try_from(count).unwrap_or(u32::MAX - QUANTILES)
+    let quantiles = fields.filter(|field| field.number == 6).count();
+    u32::try_from(quantiles).unwrap_or(u32::MAX).saturating_add(QUANTILES)
 }

@@ -7,7 +7,7 @@ use model::{SpanId, SpanStatus, TraceId};
 
 use super::OtlpSettings;
 use super::any_value::{key_value, set_attribute};
-use super::context::{ScopeContext, flux_id, nanos_text, time};
+use super::context::{ScopeContext, flux_id, nanos_text, set_count, time};
 use super::signal_walker::SignalWalker;
 use crate::protobuf::{FieldReader, MessageField};
 
@@ -77,11 +77,11 @@ impl RecordFormat for SpanRecords {
                         None => set_attribute(attributes, body, ("", key), &value, size)?,
                     }
                 }
-                10 => attributes.set("", "otel.dropped_attributes_count", &field.varint()?),
+                10 => set_count(attributes, "otel.dropped_attributes_count", field.varint()?),
                 11 => self.nested.event(body, field.range()?)?,
-                12 => attributes.set("", "otel.dropped_events_count", &field.varint()?),
+                12 => set_count(attributes, "otel.dropped_events_count", field.varint()?),
                 13 => self.nested.link(body, field.range()?)?,
-                14 => attributes.set("", "otel.dropped_links_count", &field.varint()?),
+                14 => set_count(attributes, "otel.dropped_links_count", field.varint()?),
                 15 => status = read_status(attributes, body, field.range()?)?,
                 16 if field.fixed32()? & !USUAL_FLAGS != 0 => attributes.set("", "otel.flags", &field.fixed32()?),
                 _ => {}
@@ -108,7 +108,8 @@ impl RecordFormat for SpanRecords {
             flux_id: flux,
             entity: &self.context.entity,
             span_name: name,
-            duration_ms: milliseconds(end.saturating_sub(start)),
+            // Of one that says only when it ended nothing is known.
+            duration_ms: milliseconds(if start == 0 { 0 } else { end.saturating_sub(start) }),
             status: if status == STATUS_ERROR {
                 SpanStatus::Error
             } else {

@@ -21,7 +21,8 @@ use super::bucket_aggregator::{MetricGroups, PointTotals, SeriesBucket};
 use super::gap_fill::{BucketMap, fill_gaps};
 use crate::Error;
 use crate::aggregation::metric_aggregation::{GroupKey, MAX_GROUPS, MetricAggregation, aggregate_value};
-use crate::aggregation::series_rates::{BucketHistogram, GroupRates};
+use crate::aggregation::series_rates::GroupRates;
+use crate::bucket_histogram::BucketHistogram;
 use crate::filter::PageBounds;
 
 /// What histograms observed, beside the value; nothing in rows of other types.
@@ -110,10 +111,10 @@ pub(crate) fn group_rows(
 fn of_observed(observed: &BucketHistogram, name: &str) -> Option<f64> {
     match name {
         "count" => Some(observed.count),
-        "sum" => Some(observed.sum),
-        "p50" => observed.percentile(0.5),
-        "p90" => observed.percentile(0.9),
-        _ => observed.percentile(0.99),
+        "sum" => observed.sum(),
+        "p50" => observed.quantile(0.5),
+        "p90" => observed.quantile(0.9),
+        _ => observed.quantile(0.99),
     }
 }
 

@@ -14,7 +14,7 @@
 //! | `avg`, `sum`, `min`, `max`, `count` | that of the points' values |
 //! | `last` | the value of the latest point |
 //! | `rate` | the per-second rate ([`crate::aggregation::series_rates`]) |
-//! | `p50` to `p99` | of what histograms observed; nothing for other types |
+//! | `p50` to `p9999` | the quantile 0.50 to 0.9999 of what histograms observed ([`crate::bucket_histogram`]); nothing for other types |
 //!
 //! With `fill=true` each group has a row for every bucket of the window, up to now where that is open: those without points have
 //! 0 `samples`, and no `value` (a `count` of 0).
@@ -237,12 +237,9 @@ pub(crate) fn aggregate_value(
         Some(MetricAggregate::Count) => Some(samples),
         Some(MetricAggregate::Last) => totals.last.map(|(_, value)| value),
         Some(MetricAggregate::Rate) => rate(),
-        Some(MetricAggregate::Percentile(share)) => observed()?.percentile(f64::from(share) / 100.0),
+        Some(MetricAggregate::Percentile(share)) => observed()?.quantile(f64::from(share) / 10_000.0),
         None if kind == MetricType::Counter.as_str() => rate(),
-        None if kind == MetricType::Histogram.as_str() => {
-            let observed = observed().filter(|observed| observed.count > 0.0)?;
-            Some(observed.sum / observed.count)
-        }
+        None if kind == MetricType::Histogram.as_str() => observed()?.mean(),
         None => any(totals.sum / samples),
     }
 }

@@ -31,7 +31,7 @@ pub(crate) async fn names(scan: QueryScan, limit: usize) -> Result<JsonPage, Err
 }
 
 /// The keys of labels, sorted, with the number of values of each, told apart as texts, and of the points that have it. What
-/// belongs to one point of a histogram is no label.
+/// belongs to one point is no label.
 pub(crate) async fn label_keys_of(scan: QueryScan, name: String, limit: usize) -> Result<JsonPage, Error> {
     let frame = scan.frame(scan.window, RowOrder::Any)?;
     let frame = frame.select(vec![series_key(ident("labels")).alias("series")])?;

@@ -10,6 +10,7 @@
 //! | `series_walk`, `series_rates` | what metric points come to, and rates, series by series |
 //! | `group_output` | buckets without points; a row for each series |
 //! | `bucket_aggregator` | sums of points by series and bucket |
+//! | `service_graph` | services, their operations, and which of them calls which |
 //! | `top_values` | the most frequent values of a column or of a key of a JSON column |
 //!
 //! # Invariants
@@ -30,10 +31,12 @@ pub(crate) mod metric_catalog;
 pub(crate) mod rollup_query;
 pub(crate) mod series_rates;
 pub(crate) mod series_walk;
+pub(crate) mod service_graph;
 pub(crate) mod top_values;
 
 use crate::Error;
 use crate::query_scan::QueryScan;
+use crate::view_table::RowOrder;
 
 pub(crate) fn no_metric(name: String, scan: &QueryScan) -> Error {
     let since = scan.window.since;
@@ -42,4 +45,11 @@ pub(crate) fn no_metric(name: String, scan: &QueryScan) -> Error {
         name,
         format!("has points since {since}: look further back with since"),
     )
+}
+
+/// Whether there is any row.
+pub(crate) async fn has_rows(scan: &QueryScan) -> Result<bool, Error> {
+    let frame = scan.frame(scan.window, RowOrder::Any)?;
+    let found = frame.limit(0, Some(1))?.collect().await?;
+    Ok(found.iter().any(|batch| batch.num_rows() > 0))
 }

@@ -28,6 +28,7 @@ pub(crate) fn rollup_query(
         rack_id,
         gear_id: None,
         entity,
+        service: None,
         flux_id: None,
         trace_id: None,
         q: None,
@@ -90,6 +91,10 @@ mod tests {
             },
             LogFilter {
                 gear_id: text(),
+                ..LogFilter::default()
+            },
+            LogFilter {
+                service: text(),
                 ..LogFilter::default()
             },
             LogFilter {

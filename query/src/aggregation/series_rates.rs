@@ -1,6 +1,6 @@
 //! Aggregates that need the points of a series in order: rates, and increases of histograms.
 //!
-//! A series is a metric's name, type, entity and labels (without those that belong to one point of a histogram). The plan
+//! A series is a metric's name, type, entity and labels (without those that belong to one point). The plan
 //! sorts by series and time, spilling if it must; this walks the sorted rows once.
 //!
 //! # Rates
@@ -8,8 +8,12 @@
 //! Two neighbouring points of a series tell an increase and a time. Both count for the bucket of the later point, and a
 //! series' rate in a bucket is the sum of its increases over the sum of its times; a group's rate is the sum of its series'
 //! rates. So a bucket that is only partly covered, like the current one, shows the same rate as a whole one. A value below
-//! the one before it is a restart: the increase is the value itself. Points with the label `otel.temporality` = `delta` are
-//! increases themselves. The first point in the window has no neighbour and tells nothing; a group of such points has no rate.
+//! the one before it, or another `otel.start_time`, is a restart: the increase is the value itself. Points with the label
+//! `otel.temporality` = `delta` are increases themselves.
+//!
+//! The first point in the window has no neighbour. One of a counter or a histogram that began to count in the window
+//! (`otel.start_time`) has grown from nothing since then; others tell nothing, but for what a histogram of increases observed. A
+//! group of such points has no rate.
 
 use std::collections::BTreeMap;
 
@@ -18,13 +22,14 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::{Float64Type, TimestampMicrosecondType};
 use datafusion::logical_expr::{ident, lit};
 use futures::StreamExt as _;
-use model::MetricType;
-use serde_json::Value;
+use model::{MetricType, Timestamp};
 
 use crate::Error;
 use crate::aggregation::metric_aggregation::{GroupKey, GroupKeyColumns, MAX_GROUPS, MetricAggregation, column};
+use crate::bucket_histogram::BucketHistogram;
+use crate::point_labels::PointLabels;
 use crate::query_scan::QueryScan;
-use crate::scalar_functions::{field_text, series_key, texts};
+use crate::scalar_functions::{series_key, texts};
 use crate::time_range::TimeRange;
 use crate::view_table::RowOrder;
 
@@ -44,16 +49,6 @@ pub(crate) enum SeriesFunction {
 pub(crate) struct GroupRates {
     pub(crate) rate: Option<f64>,
     pub(crate) observed: BucketHistogram,
-}
-
-/// What histograms observed.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct BucketHistogram {
-    pub(crate) count: f64,
-    pub(crate) sum: f64,
-    bounds: Vec<f64>,
-    buckets: Vec<f64>,
-    mixed: bool,
 }
 
 pub(crate) async fn changes(
@@ -79,21 +74,81 @@ pub(crate) async fn changes(
     let order = ["name", "type", "entity_id", "series", "ts", "value", "labels"];
     let order = order.map(|name| ident(name).sort(true, false)).to_vec();
     let frame = frame.select(columns)?.sort(order)?;
-    let mut walk = RateAggregator::default();
+    let mut walk = RateAggregator {
+        since: window.since.micros(),
+        ..RateAggregator::default()
+    };
+    let memory = scan.memory("histograms");
     let mut rows = frame.execute_stream().await?;
     while let Some(batch) = rows.next().await {
         walk.batch(&batch?)?;
+        memory.try_resize(walk.bytes)?;
     }
     walk.end_of_series();
     Ok(walk.groups)
 }
 
 /// A point of a series.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 struct SeriesPoint {
     ts: i64,
     value: f64,
+    /// Whether it is an increase itself.
+    is_delta: bool,
+    /// Since when it counts, if it says so.
+    start: Option<i64>,
     histogram: BucketHistogram,
+}
+
+impl SeriesPoint {
+    fn of(kind: &str, (ts, value): (i64, f64), labels: &str) -> Self {
+        let labels = PointLabels::of(labels);
+        let is_histogram = kind == MetricType::Histogram.as_str();
+        Self {
+            ts,
+            value,
+            is_delta: labels.is_delta(),
+            start: labels.start().map(Timestamp::micros),
+            histogram: if is_histogram {
+                BucketHistogram::of(value, &labels)
+            } else {
+                BucketHistogram::default()
+            },
+        }
+    }
+
+    /// The point of nothing that it has grown from, if it began to count from `since` on.
+    fn origin(&self, kind: &str, since: i64) -> Option<Self> {
+        let began = |start: &i64| (since..self.ts).contains(start);
+        let start = self.start.filter(began)?;
+        (kind != MetricType::Gauge.as_str()).then(|| Self {
+            ts: start,
+            start: Some(start),
+            ..Self::default()
+        })
+    }
+
+    /// Whether it counts anew since another point; the values aside.
+    fn began_anew(&self, before: &Self) -> bool {
+        self.start.is_some() && before.start.is_some() && self.start != before.start
+    }
+
+    fn increase_since(&self, before: &Self, kind: &str) -> f64 {
+        let falls = kind == MetricType::Gauge.as_str();
+        let restarted = !falls && (self.value < before.value || self.began_anew(before));
+        if self.is_delta || restarted {
+            self.value
+        } else {
+            self.value - before.value
+        }
+    }
+
+    fn observed_since(&self, before: &Self) -> BucketHistogram {
+        if self.is_delta || self.began_anew(before) {
+            return self.histogram.clone();
+        }
+        self.histogram.increase_since(&before.histogram)
+    }
 }
 
 /// The series that is being walked, and its shares of the bucket that is being filled.
@@ -117,7 +172,11 @@ struct SeriesIncrease {
 
 #[derive(Default)]
 struct RateAggregator {
+    /// When the window begins.
+    since: i64,
     groups: BTreeMap<GroupKey, GroupRates>,
+    /// Of the groups' histograms.
+    bytes: usize,
     series: Option<SeriesAccumulator>,
 }
 
@@ -132,14 +191,8 @@ impl RateAggregator {
         for row in 0..batch.num_rows() {
             let (ts, value, key) = (times.value(row), values.value(row), keys.get(row));
             let labels = all_labels[row].unwrap_or_default();
-            let histogram = if key.series.kind == MetricType::Histogram.as_str() {
-                BucketHistogram::of(value, labels)
-            } else {
-                BucketHistogram::default()
-            };
-            let point = SeriesPoint { ts, value, histogram };
-            let delta = field_text(labels, "otel.temporality").as_deref() == Some("delta");
-            self.point(key, entities.value(row), names[row].unwrap_or_default(), point, delta);
+            let point = SeriesPoint::of(&key.series.kind, (ts, value), labels);
+            self.point(key, entities.value(row), names[row].unwrap_or_default(), point);
             let others = self.series.as_ref().map_or(0, |series| series.others.len());
             if self.groups.len().max(others) > MAX_GROUPS {
                 return Err(Error::TooManyGroups(MAX_GROUPS));
@@ -148,22 +201,29 @@ impl RateAggregator {
         Ok(())
     }
 
-    fn point(&mut self, key: GroupKey, entity: &[u8], labels: &str, point: SeriesPoint, delta: bool) {
+    fn point(&mut self, key: GroupKey, entity: &[u8], labels: &str, point: SeriesPoint) {
         let same = |series: &SeriesAccumulator| {
             let (before, now) = (&series.key.series, &key.series);
             series.labels == labels && series.entity == entity && before.name == now.name && before.kind == now.kind
         };
         if !self.series.as_ref().is_some_and(same) {
             self.end_of_series();
+            let origin = point.origin(&key.series.kind, self.since);
+            let is_known = origin.is_some();
+            if !is_known && point.is_delta {
+                self.observe(&key, &point.histogram);
+            }
             self.series = Some(SeriesAccumulator {
                 entity: entity.to_vec(),
                 labels: labels.to_owned(),
-                before: point,
-                key,
+                before: origin.unwrap_or_else(|| point.clone()),
+                key: key.clone(),
                 share: SeriesIncrease::default(),
                 others: BTreeMap::new(),
             });
-            return;
+            if !is_known {
+                return;
+            }
         }
         let Some(series) = &mut self.series else { return };
         if series.key != key {
@@ -178,16 +238,22 @@ impl RateAggregator {
         #[allow(clippy::cast_precision_loss, reason = "a time between points, in microseconds")]
         let seconds = point.ts.saturating_sub(series.before.ts) as f64 / 1e6;
         series.share.seconds += seconds;
-        series.share.increase += increase(&series.key.series.kind, series.before.value, point.value, delta);
-        if series.key.series.kind == MetricType::Histogram.as_str() {
-            let grown = if delta {
-                point.histogram.clone()
-            } else {
-                point.histogram.increase_since(&series.before.histogram)
-            };
-            self.groups.entry(series.key.clone()).or_default().observed.add(&grown);
-        }
+        let kind = series.key.series.kind.as_str();
+        series.share.increase += point.increase_since(&series.before, kind);
+        let is_histogram = kind == MetricType::Histogram.as_str();
+        let observed = is_histogram.then(|| (series.key.clone(), point.observed_since(&series.before)));
         series.before = point;
+        if let Some((key, observed)) = observed {
+            self.observe(&key, &observed);
+        }
+    }
+
+    /// Adds to what a group observed.
+    fn observe(&mut self, key: &GroupKey, more: &BucketHistogram) {
+        let observed = &mut self.groups.entry(key.clone()).or_default().observed;
+        let before = observed.bytes();
+        observed.add(more);
+        self.bytes = (self.bytes + observed.bytes()).saturating_sub(before);
     }
 
     fn end_of_series(&mut self) {
@@ -206,121 +272,42 @@ fn flush(groups: &mut BTreeMap<GroupKey, GroupRates>, shares: BTreeMap<GroupKey,
     }
 }
 
-fn increase(kind: &str, before: f64, value: f64, delta: bool) -> f64 {
-    let falls = kind == MetricType::Gauge.as_str();
-    if delta || (!falls && value < before) {
-        value
-    } else {
-        value - before
-    }
-}
-
-impl BucketHistogram {
-    /// A histogram's point: its sum and its labels.
-    fn of(sum: f64, labels: &str) -> Self {
-        let field = |key| field_text(labels, key).and_then(|text| serde_json::from_str::<Value>(&text).ok());
-        let numbers = |key| match field(key) {
-            Some(Value::Array(numbers)) => numbers.iter().filter_map(Value::as_f64).collect(),
-            _ => Vec::new(),
-        };
-        Self {
-            count: field("otel.count").and_then(|count| count.as_f64()).unwrap_or(0.0),
-            sum,
-            bounds: numbers("otel.bounds"),
-            buckets: numbers("otel.buckets"),
-            mixed: false,
-        }
-    }
-
-    /// What came since `before`; after a restart, all of it.
-    fn increase_since(&self, before: &Self) -> Self {
-        if self.count < before.count || self.bounds != before.bounds || self.buckets.len() != before.buckets.len() {
-            return self.clone();
-        }
-        let buckets = self.buckets.iter().zip(&before.buckets);
-        Self {
-            count: self.count - before.count,
-            sum: self.sum - before.sum,
-            buckets: buckets.map(|(now, before)| (now - before).max(0.0)).collect(),
-            ..self.clone()
-        }
-    }
-
-    fn add(&mut self, more: &Self) {
-        self.count += more.count;
-        self.sum += more.sum;
-        if self.buckets.is_empty() {
-            self.bounds.clone_from(&more.bounds);
-            self.buckets.clone_from(&more.buckets);
-        } else if self.bounds == more.bounds && self.buckets.len() == more.buckets.len() {
-            self.buckets
-                .iter_mut()
-                .zip(&more.buckets)
-                .for_each(|(sum, more)| *sum += more);
-        } else {
-            self.mixed = true;
-        }
-    }
-
-    /// The value below which `share` of the observations lie, straight between a bucket's bounds. Nothing if there are no
-    /// observations or no common bounds.
-    pub(crate) fn percentile(&self, share: f64) -> Option<f64> {
-        let total: f64 = self.buckets.iter().sum();
-        if self.mixed || total <= 0.0 || self.buckets.len() != self.bounds.len() + 1 {
-            return None;
-        }
-        let rank = share * total;
-        let mut below = 0.0;
-        for (index, within) in self.buckets.iter().enumerate() {
-            if *within > 0.0 && below + within >= rank {
-                let Some(upper) = self.bounds.get(index) else { break };
-                let lower = match index.checked_sub(1) {
-                    Some(before) => self.bounds[before],
-                    None => upper.min(0.0),
-                };
-                return Some(lower + (upper - lower) * (rank - below) / within);
-            }
-            below += within;
-        }
-        self.bounds.last().copied()
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, clippy::float_cmp, reason = "tests of exact small numbers")]
+    #![allow(clippy::float_cmp, reason = "tests of exact small numbers")]
     use super::*;
 
     #[test]
-    fn a_counter_that_falls_has_restarted_and_a_gauge_has_fallen() {
-        assert_eq!(increase("counter", 10.0, 15.0, false), 5.0);
-        assert_eq!(increase("counter", 10.0, 3.0, false), 3.0);
-        assert_eq!(increase("gauge", 10.0, 3.0, false), -7.0);
-        assert_eq!(increase("counter", 10.0, 3.0, true), 3.0);
-    }
-
-    #[test]
-    fn percentiles_lie_between_the_bounds_of_their_bucket() {
-        let labels = r#"{"otel.count":10,"otel.bounds":[10,20],"otel.buckets":[5,4,1]}"#;
-        let observed = BucketHistogram::of(100.0, labels);
-        assert_eq!(observed.count, 10.0);
-        assert_eq!(observed.percentile(0.5), Some(10.0));
-        assert_eq!(observed.percentile(0.7), Some(15.0));
-        assert_eq!(observed.percentile(0.99), Some(20.0));
-        assert_eq!(BucketHistogram::default().percentile(0.5), None);
-    }
-
-    #[test]
-    fn what_a_histogram_observed_is_the_difference_of_its_points_or_all_after_a_restart() {
-        let point = |count: f64, sum: f64, buckets: &[f64]| BucketHistogram {
-            count,
-            sum,
-            bounds: vec![1.0],
-            buckets: buckets.to_vec(),
-            mixed: false,
+    fn a_counter_that_falls_or_begins_anew_has_restarted_and_a_gauge_has_fallen() {
+        let point = |value: f64, labels: &str| SeriesPoint::of("counter", (0, value), labels);
+        let since = |before: f64, value: f64| point(value, "{}").increase_since(&point(before, "{}"), "counter");
+        assert_eq!(since(10.0, 15.0), 5.0);
+        assert_eq!(since(10.0, 3.0), 3.0);
+        assert_eq!(point(3.0, "{}").increase_since(&point(10.0, "{}"), "gauge"), -7.0);
+        let delta = point(13.0, r#"{"otel.temporality":"delta"}"#);
+        assert_eq!(delta.increase_since(&point(10.0, "{}"), "counter"), 13.0);
+        let began = |second: i64, value: f64| {
+            point(
+                value,
+                &format!(r#"{{"otel.start_time":"2026-11-21T10:00:0{second}.000000000Z"}}"#),
+            )
         };
-        let (early, late) = (point(3.0, 4.0, &[2.0, 1.0]), point(5.0, 9.0, &[3.0, 2.0]));
-        assert_eq!(late.increase_since(&early), point(2.0, 5.0, &[1.0, 1.0]));
-        assert_eq!(early.increase_since(&late), early);
+        assert_eq!(began(1, 15.0).increase_since(&began(1, 10.0), "counter"), 5.0);
+        assert_eq!(began(2, 15.0).increase_since(&began(1, 10.0), "counter"), 15.0);
+        assert_eq!(began(2, 15.0).increase_since(&point(10.0, "{}"), "counter"), 5.0);
+        assert_eq!(began(2, 15.0).increase_since(&began(1, 10.0), "gauge"), 5.0);
+    }
+
+    #[test]
+    fn a_point_has_grown_from_nothing_if_it_began_in_the_window_and_before_itself() {
+        let start: Timestamp = "2026-11-21T10:00:00Z".parse().unwrap_or_default();
+        let at = |seconds: i64| start.micros() + seconds * 1_000_000;
+        let point = SeriesPoint::of("counter", (at(5), 7.0), &format!(r#"{{"otel.start_time":"{start}"}}"#));
+        let origin = |kind: &str, since: i64| point.origin(kind, since).map(|origin| (origin.ts, origin.value));
+        assert_eq!(origin("counter", at(0)), Some((at(0), 0.0)));
+        assert_eq!(origin("counter", at(1)), None);
+        assert_eq!(origin("gauge", at(0)), None);
+        let unknown = SeriesPoint { ts: at(0), ..point };
+        assert!(unknown.origin("counter", at(0)).is_none());
     }
 }

@@ -1,26 +1,28 @@
-//! Aggregates: histograms, most frequent values, metrics by name and what their labels are.
+//! Aggregates: histograms, most frequent values, services and their calls, metrics by name and what their labels are.
 //!
 //! Not here: how they are computed ([`crate::aggregation`]).
 
 use datafusion::logical_expr::{Expr, ident, lit};
-use model::Table;
 use model::filter::{
     DEFAULT_LIMIT, HistogramFilter, HistogramGrouping, LogFilter, MAX_LIMIT, MetricFilter, SeriesFilter, SortOrder,
     TopFilter, TraceFilter,
 };
+use model::{Table, TraceId};
 
 use super::QueryEngine;
 use crate::aggregation::log_histogram::HistogramQuery;
-use crate::aggregation::{log_histogram, metric_catalog, no_metric, rollup_query, top_values};
+use crate::aggregation::{has_rows, log_histogram, metric_catalog, no_metric, rollup_query, service_graph, top_values};
 use crate::query_result::{JsonPage, LogHistogram, MetricPage};
 use crate::query_scan::QueryScan;
 use crate::scalar_functions::json_text;
 use crate::scan::RollupQuery;
 use crate::time_range::TimeRange;
-use crate::{Error, ListQuery, filter};
+use crate::{Error, ListQuery, TraceSearch, exemplars, filter, trace_search};
 
 /// The greatest number of values of one top list.
 const MOST_TOP: u32 = 1_000;
+/// The greatest number of traces of one search, as Jaeger's page has it.
+const MOST_TRACES: u32 = 1_500;
 
 impl QueryEngine {
     /// How many of the log records that a filter lets through lie in each bucket of time, newest bucket first.
@@ -68,6 +70,78 @@ impl QueryEngine {
         self.top(scanned, None, top, filter.limit).await
     }
 
+    /// The services of the spans that a filter lets through, by name: how many spans and errors each has, how long they took, and when
+    /// the last one began.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn services(&self, filter: &TraceFilter) -> Result<JsonPage, Error> {
+        self.of_services(filter, service_graph::services).await
+    }
+
+    /// The operations of the spans that a filter lets through, with their kinds, by name.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn operations(&self, filter: &TraceFilter) -> Result<JsonPage, Error> {
+        self.of_services(filter, service_graph::operations).await
+    }
+
+    /// Which service calls which, how often, and how often in vain; a filter is of the spans that are called.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn dependencies(&self, filter: &TraceFilter) -> Result<JsonPage, Error> {
+        self.of_services(filter, service_graph::dependencies).await
+    }
+
+    async fn of_services<W>(
+        &self,
+        filter: &TraceFilter,
+        summarize: impl Fn(QueryScan, usize) -> W + Copy + Send + 'static,
+    ) -> Result<JsonPage, Error>
+    where
+        W: Future<Output = Result<JsonPage, Error>> + Send + 'static,
+    {
+        no_pages(None, filter.offset, filter.cursor.as_deref(), filter.order)?;
+        let limit = up_to(filter.limit, MAX_LIMIT, MAX_LIMIT)?;
+        let window = TimeRange::resolve(filter.since, filter.until, filter.flux_id, self.now())?;
+        self.run(|| {
+            let scan = self.scan(Table::Traces, window, filter::traces(filter));
+            async move { summarize(scan?, limit).await }
+        })
+        .await
+    }
+
+    /// The newest traces with a span that meets a search, each with all of its stored spans; 10,000 spans at most.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn whole_traces(&self, search: &TraceSearch) -> Result<JsonPage, Error> {
+        let filter = &search.filter;
+        no_pages(None, filter.offset, filter.cursor.as_deref(), filter.order)?;
+        let limit = up_to(filter.limit, DEFAULT_LIMIT, MOST_TRACES)?;
+        let window = TimeRange::resolve(filter.since, filter.until, filter.flux_id, self.now())?;
+        self.run(|| {
+            let scan = self.scan(Table::Traces, window, search.conditions());
+            async move { trace_search::whole_traces(scan?, limit).await }
+        })
+        .await
+    }
+
+    /// All stored spans of these traces, 10,000 at most.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] if the store has no span of any of them; see [`Error`].
+    pub async fn spans_of_traces(&self, ids: &[TraceId]) -> Result<JsonPage, Error> {
+        self.run(|| {
+            let scan = self.scan(Table::Traces, TimeRange::ALL, Vec::new());
+            let ids = ids.to_vec();
+            async move { trace_search::stored_traces(scan?, &ids).await }
+        })
+        .await
+    }
+
     /// How many dead letters are kept, by subject; of so many subjects those that have most.
     ///
     /// # Errors
@@ -109,7 +183,11 @@ impl QueryEngine {
     pub async fn metric(&self, name: &str, filter: &MetricFilter) -> Result<MetricPage, Error> {
         let filter = named(name, filter.clone())?;
         let list = self.list(&ListQuery::Metrics(filter.clone())).await?;
-        let of_all = MetricFilter { entity: None, ..filter };
+        let of_all = MetricFilter {
+            entity: None,
+            service: None,
+            ..filter
+        };
         let window = TimeRange::resolve(of_all.since, of_all.until, None, self.now())?;
         let scan = || self.scan(Table::Metrics, window, filter::metrics(&of_all));
         self.run(|| {
@@ -172,6 +250,22 @@ impl QueryEngine {
         .await
     }
 
+    /// The exemplars of a metric's points, the newest first: observations that most often name a trace.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] if no point of it lies in the window; see [`Error`].
+    pub async fn metric_exemplars(&self, name: &str, filter: &SeriesFilter) -> Result<JsonPage, Error> {
+        let limit = up_to(filter.limit, DEFAULT_LIMIT, MAX_LIMIT)?;
+        let window = self.series_window(filter)?;
+        let conditions = filter::series(Some(name), filter);
+        self.run(|| {
+            let scan = self.scan(Table::Metrics, window, conditions.clone());
+            let (name, conditions) = (name.to_owned(), conditions.clone());
+            async move { exemplars::newest(scan?, name, conditions, limit).await }
+        })
+        .await
+    }
+
     fn series_window(&self, filter: &SeriesFilter) -> Result<TimeRange, Error> {
         TimeRange::resolve(filter.since, filter.until, None, self.now())
     }
@@ -187,12 +281,6 @@ fn named(name: &str, filter: MetricFilter) -> Result<MetricFilter, Error> {
         name: Some(name.to_owned()),
         ..filter
     })
-}
-
-async fn has_rows(scan: &QueryScan) -> Result<bool, Error> {
-    let frame = scan.frame(scan.window, crate::view_table::RowOrder::Any)?;
-    let found = frame.limit(0, Some(1))?.collect().await?;
-    Ok(found.iter().any(|batch| batch.num_rows() > 0))
 }
 
 /// Refuses what only a list with pages has.

@@ -1,6 +1,8 @@
 //! Describes a statement without running it: its columns and parameters.
 
-use arrow_schema::{DataType, SchemaRef};
+use std::sync::Arc;
+
+use arrow_schema::{DataType, Field, SchemaRef};
 use datafusion::execution::SessionState;
 
 use super::error_mapping::statement_error;
@@ -21,17 +23,21 @@ pub struct StatementDescription {
 }
 
 pub(crate) async fn plan_description(asking: &StatementContext) -> Result<StatementDescription, Error> {
-    let open = statement_parser::parse_unbound(&asking.statement.query, asking.postgres.as_deref())?;
+    let open = statement_parser::parse_unbound(&asking.statement, asking.postgres.as_deref())?;
     let mut session = asking.session(&open.asked, None).map_err(statement_error)?;
     let parameters = match open.parameters {
         0 => Vec::new(),
         count => types(&session, &open, count).await,
     };
+    let headers = open.asked.headers;
     let plan = session.statement_to_plan(open.asked.statement).await;
     let plan = plan.map_err(statement_error)?;
     expression_size::check(&plan, &mut session)?;
     let plan = session.optimize(&plan).map_err(statement_error)?;
-    let (columns, schema) = columns_of(plan.schema().as_arrow());
+    let (mut columns, schema) = columns_of(plan.schema().as_arrow());
+    if let Some(headers) = headers {
+        headers.apply(&mut columns);
+    }
     Ok(StatementDescription {
         parameters,
         columns,
@@ -44,9 +50,16 @@ async fn types(session: &SessionState, open: &UnboundStatement, count: usize) ->
     let plan = session.statement_to_plan(open.with_places.clone()).await;
     let found = plan.and_then(|plan| plan.get_parameter_types()).unwrap_or_default();
     let places = (1..=count).map(|place| format!("${place}"));
-    let places = places.map(|place| match found.get(&place).cloned().flatten() {
-        None => open.types.get(&place).cloned(),
-        found => found,
+    let places = places.map(|place| {
+        let found = match found.get(&place).cloned().flatten() {
+            None => open.types.get(&place).cloned(),
+            found => found,
+        };
+        if open.lists.contains(&place) {
+            let item = found.unwrap_or(DataType::Utf8);
+            return Some(DataType::List(Arc::new(Field::new_list_field(item, true))));
+        }
+        found
     });
     places.collect()
 }

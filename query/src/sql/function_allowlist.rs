@@ -27,7 +27,7 @@ const SCALAR: [&str; 6] = [
      array_has_any array_intersect array_length array_max array_min array_ndims array_pop_back array_pop_front array_position \
      array_positions array_prepend array_remove array_remove_all array_remove_n array_reverse array_slice array_sort array_sum \
      array_to_string array_union cardinality empty flatten make_array string_to_array",
-    "json_get json_keys json_text uuid uuid_text uuid_time",
+    "histogram_quantile json_get json_keys json_text uuid uuid_text uuid_time",
 ];
 /// Functions of many rows.
 const AGGREGATE: [&str; 1] = [
@@ -39,7 +39,7 @@ const AGGREGATE: [&str; 1] = [
 /// Functions of a row among others.
 const WINDOW: [&str; 1] =
     ["cume_dist dense_rank first_value lag last_value lead nth_value ntile percent_rank rank row_number"];
-/// What clients of PostgreSQL ask of its catalogue, beside all others.
+/// What clients of PostgreSQL ask of its catalogue, beside all others and those of `postgres::catalog_functions`.
 const POSTGRES: [&str; 1] = [
     "array_lower array_upper col_description current_catalog current_database current_role current_schema current_schemas \
      current_setting current_user format_type has_any_column_privilege has_database_privilege has_schema_privilege \

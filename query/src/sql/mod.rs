@@ -20,7 +20,6 @@
 
 mod aggregate_memory;
 mod aggregate_order;
-mod approx_percentile;
 mod arithmetic;
 mod base_scan;
 mod bounded_functions;
@@ -28,6 +27,7 @@ mod cancellable_rules;
 mod cancellation;
 mod casts;
 mod checked_sums;
+mod column_headers;
 mod comparisons;
 mod date_comparisons;
 mod describe;
@@ -82,18 +82,19 @@ use tokio_util::task::AbortOnDropHandle;
 
 use self::cancellation::make_cancellable;
 pub(crate) use self::cancellation::{CancellationError, StatementCancellation};
+use self::column_headers::ColumnHeaders;
 pub use self::describe::StatementDescription;
 pub(crate) use self::describe::plan_description;
 pub(crate) use self::distinct_ids::DistinctLimitError;
 use self::error_mapping::statement_error;
 pub(crate) use self::error_mapping::task_error;
 pub(crate) use self::postgres::PostgresCompatibility;
-pub use self::postgres::{POSTGRES_VERSION, POSTGRES_VERSION_NUMBER};
+pub use self::postgres::{POSTGRES_SETTINGS, POSTGRES_VERSION, POSTGRES_VERSION_NUMBER};
 pub(crate) use self::session::base;
 pub use self::statement::{SqlDialect, SqlParameters, SqlStatement};
 use self::statement_bounds::StatementBounds;
 pub(crate) use self::statement_context::StatementContext;
-pub use self::statement_parser::split_statements;
+pub use self::statement_parser::{StatementToken, TokenKind, split_statements, statement_tokens};
 pub use self::text_output::{text_of_double, text_of_interval, text_of_real, text_of_time};
 pub use crate::columns::SqlColumn;
 use crate::columns::columns_of;
@@ -261,8 +262,11 @@ impl StatementTask {
         begun: oneshot::Sender<AnswerHeader>,
         to: mpsc::Sender<HeldBatch>,
     ) -> Result<SqlStats, Error> {
-        let mut stream = self.begin().await?;
-        let (columns, schema) = columns_of(&stream.schema());
+        let (mut stream, headers) = self.begin().await?;
+        let (mut columns, schema) = columns_of(&stream.schema());
+        if let Some(headers) = headers {
+            headers.apply(&mut columns);
+        }
         // What fails fails mostly before the first rows: they are there before anybody hears of an answer.
         let mut next = stream.next().await;
         let mut rows = 0;
@@ -317,11 +321,12 @@ impl StatementTask {
         })
     }
 
-    async fn begin(&self) -> Result<SendableRecordBatchStream, Error> {
+    /// The rows, and their headers if those are not the planner's.
+    async fn begin(&self) -> Result<(SendableRecordBatchStream, Option<ColumnHeaders>), Error> {
         let StatementContext {
             statement, postgres, ..
         } = &self.asking;
-        let asked = statement_parser::parse_bound(&statement.query, &statement.parameters, postgres.as_deref())?;
+        let asked = statement_parser::parse_bound(statement, postgres.as_deref())?;
         let stop = Some(&self.stop);
         let mut session = self.asking.session(&asked, stop).map_err(statement_error)?;
         let plan = session
@@ -348,12 +353,17 @@ impl StatementTask {
         let plan = planned.map_err(statement_error)?;
         let most = StatementBounds::of_batch(session.config_options());
         let plan = make_cancellable(plan, &self.stop, most, session.runtime_env()).map_err(statement_error)?;
-        execute_stream(plan, session.task_ctx()).map_err(statement_error)
+        let rows = execute_stream(plan, session.task_ctx()).map_err(statement_error)?;
+        Ok((rows, asked.headers))
     }
 }
 
 /// Reads a statement as a client asks it, with parameters and without values for them.
 #[cfg(any(test, feature = "fuzz"))]
 pub(crate) fn fuzz_statement(text: &str) -> bool {
-    statement_parser::parse_unbound(text, None).is_ok()
+    let statement = SqlStatement {
+        query: text.to_owned(),
+        ..SqlStatement::default()
+    };
+    statement_parser::parse_unbound(&statement, None).is_ok()
 }

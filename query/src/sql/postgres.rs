@@ -7,22 +7,21 @@
 //! - A text is rewritten only if it speaks of the catalogue: what is asked of the tables means what it says.
 //! - `pg_catalog` tells of names and types. There is nothing behind it that changes, and nothing of the machine.
 
+mod catalog_functions;
+mod catalog_rewrites;
+mod catalog_views;
+mod empty_relations;
+
 use std::sync::Arc;
 
-use arrow_schema::DataType;
-use async_trait::async_trait;
+use arrow_schema::SchemaRef;
 use datafusion::catalog::memory::{MemoryCatalogProvider, MemoryCatalogProviderList, MemorySchemaProvider};
-use datafusion::catalog::{CatalogProvider, CatalogProviderList, SchemaProvider, TableProvider};
-use datafusion::common::ScalarValue;
+use datafusion::catalog::{CatalogProvider, CatalogProviderList, SchemaProvider};
 use datafusion::datasource::empty::EmptyTable;
-use datafusion::datasource::{ViewTable, provider_as_source};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::session_state::SessionStateBuilder;
 use datafusion::logical_expr::planner::TypePlanner;
-use datafusion::logical_expr::{
-    ColumnarValue, Expr, LogicalPlanBuilder, ScalarUDF, Signature, SimpleScalarUDF, TypeSignature, Volatility, ident,
-    lit, when,
-};
+use datafusion::logical_expr::registry::FunctionRegistry;
 use datafusion::prelude::SessionContext;
 use datafusion::sql::sqlparser::ast::{DataType as SqlType, Statement as Ast};
 use datafusion::sql::sqlparser::parser::ParserError;
@@ -33,6 +32,7 @@ use datafusion_pg_catalog::setup_pg_catalog;
 use datafusion_pg_catalog::sql::PostgresCompatibilityParser;
 use model::Table;
 
+use self::catalog_views::{PgCatalogSchema, PgInformationSchema};
 use super::function_allowlist::offered;
 use super::regtype::to_regtype;
 use super::session::{CATALOG, SCHEMA, TABLES};
@@ -47,8 +47,35 @@ pub(crate) const PG_CATALOG: &str = "pg_catalog";
 pub const POSTGRES_VERSION: &str = "15.0";
 /// The same as one number.
 pub const POSTGRES_VERSION_NUMBER: &str = "150000";
+/// What every session says of itself, whatever a client sets.
+pub const POSTGRES_SETTINGS: [(&str, &str); 24] = [
+    ("server_version", POSTGRES_VERSION),
+    ("server_version_num", POSTGRES_VERSION_NUMBER),
+    ("server_encoding", "UTF8"),
+    ("client_encoding", "UTF8"),
+    ("datestyle", "ISO, YMD"),
+    ("timezone", "UTC"),
+    ("intervalstyle", "postgres"),
+    ("integer_datetimes", "on"),
+    ("standard_conforming_strings", "on"),
+    ("is_superuser", "off"),
+    ("in_hot_standby", "off"),
+    ("default_transaction_read_only", "on"),
+    ("transaction_read_only", "on"),
+    ("transaction_isolation", "repeatable read"),
+    ("default_transaction_isolation", "repeatable read"),
+    ("max_identifier_length", "63"),
+    ("max_index_keys", "32"),
+    ("lc_collate", "C"),
+    ("lc_ctype", "C"),
+    ("lc_messages", "C"),
+    ("bytea_output", "hex"),
+    ("escape_string_warning", "on"),
+    ("session_authorization", "platform"),
+    ("ssl", "off"),
+];
 /// Words of the catalogue, beside those that begin with `pg_`.
-const OF_CATALOG: [&str; 9] = [
+const OF_CATALOG: [&str; 10] = [
     "information_schema",
     "regclass",
     "regnamespace",
@@ -58,6 +85,7 @@ const OF_CATALOG: [&str; 9] = [
     "regprocedure",
     "regrole",
     "regtype",
+    "to_regclass",
 ];
 /// Words of the session, which are columns and other names in questions about rows.
 const OF_SESSION: [&str; 13] = [
@@ -82,45 +110,42 @@ pub(crate) struct PostgresCompatibility {
     /// What the sessions of statements begin as.
     pub(crate) sessions: Arc<SessionPool>,
     pub(crate) catalog: Arc<dyn SchemaProvider>,
+    pub(crate) information_schema: Arc<dyn SchemaProvider>,
     parser: PostgresCompatibilityParser,
 }
 
 impl PostgresCompatibility {
     /// The catalogue of the tables of a scope and the functions, over what all statements have.
     pub(crate) fn new(sql: &SessionPool, scope: &DataScope, specs: &SpecTables) -> Result<Self> {
-        let tables = MemorySchemaProvider::new();
-        for table in TABLES.into_iter().filter(|table| scope.includes_table(*table)) {
-            tables.register_table(table.name().to_owned(), Arc::new(EmptyTable::new(table.schema())))?;
-        }
-        for spec in specs.iter().filter(|_| scope.includes_table(Table::Messages)) {
-            let empty = EmptyTable::new(Arc::clone(&spec.schema));
-            tables.register_table(spec.name().to_owned(), Arc::new(empty))?;
+        let tables = tables(scope, specs);
+        let schema = MemorySchemaProvider::new();
+        for (name, columns) in &tables {
+            schema.register_table(name.clone(), Arc::new(EmptyTable::new(Arc::clone(columns))))?;
         }
         let platform = Arc::new(MemoryCatalogProvider::new());
-        platform.register_schema(SCHEMA, Arc::new(tables))?;
-        let catalogs = MemoryCatalogProviderList::new();
+        platform.register_schema(SCHEMA, Arc::new(schema))?;
+        let catalogs: Arc<dyn CatalogProviderList> = Arc::new(MemoryCatalogProviderList::new());
         catalogs.register_catalog(CATALOG.to_owned(), Arc::clone(&platform) as _);
         let mut state = sql.template().clone();
-        state.register_catalog_list(Arc::new(catalogs));
+        state.register_catalog_list(Arc::clone(&catalogs));
         let context = SessionContext::new_with_state(state);
         setup_pg_catalog(&context, CATALOG, EmptyContextProvider).map_err(|error| *error)?;
-        for constant in constants() {
-            context.register_udf(constant);
-        }
-        context.register_udf(to_regtype());
-        context.register_udf(current_setting());
         let catalog = platform
             .schema(PG_CATALOG)
             .ok_or_else(|| DataFusionError::Internal(format!("{PG_CATALOG} was not made")))?;
-        let base = SessionStateBuilder::new_from_existing(offered(context.state(), true))
+        let state = offered(context.state(), true);
+        let config = state.config().clone().with_information_schema(false);
+        let mut base = SessionStateBuilder::new_from_existing(state)
+            .with_config(config)
             .with_type_planner(Arc::new(PostgresTypePlanner))
             .build();
+        for function in catalog_functions::functions().into_iter().chain([to_regtype()]) {
+            base.register_udf(Arc::new(function))?;
+        }
         Ok(Self {
             sessions: sql.beside(base),
-            catalog: Arc::new(PgCatalogSchema {
-                catalog,
-                ids: ids(specs),
-            }),
+            catalog: Arc::new(PgCatalogSchema::new(catalog, &tables)?),
+            information_schema: Arc::new(PgInformationSchema::new(catalogs, &tables)?),
             parser: PostgresCompatibilityParser::new(),
         })
     }
@@ -141,67 +166,24 @@ impl PostgresCompatibility {
         let is_plain = |of: &[&str]| words().any(|(word, is_plain)| is_plain && of.contains(&word.as_str()));
         let speaks = words().any(|(word, _)| word.starts_with("pg_") || OF_CATALOG.contains(&word.as_str()))
             || (is_plain(&OF_SESSION) && !is_plain(&["from"]));
-        speaks.then(|| self.parser.parse(text))
-    }
-}
-
-/// The catalogue, in which columns of ids are of the type that their values come as.
-#[derive(Debug)]
-struct PgCatalogSchema {
-    catalog: Arc<dyn SchemaProvider>,
-    /// The names of columns of ids.
-    ids: Vec<String>,
-}
-
-#[async_trait]
-impl SchemaProvider for PgCatalogSchema {
-    fn table_names(&self) -> Vec<String> {
-        self.catalog.table_names()
-    }
-
-    async fn table(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
-        let table = self.catalog.table(name).await?;
-        match table {
-            Some(table) if name == "pg_attribute" => with_ids(table, &self.ids).map(Some),
-            other => Ok(other),
-        }
-    }
-
-    fn table_exist(&self, name: &str) -> bool {
-        self.catalog.table_exist(name)
-    }
-}
-
-/// The names of columns of ids, in any table.
-fn ids(specs: &SpecTables) -> Vec<String> {
-    let tables = TABLES.iter().map(|table| table.schema());
-    let schemas = tables.chain(specs.iter().map(|spec| Arc::clone(&spec.schema)));
-    let columns = schemas.flat_map(|schema| schema.fields().iter().cloned().collect::<Vec<_>>());
-    let ids = columns.filter(|column| *column.data_type() == DataType::FixedSizeBinary(16));
-    ids.map(|column| column.name().clone()).collect()
-}
-
-/// `pg_attribute`, whose rows for ids say that they are some bytes.
-fn with_ids(attributes: Arc<dyn TableProvider>, ids: &[String]) -> Result<Arc<dyn TableProvider>> {
-    const BYTEA: i32 = 17;
-    const UUID: i32 = 2_950;
-    const UUID_LENGTH: i16 = 16;
-    let ids = ids.iter().map(|name| lit(name.clone())).collect();
-    let is_id = ident("atttypid")
-        .eq(lit(BYTEA))
-        .and(ident("attname").in_list(ids, false));
-    let schema = attributes.schema();
-    let shown = schema.fields().iter().map(|field| {
-        let column = ident(field.name());
-        Ok(match field.name().as_str() {
-            "atttypid" => when(is_id.clone(), lit(UUID)).otherwise(column)?.alias("atttypid"),
-            "attlen" => when(is_id.clone(), lit(UUID_LENGTH)).otherwise(column)?.alias("attlen"),
-            _ => column,
+        speaks.then(|| {
+            let mut statements = self.parser.parse(text)?;
+            for statement in &mut statements {
+                empty_relations::fold(statement);
+                catalog_rewrites::rewrite(statement);
+            }
+            Ok(statements)
         })
-    });
-    let shown = shown.collect::<Result<Vec<Expr>>>()?;
-    let plan = LogicalPlanBuilder::scan("pg_attribute", provider_as_source(attributes), None)?;
-    Ok(Arc::new(ViewTable::new(plan.project(shown)?.build()?, None)))
+    }
+}
+
+/// The tables of a scope, with their columns.
+fn tables(scope: &DataScope, specs: &SpecTables) -> Vec<(String, SchemaRef)> {
+    let own = TABLES.into_iter().filter(|table| scope.includes_table(*table));
+    let own = own.map(|table| (table.name().to_owned(), table.schema()));
+    let specs = specs.iter().filter(|_| scope.includes_table(Table::Messages));
+    own.chain(specs.map(|spec| (spec.name().to_owned(), Arc::clone(&spec.schema))))
+        .collect()
 }
 
 /// The types of all statements first, then those of the catalogue.
@@ -215,62 +197,4 @@ impl TypePlanner for PostgresTypePlanner {
             None => PgOidTypePlanner.plan_type_field(sql_type),
         }
     }
-}
-
-/// Functions that say one thing, whatever they are given.
-fn constants() -> impl Iterator<Item = ScalarUDF> {
-    let version = format!("PostgreSQL {POSTGRES_VERSION} (platform {})", env!("CARGO_PKG_VERSION"));
-    let texts = [
-        ("version", Some(version)),
-        ("current_user", Some("platform".to_owned())),
-        ("current_role", Some("platform".to_owned())),
-        ("current_catalog", Some(CATALOG.to_owned())),
-        ("obj_description", None),
-        ("col_description", None),
-        ("shobj_description", None),
-        ("pg_get_viewdef", None),
-        ("pg_get_indexdef", None),
-        ("pg_get_ruledef", None),
-        ("pg_get_triggerdef", None),
-        ("pg_get_functiondef", None),
-        ("pg_get_function_arguments", None),
-        ("pg_get_function_identity_arguments", None),
-        ("pg_get_function_result", None),
-        ("pg_get_serial_sequence", None),
-        ("pg_tablespace_location", None),
-    ];
-    let truths = [
-        ("pg_type_is_visible", true),
-        ("pg_function_is_visible", true),
-        ("pg_operator_is_visible", true),
-        ("pg_is_in_recovery", false),
-    ];
-    let texts = texts.into_iter().map(|(name, says)| (name, ScalarValue::Utf8(says)));
-    let truths = truths
-        .into_iter()
-        .map(|(name, says)| (name, ScalarValue::Boolean(Some(says))));
-    texts.chain(truths).map(|(name, says)| {
-        let any = vec![TypeSignature::Nullary, TypeSignature::VariadicAny];
-        let (any, kind) = (Signature::one_of(any, Volatility::Stable), says.data_type());
-        let says = move |_: &[ColumnarValue]| Ok(ColumnarValue::Scalar(says.clone()));
-        SimpleScalarUDF::new_with_signature(name, any, kind, Arc::new(says)).into()
-    })
-}
-
-/// `current_setting(name)`, of what clients ask for in the midst of a query.
-fn current_setting() -> ScalarUDF {
-    let says = |args: &[ColumnarValue]| {
-        let value = match args.first() {
-            Some(ColumnarValue::Scalar(ScalarValue::Utf8(Some(name)))) => match name.as_str() {
-                "server_version" => Some(POSTGRES_VERSION),
-                "server_version_num" => Some(POSTGRES_VERSION_NUMBER),
-                "search_path" => Some(SCHEMA),
-                _ => None,
-            },
-            _ => None,
-        };
-        Ok(ColumnarValue::Scalar(ScalarValue::Utf8(value.map(str::to_owned))))
-    };
-    let signature = Signature::any(1, Volatility::Stable);
-    SimpleScalarUDF::new_with_signature("current_setting", signature, DataType::Utf8, Arc::new(says)).into()
 }

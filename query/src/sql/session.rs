@@ -11,6 +11,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use datafusion::catalog::information_schema::INFORMATION_SCHEMA;
 use datafusion::catalog::memory::{MemoryCatalogProvider, MemoryCatalogProviderList, MemorySchemaProvider};
 use datafusion::catalog::{CatalogProvider, CatalogProviderList, SchemaProvider};
 use datafusion::error::Result;
@@ -31,7 +32,8 @@ use super::sql_types::SqlTypes;
 use super::statement_bounds::StatementBounds;
 use super::statement_context::StatementContext;
 use super::statement_parser::ParsedStatement;
-use super::{aggregate_memory, approx_percentile, cancellable_rules, time_zones};
+use super::{aggregate_memory, cancellable_rules, time_zones};
+use crate::approx_percentile;
 use crate::scalar_functions;
 use crate::scan::SegmentSelection;
 use crate::time_range::TimeRange;
@@ -142,6 +144,7 @@ impl StatementContext {
         catalog.register_schema(SCHEMA, Arc::new(schema))?;
         if let Some(postgres) = &self.postgres {
             catalog.register_schema(PG_CATALOG, Arc::clone(&postgres.catalog))?;
+            catalog.register_schema(INFORMATION_SCHEMA, Arc::clone(&postgres.information_schema))?;
         }
         let catalogs = MemoryCatalogProviderList::new();
         catalogs.register_catalog(CATALOG.to_owned(), Arc::new(catalog));

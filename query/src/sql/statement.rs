@@ -8,7 +8,7 @@
 //!
 //! What the text means: [`super::statement_parser`].
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
@@ -39,6 +39,9 @@ pub struct SqlStatement {
     /// What it is written for.
     #[serde(skip)]
     pub dialect: SqlDialect,
+    /// The places of parameters that are intervals, from 1: as texts they would be compared with times.
+    #[serde(skip)]
+    pub intervals: BTreeSet<usize>,
 }
 
 /// The least number that is too great for 64 bits.
@@ -57,7 +60,7 @@ fn whole<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
         .ok_or_else(|| D::Error::custom(format!("{number} is not a whole number from 0 on")))
 }
 
-/// The values of a statement's parameters: texts, numbers, booleans or null.
+/// The values of a statement's parameters: texts, numbers, booleans, null, or lists of these.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(untagged)]
 pub enum SqlParameters {

@@ -18,8 +18,7 @@ impl StatementContext {
     /// See [`crate::QueryEngine::partition_streams`].
     #[cfg(test)]
     pub(crate) async fn partition_streams(&self) -> Result<Vec<SendableRecordBatchStream>, crate::Error> {
-        let SqlStatement { query, parameters, .. } = &self.statement;
-        let asked = super::statement_parser::parse_bound(query, parameters, None)?;
+        let asked = super::statement_parser::parse_bound(&self.statement, None)?;
         let session = self.session(&asked, None)?;
         let plan = session.statement_to_plan(asked.statement).await?;
         let plan = session.create_physical_plan(&plan).await?;

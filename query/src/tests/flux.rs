@@ -367,6 +367,7 @@ async fn the_bytes_of_a_message_are_shown_as_what_they_say() {
         sampled: true,
         span_id: "b7ad6b7169203331".parse().unwrap(),
         trace_id: random_world::trace(0),
+        trace_state: None,
     };
     let none = || Value::Null;
     let cases = [

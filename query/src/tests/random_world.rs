@@ -68,6 +68,7 @@ impl Random {
 }
 
 pub(super) const ENTITIES: [&str; 3] = ["rack-a", "rack-b", "räck c"];
+const SERVICES: [&str; 4] = ["shop", "bäcker", "rack-a", "stock"];
 const GEARS: [&str; 4] = ["tail", "sink", "t\"ail", "5"];
 const WORDS: [&str; 8] = ["disk", "FULL", "Ärger", "100%", "a_b", "ΟΔΟΣ", "", "\u{212a}"];
 const NEEDLES: [&str; 9] = ["disk", "isk f", "ÄRGER", "0%", "A_B", "οδοσ", "k", "nothing", ""];
@@ -129,6 +130,9 @@ pub(super) fn log(random: &mut Random) -> LogRecord {
     if let Some(n) = random.maybe(3, |random| random.below(3)) {
         attributes.set("trace_id", trace(u8::try_from(n).unwrap()).to_string());
     }
+    if let Some(service) = random.maybe(3, |random| *random.pick(&SERVICES)) {
+        attributes.set(Span::SERVICE_NAME, service);
+    }
     LogRecord {
         ts: random.moment(),
         entity_id: EntityId::for_name(entity),
@@ -144,6 +148,10 @@ pub(super) fn span(random: &mut Random) -> Span {
     let entity = *random.pick(&ENTITIES);
     let mut id = [0; 8];
     id.copy_from_slice(&random.next().to_be_bytes());
+    let mut attributes = attributes(random);
+    if let Some(service) = random.maybe(2, |random| *random.pick(&SERVICES)) {
+        attributes.set(Span::SERVICE_NAME, service);
+    }
     Span {
         ts: random.moment(),
         trace_id: trace(u8::try_from(random.below(5)).unwrap()),
@@ -155,7 +163,7 @@ pub(super) fn span(random: &mut Random) -> Span {
         span_name: (*random.pick(&["receive", "send"])).to_owned(),
         duration_ms: f32::from(u16::try_from(random.below(40)).unwrap()) / 4.0,
         status: *random.pick(SpanStatus::ALL),
-        attributes: attributes(random),
+        attributes,
     }
 }
 
@@ -218,6 +226,16 @@ fn entity(random: &mut Random) -> String {
     }
 }
 
+fn service(random: &mut Random) -> String {
+    (*random.pick(&["shop", "rack-a", "gone"])).to_owned()
+}
+
+/// The service of a row, by its JSON column.
+pub(super) fn service_of<'a>(attributes: &'a Attributes, entity_name: &'a str) -> &'a str {
+    let named = attributes.get(Span::SERVICE_NAME).and_then(Value::as_str);
+    named.unwrap_or(entity_name)
+}
+
 /// Bounds in order, each there half of the time.
 fn bounds(random: &mut Random) -> (Option<TimePoint>, Option<TimePoint>) {
     let (a, b) = (random.maybe(2, Random::when), random.maybe(2, Random::when));
@@ -239,6 +257,7 @@ pub(super) fn log_filter(random: &mut Random) -> LogFilter {
             (*random.pick(&["tail", "t\"ail", "5", "1", "gone"])).to_owned()
         }),
         entity: random.maybe(6, entity),
+        service: random.maybe(8, service),
         flux_id: random.maybe(6, |random| flux(u8::try_from(random.below(4)).unwrap())),
         trace_id: random.maybe(6, |random| trace(u8::try_from(random.below(3)).unwrap())),
         q: random.maybe(4, |random| (*random.pick(&NEEDLES)).to_owned()),
@@ -260,6 +279,7 @@ pub(super) fn trace_filter(random: &mut Random) -> TraceFilter {
         min_duration_ms: random.maybe(3, |random| u32::try_from(random.below(11)).unwrap()),
         status: random.maybe(3, |random| *random.pick(SpanStatus::ALL)),
         entity: random.maybe(4, entity),
+        service: random.maybe(6, service),
         span_name: random.maybe(4, |random| (*random.pick(&["receive", "gone"])).to_owned()),
         attributes: by_key(random),
         order: order(random),
@@ -325,6 +345,7 @@ pub(super) fn summary_filter(random: &mut Random) -> MetricFilter {
             (*random.pick(&["gauge.0", "counter.1", "histogram.0", "gone"])).to_owned()
         }),
         entity: random.maybe(4, entity),
+        service: random.maybe(6, service),
         since,
         until,
         group_by: random.maybe(2, |random| (*random.pick(&groups)).to_owned()),

@@ -53,6 +53,10 @@ pub(super) fn lets_log(filter: &LogFilter, log: &LogRecord) -> bool {
         && filter.min_level.is_none_or(|level| log.level >= level)
         && is_entity(&log.entity_name, log.entity_id, filter.rack_id.as_ref())
         && is_entity(&log.entity_name, log.entity_id, filter.entity.as_ref())
+        && filter
+            .service
+            .as_ref()
+            .is_none_or(|name| random_world::service_of(&log.attributes, &log.entity_name) == name)
         && filter.flux_id.is_none_or(|flux| log.flux_id == Some(flux))
         && has(log, "gear.id", filter.gear_id.as_ref())
         && has(log, "trace_id", filter.trace_id.map(|id| id.to_string()).as_ref())
@@ -73,6 +77,7 @@ pub(super) fn lets_span(filter: &TraceFilter, span: &Span) -> bool {
             .is_none_or(|ms| f64::from(span.duration_ms) >= f64::from(ms))
         && filter.status.is_none_or(|status| span.status == status)
         && is_entity(&span.entity_name, span.entity_id, filter.entity.as_ref())
+        && filter.service.as_ref().is_none_or(|name| span.service() == *name)
         && filter.span_name.as_ref().is_none_or(|name| span.span_name == *name)
 }
 

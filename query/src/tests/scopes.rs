@@ -103,6 +103,10 @@ async fn agree_on_aggregates(scoped: &QueryEngine, only: &QueryEngine, random: &
             told(only.metric_labels(name, &series).await)
         );
         assert_eq!(
+            told(scoped.metric_exemplars(name, &series).await),
+            told(only.metric_exemplars(name, &series).await)
+        );
+        assert_eq!(
             told(scoped.metric_label_values(name, "cpu", &series).await),
             told(only.metric_label_values(name, "cpu", &series).await)
         );
@@ -135,6 +139,11 @@ async fn agree_on_aggregates(scoped: &QueryEngine, only: &QueryEngine, random: &
     assert_eq!(
         told(scoped.traces_top(&spans, &top).await),
         told(only.traces_top(&spans, &top).await)
+    );
+    assert_eq!(told(scoped.services(&spans).await), told(only.services(&spans).await));
+    assert_eq!(
+        told(scoped.dependencies(&spans).await),
+        told(only.dependencies(&spans).await)
     );
     for (interval, by) in [
         ("1h", HistogramGrouping::EntityName),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use model::filter::{MetricAggregate, MetricFilter};
-use model::{MetricPoint, MetricType, Timestamp};
+use model::{MetricPoint, MetricType, Span, Timestamp};
 use serde_json::{Value, json};
 
 use super::random_world::{self, Random};
@@ -112,7 +112,14 @@ fn value(filter: &MetricFilter, points: &[&MetricPoint], rate: Option<f64>) -> O
 }
 
 async fn scattered(bench: &mut Bench, random: &mut Random) -> Vec<MetricPoint> {
-    let all: Vec<_> = (0..600).map(|_| random_world::point(random)).collect();
+    let with_service = |random: &mut Random| {
+        let mut point = random_world::point(random);
+        if random.below(4) == 0 {
+            point.labels.set(Span::SERVICE_NAME, "shop");
+        }
+        point
+    };
+    let all: Vec<_> = (0..600).map(|_| with_service(random)).collect();
     bench.append(&all[..200]).await;
     bench.seal().await;
     bench.append(&all[200..400]).await;
@@ -127,6 +134,10 @@ fn lets(filter: &MetricFilter, point: &MetricPoint, since: Timestamp) -> bool {
         && filter.until.is_none_or(|until| point.ts < until.resolve(now()))
         && filter.name.as_ref().is_none_or(|name| point.name == *name)
         && filter.entity.as_ref().is_none_or(entity)
+        && filter
+            .service
+            .as_ref()
+            .is_none_or(|name| random_world::service_of(&point.labels, &point.entity_name) == name)
         && random_world::has_all(&point.labels, &filter.labels)
 }
 
@@ -187,7 +198,7 @@ async fn a_percentile_that_is_asked_for_is_the_one_that_stands_beside_the_mean_a
     let mut random = Random::new();
     let mut bench = Bench::new().await;
     scattered(&mut bench, &mut random).await;
-    for (share, name) in [(50, "p50"), (90, "p90"), (99, "p99")] {
+    for (share, name) in [(5_000, "p50"), (9_000, "p90"), (9_900, "p99")] {
         let mut filter = MetricFilter {
             interval: Some("10m".parse().unwrap()),
             limit: Some(10_000),

@@ -175,6 +175,7 @@ fn head_size(of: &Message) -> usize {
         raw: Vec::new(),
         data: Value::Null,
         meta: of.meta.clone(),
+        trace_state: of.trace_state.clone(),
         ..*of
     };
     head.size()
@@ -242,6 +243,7 @@ fn message_of(config: &CodecCsvConfig, cx: &GearContext, of: &Message, record: C
             Vec::new()
         },
         meta: of.meta.clone().with("csv.line", record.line),
+        trace_state: of.trace_state.clone(),
         data: Value::Null,
         ..*of
     };

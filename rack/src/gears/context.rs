@@ -4,7 +4,7 @@
 //!
 //! - Every message that leaves a gear passes [`GearContext::send`]: hops are counted and both limits are kept there. What is refused for
 //!   a limit and came, or would leave, by a guaranteed wire becomes a dead letter, unless its sender hears of it.
-//! - Every message has one span for each gear that made or handled it, named `<type> <gear>`; sampling is decided where
+//! - Every message has one span for each gear that made or handled it ([`span`]), named `<type> <gear>`; sampling is decided where
 //!   the trace begins and carried along.
 //! - What a gear sends while it handles a message leaves the Rack together with the word that the message was taken, or not at
 //!   all. Sent at another time it is durable before [`GearContext::send`] returns.
@@ -21,6 +21,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
 use model::message::Message;
+use model::trace_context::RemoteContext;
 use model::{Attributes, Entropy, FluxId, Level, MessageId, SpanId, Token, TraceId};
 use parking_lot::Mutex;
 use serde_json::Value;
@@ -31,7 +32,6 @@ use super::gear_counters::GearCounters;
 use super::shutdown::GearShutdown;
 use super::stall_watchdog::CurrentWork;
 use super::trace_context::TraceContext;
-use super::traceparent::TraceParent;
 use crate::gears::{OutputWires, WiredGear};
 use crate::message_limits::{MessageLimits, PayloadLimit};
 use crate::outbox::{DeliveryHistory, MessageOutbox};
@@ -250,15 +250,15 @@ impl GearContext {
     }
 
     /// A message of the gear's own making, in a trace of its own or in the caller's.
-    pub(crate) fn make(&self, parent: Option<TraceParent>, meta: Attributes, raw: Vec<u8>) -> Message {
+    pub(crate) fn make(&self, caller: Option<&RemoteContext>, meta: Attributes, raw: Vec<u8>) -> Message {
         let flux = self.entropy10();
         let span_id = self.new_span_id();
-        let (trace_id, sampled) = parent.map_or_else(
+        let (trace_id, sampled) = caller.map_or_else(
             || {
                 let trace_id = TraceId::from_entropy(self.parts.entropy.bytes());
                 (trace_id, self.parts.recorder.sample(&trace_id))
             },
-            |parent| (parent.trace_id, parent.sampled),
+            |caller| (caller.parent.trace_id, caller.parent.sampled),
         );
         let ts = self.parts.recorder.now();
         Message {
@@ -273,6 +273,7 @@ impl GearContext {
             sampled,
             span_id,
             trace_id,
+            trace_state: caller.and_then(|caller| caller.state.clone()),
         }
     }
 

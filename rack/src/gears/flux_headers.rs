@@ -5,18 +5,22 @@
 //! |---|---|
 //! | `Flux-Id` | the business signal, a UUIDv7 |
 //! | `Flux-Parent` | the message that the request was made of, a UUIDv7 |
+//! | `baggage` | the business signal as its member `flux_id`, for programs between two Racks that pass on what W3C names; `Flux-Id` goes before it |
 //!
 //! # Invariants
 //!
-//! - What is read is an id as Racks make them, written once; everything else is refused in words.
+//! - What is read of our own headers is an id as Racks make them, written once; everything else is refused in words. A `baggage` without one
+//!   is somebody else's, and names nothing.
 //!
 //! # Not here
 //!
-//! The trace ([`super::traceparent`]); whether a sender is trusted (`http_in`).
+//! The trace ([`model::trace_context`]); whether a sender is trusted (`http_in`).
 
 use gear_spec::http_headers::{FLUX_ID, FLUX_PARENT};
 use hyper::HeaderMap;
+use hyper::header::HeaderValue;
 use model::message::Message;
+use model::trace_context::{BAGGAGE, baggage_flux_id};
 use model::{FluxId, MessageId};
 
 /// Whose message a request carries.
@@ -30,8 +34,14 @@ impl FluxHeaders {
     /// What the headers of a request say; none if they name no signal.
     pub(crate) fn read(headers: &HeaderMap) -> Result<Option<Self>, String> {
         let flux_id = id(headers, FLUX_ID, |text| text.parse().ok(), FluxId::created)?;
+        let flux_id = flux_id.or_else(|| carried_flux_id(headers));
         let parent = id(headers, FLUX_PARENT, |text| text.parse().ok(), MessageId::created)?;
         Ok(flux_id.map(|flux_id| Self { flux_id, parent }))
+    }
+
+    /// Whether a request names a signal, well or badly.
+    pub(crate) fn are_in(headers: &HeaderMap) -> bool {
+        headers.contains_key(FLUX_ID) || carried_flux_id(headers).is_some()
     }
 
     /// Makes a message one of the signal.
@@ -39,6 +49,11 @@ impl FluxHeaders {
         message.flux_id = self.flux_id;
         message.parent = self.parent;
     }
+}
+
+/// The signal that the `baggage` of a request names.
+fn carried_flux_id(headers: &HeaderMap) -> Option<FluxId> {
+    baggage_flux_id(headers.get_all(BAGGAGE).iter().map(HeaderValue::as_bytes))
 }
 
 /// The one id of version 7 under this name, if there is any.
@@ -99,5 +114,17 @@ mod tests {
             }
         }
         assert!(read(&[(FLUX_ID, ID), (FLUX_ID, OTHER)]).is_err());
+    }
+
+    #[test]
+    fn baggage_names_the_signal_where_flux_id_does_not_and_a_foreign_one_names_none() {
+        let (carried, foreign) = (format!("user=x,flux_id={OTHER}"), "flux_id=12,user=x");
+        let flux_id =
+            |headers: &[(&'static str, &str)]| read(headers).map(|read| read.map(|read| read.flux_id.to_string()));
+        assert_eq!(flux_id(&[(BAGGAGE, &carried)]), Ok(Some(OTHER.to_owned())));
+        assert_eq!(flux_id(&[(FLUX_ID, ID), (BAGGAGE, &carried)]), Ok(Some(ID.to_owned())));
+        assert_eq!(flux_id(&[(BAGGAGE, foreign)]), Ok(None));
+        let with_parent = read(&[(FLUX_PARENT, ID), (BAGGAGE, &carried)]).unwrap().unwrap();
+        assert_eq!(with_parent.parent.unwrap().to_string(), ID);
     }
 }

@@ -20,7 +20,6 @@ use tokio::io::AsyncReadExt;
 use super::flux_headers::FluxHeaders;
 use super::framing::{FrameFormat, FrameReader};
 use super::http_request_line::StreamBeginning;
-use super::traceparent::TraceParent;
 use super::{codec_cbor, codec_csv, file_tail, http_in, mqtt, syslog_in, window};
 
 /// The longest frame.
@@ -68,16 +67,6 @@ pub(crate) fn targets() -> Vec<FuzzTarget> {
             "framing.json",
             &["{\"a\": [1, 2.5, null], \"b\": \"\\u00e4\"}"],
             |text| serde_json::from_slice::<serde_json::Value>(text.as_bytes()).is_ok(),
-        ),
-        FuzzTarget::of_text(
-            "names.traceparent",
-            &["00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"],
-            |text| {
-                TraceParent::parse(text).is_some_and(|read| {
-                    assert_eq!(TraceParent::parse(&read.to_string()), Some(read));
-                    true
-                })
-            },
         ),
         FuzzTarget::of_text("names.flux_header", &["0193c3f2-7d1a-7000-8000-0123456789ab"], |text| {
             let value = HeaderValue::from_str(text);

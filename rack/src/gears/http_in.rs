@@ -6,7 +6,7 @@
 //! | the reply's body, 200 or the status that it names | `reply_within` is set: the reply has come |
 //! | 504 | no reply has come within `reply_within`; the message was taken all the same |
 //! | 400 | `trust_flux_id` holds and `Flux-Id` or `Flux-Parent` is no id ([`naming`](super::flux_headers)); `Idempotency-Key` is too long |
-//! | 401 | `auth` is set, and the request does not show what it must ([`authentication`]) |
+//! | 401 | `auth` is set, and the request does not show what it must ([`request_authentication`](super::request_authentication)) |
 //! | 403, 421 | a browser sends it for a page of another site ([`chassis::host_guard`]) |
 //! | 404, 405 | another path; another method than POST |
 //! | 408 | the body did not arrive within [`BODY_TIMEOUT`] |
@@ -27,7 +27,6 @@
 //!
 //! Which reply belongs to which request ([`pending_replies`]), which request is another one's repetition ([`idempotency`]).
 
-mod authentication;
 #[cfg(any(test, feature = "fuzz"))]
 mod fuzz;
 mod idempotency;
@@ -46,7 +45,8 @@ use std::time::{Duration, Instant};
 
 use axum::body::Bytes;
 use axum::extract::{DefaultBodyLimit, FromRequest, Request};
-use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use axum::http::uri::Authority;
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Version, header};
 use axum::response::{IntoResponse, Response};
 use chassis::host_guard::{HostGuard, protect_answer};
 use chassis::lingering_close::{LingeringStream, UnreadBodyFlag};
@@ -59,14 +59,14 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use model::gear_manifest;
 use model::message::Message;
-use model::{Attributes, HumanDuration, Level};
+use model::trace_context::RemoteContext;
+use model::{Attributes, HumanDuration, Level, SpanStatus};
 use serde_json::json;
 
 use super::flux_headers::FluxHeaders;
+use super::request_authentication::{AuthenticationRefusal, RequestAuthentication};
 use super::tcp_listener::{GearListener, IncomingStream, ListenerAddress};
-use super::traceparent::TraceParent;
-use super::{ActiveGear, Gear, GearContext, GearError, GearFuture, GearSendError, RawConfig};
-use authentication::{AuthenticationRefusal, RequestAuthentication};
+use super::{ActiveGear, Gear, GearContext, GearError, GearFuture, GearSendError, OpenSpan, RawConfig};
 use idempotency::{IdempotencyCache, SignalIds};
 use pending_replies::{HttpReplyHandler, PendingHttpReplies, PendingHttpReply, REQUEST};
 
@@ -140,6 +140,7 @@ impl ActiveGear for HttpReceiver {
                 let entry = HttpRequestHandler {
                     cx: Arc::clone(cx),
                     path: Arc::clone(&path),
+                    scheme: if self.config.tls.is_some() { "https" } else { "http" },
                     guard: Arc::clone(&self.guard),
                     authentication: Arc::clone(&self.authentication),
                     peer: incoming.peer,
@@ -197,6 +198,7 @@ async fn serve(incoming: IncomingStream, entry: HttpRequestHandler) {
 struct HttpRequestHandler {
     cx: Arc<GearContext>,
     path: Arc<str>,
+    scheme: &'static str,
     /// Which requests are for this server.
     guard: Arc<HostGuard>,
     authentication: Arc<RequestAuthentication>,
@@ -237,7 +239,7 @@ impl HttpRequestHandler {
         if !self.cx.is_wired("out") {
             return error_response(GearSendError::Unwired { port: "out" });
         }
-        let headers = request.headers().clone();
+        let (headers, version) = (request.headers().clone(), request.version());
         let body = match tokio::time::timeout(BODY_TIMEOUT, Bytes::from_request(request, &())).await {
             Ok(Ok(body)) => body,
             Ok(Err(rejection)) if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE => {
@@ -257,7 +259,7 @@ impl HttpRequestHandler {
         if let Err(refused) = self.authentication.check_body(&headers, &body) {
             return unauthenticated(refused);
         }
-        self.pass_on(&headers, body, began).await
+        self.pass_on((&headers, version), body, began).await
     }
 
     /// Whose message a request carries, as far as its sender is trusted.
@@ -265,15 +267,37 @@ impl HttpRequestHandler {
         if self.trusts {
             return FluxHeaders::read(headers);
         }
-        if headers.contains_key(FLUX_ID) && !self.untrusted.swap(true, Relaxed) {
-            let said = "a request names a business signal in Flux-Id, which is ignored here: its message begins a signal of its own; set \
+        if FluxHeaders::are_in(headers) && !self.untrusted.swap(true, Relaxed) {
+            let said = "a request names a business signal in Flux-Id or baggage, which is ignored here: its message begins a signal of its own; set \
                         trust_flux_id to true if only trusted senders reach this address";
             self.cx.log(Level::Warn, said);
         }
         Ok(None)
     }
 
-    async fn pass_on(&self, headers: &HeaderMap, body: Bytes, began: Instant) -> Response {
+    /// What the span of a request says of it.
+    fn facts(&self, (headers, version): (&HeaderMap, Version)) -> Attributes {
+        let mut facts = Attributes::new()
+            .with("http.request.method", "POST")
+            .with("http.route", &*self.path)
+            .with("url.path", &*self.path)
+            .with("url.scheme", self.scheme)
+            .with("client.address", self.peer.ip().to_string())
+            .with(
+                "network.protocol.version",
+                if version == Version::HTTP_10 { "1.0" } else { "1.1" },
+            );
+        let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
+        if let Some(host) = host.and_then(|host| host.parse::<Authority>().ok()) {
+            facts.set("server.address", host.host());
+            if let Some(port) = host.port_u16() {
+                facts.set("server.port", port);
+            }
+        }
+        facts
+    }
+
+    async fn pass_on(&self, (headers, version): (&HeaderMap, Version), body: Bytes, began: Instant) -> Response {
         let named = match self.named(headers) {
             Ok(named) => named,
             Err(why) => return problem(StatusCode::BAD_REQUEST, "bad_flux_id", &why),
@@ -286,7 +310,7 @@ impl HttpRequestHandler {
             return problem(StatusCode::BAD_REQUEST, "bad_key", &detail);
         }
         let request = key.map(|key| idempotency::digest(self.peer.ip(), key, &body));
-        let parent = text("traceparent").and_then(TraceParent::parse);
+        let caller = RemoteContext::read(|name| headers.get_all(name).iter().map(HeaderValue::as_bytes));
         let mut meta = Attributes::new().with("client.address", self.peer.ip().to_string());
         if let Some(content_type) = text("content-type").filter(|text| text.len() <= MAX_CONTENT_TYPE) {
             meta.set("content_type", content_type);
@@ -296,7 +320,7 @@ impl HttpRequestHandler {
         if let Some(awaited) = &awaited {
             meta.set(REQUEST, awaited.id());
         }
-        let mut message = self.cx.make(parent, meta, body.into());
+        let mut message = self.cx.make(caller.as_ref(), meta, body.into());
         if let Some(named) = named {
             named.apply_to(&mut message);
         }
@@ -304,31 +328,66 @@ impl HttpRequestHandler {
             flux_id: message.flux_id.to_string(),
             trace_id: message.trace_id.to_string(),
         };
-        let (cx, parent) = (Arc::clone(&self.cx), parent.map(|parent| parent.span_id));
+        let facts = message.sampled.then(|| self.facts((headers, version)));
+        let (cx, parent) = (Arc::clone(&self.cx), caller.map(|caller| caller.parent.span_id));
         let pass_on = async move {
-            let passed = cx.emit_for_caller("out", message, parent, began).await;
-            passed.map(|()| ids)
+            let span = cx.open_span(&message, parent, began);
+            span.set_http("server", || facts.unwrap_or_default());
+            let passed = span.scope(cx.send_for_caller("out", message)).await;
+            span.set_outcome(&passed);
+            (passed.map(|()| ids), span)
         };
+        let mut span = OpenSpan::default();
         let passed = match request {
-            Some(request) => self.keys.run_once(request, pass_on).await,
-            None => pass_on.await,
-        };
-        let SignalIds { flux_id, trace_id } = match passed {
-            Ok(ids) => ids,
-            Err(why) => return error_response(why),
-        };
-        let answer = match awaited {
-            Some(awaited) => reply_response(awaited).await,
+            Some(request) => {
+                // A repetition makes no span, as it makes no message.
+                let ended = pass_on.map(|(passed, span)| {
+                    let status = passed
+                        .as_ref()
+                        .map_or_else(|why| error_status(*why).0, |_| StatusCode::ACCEPTED);
+                    set_answer(&span, status);
+                    passed
+                });
+                self.keys.run_once(request, ended).await
+            }
             None => {
-                let ids = json!({ "flux_id": flux_id, "trace_id": trace_id });
-                (StatusCode::ACCEPTED, axum::Json(ids)).into_response()
+                let (passed, open) = pass_on.await;
+                span = open;
+                passed
             }
         };
-        ([(FLUX_ID, flux_id)], answer).into_response()
+        let response = match passed {
+            Ok(ids) => taken_response(ids, awaited).await,
+            Err(why) => error_response(why),
+        };
+        set_answer(&span, response.status());
+        response
     }
 }
 
-/// The answer to a request whose message has left.
+/// The answer to a request whose message has left, with a reply where one is awaited.
+async fn taken_response(SignalIds { flux_id, trace_id }: SignalIds, awaited: Option<PendingHttpReply>) -> Response {
+    let answer = match awaited {
+        Some(awaited) => reply_response(awaited).await,
+        None => {
+            let ids = json!({ "flux_id": flux_id, "trace_id": trace_id });
+            (StatusCode::ACCEPTED, axum::Json(ids)).into_response()
+        }
+    };
+    ([(FLUX_ID, flux_id)], answer).into_response()
+}
+
+/// Ends the span of a request: what its sender did wrong is no failure of the gear.
+fn set_answer(span: &OpenSpan, status: StatusCode) {
+    let outcome = if status.is_server_error() {
+        SpanStatus::Error
+    } else {
+        SpanStatus::Ok
+    };
+    span.set_answer(status.as_u16(), outcome);
+}
+
+/// The reply to a request whose message has left.
 async fn reply_response(awaited: PendingHttpReply) -> Response {
     let within = HumanDuration::from(awaited.within());
     let Some((status, reply)) = awaited.reply().await else {
@@ -354,13 +413,17 @@ fn content_type(reply: &Message) -> &str {
         .unwrap_or("application/octet-stream")
 }
 
-fn error_response(why: GearSendError) -> Response {
-    let (status, code) = match why {
+const fn error_status(why: GearSendError) -> (StatusCode, &'static str) {
+    match why {
         GearSendError::Size { .. } => (StatusCode::PAYLOAD_TOO_LARGE, "too_large"),
         GearSendError::Hops { .. } => (StatusCode::SERVICE_UNAVAILABLE, "too_many_hops"),
         GearSendError::Unwired { .. } => (StatusCode::SERVICE_UNAVAILABLE, "unwired"),
         GearSendError::NotKept => (StatusCode::SERVICE_UNAVAILABLE, "stopping"),
-    };
+    }
+}
+
+fn error_response(why: GearSendError) -> Response {
+    let (status, code) = error_status(why);
     problem(status, code, &why.to_string())
 }
 

@@ -38,6 +38,7 @@ mod output_transaction;
 mod output_wires;
 mod poll_schedule;
 mod recent_keys;
+mod request_authentication;
 mod secret_file;
 mod shutdown;
 pub(crate) mod stall_watchdog;
@@ -48,10 +49,9 @@ mod tcp_listener;
 pub(crate) mod testing;
 mod tls;
 mod trace_context;
-pub(crate) mod traceparent;
 mod wired_gear;
 
-pub(crate) use context::{ContextParts, GearContext, GearSendError};
+pub(crate) use context::{ContextParts, GearContext, GearSendError, OpenSpan};
 pub(crate) use exec::ProgramAllowList;
 #[cfg(any(test, feature = "fuzz"))]
 pub(crate) use fuzz::targets as fuzz_targets;

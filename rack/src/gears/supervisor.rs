@@ -273,7 +273,7 @@ impl InboxConsumer<'_> {
             port: arrival.port,
             message,
         };
-        let handled = handle(self.gear, self.cx, delivery, DeliveryGuarantee::Once).await;
+        let handled = handle(self.gear, self.cx, delivery, (DeliveryGuarantee::Once, None)).await;
         if handled.is_err() && !self.gear.holds_back() {
             // It does not come again.
             self.cx.count_dropped();
@@ -311,6 +311,7 @@ impl InboxConsumer<'_> {
             self.cx.track_replay(message.id, past);
         }
         let port = held.arrival.port;
+        let from = held.past().and_then(|past| past.from.clone());
         let way = held.way();
         let trying = async {
             match way {
@@ -319,7 +320,7 @@ impl InboxConsumer<'_> {
                         self.gear,
                         self.cx,
                         InputMessage { port, message },
-                        DeliveryGuarantee::Again,
+                        (DeliveryGuarantee::Again, from.as_deref()),
                     )
                     .await
                 }
@@ -517,18 +518,18 @@ async fn send_on(cx: &Arc<GearContext>, port: &'static str, message: Message) ->
     (made, again.map(|refused| refused.to_string()))
 }
 
-/// What a message made; and why the gear rejected it, if it did.
+/// What a message made that came by a subject, if over the bus; and why the gear rejected it, if it did.
 async fn handle(
     gear: &mut dyn PassiveGear,
     cx: &Arc<GearContext>,
     mut delivery: InputMessage,
-    handled: DeliveryGuarantee,
+    (handled, from): (DeliveryGuarantee, Option<&str>),
 ) -> Result<(GearOutput, Option<String>), GearError> {
-    let mut span = cx.arrive(&mut delivery.message);
+    let span = cx.arrive(&mut delivery.message, from);
     let signal = TraceContext::of(&delivery.message);
     let work = signal.scope(collect_output(handled, gear.process(cx, delivery)));
-    let (done, made) = run_watched(cx, Some(signal), work).await;
-    span.ok = done.is_ok();
+    let (done, made) = run_watched(cx, Some(signal), span.scope(work)).await;
+    span.set_outcome(&done);
     match done {
         Ok(()) => Ok((made, None)),
         Err(GearError::Rejected(reason)) => {

@@ -10,6 +10,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use chassis::write_timeout::WriteTimeoutStream;
+use model::Attributes;
 use nix::sys::socket::{setsockopt, sockopt};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
@@ -27,6 +28,13 @@ const UNCONFIRMED: u32 = 60_000;
 pub(super) trait DuplexStream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> DuplexStream for S {}
+
+/// What a message says of who is at the other end.
+pub(super) fn peer_facts(peer: SocketAddr) -> Attributes {
+    Attributes::new()
+        .with("network.peer.address", peer.ip().to_string())
+        .with("network.peer.port", peer.port())
+}
 
 /// A connection that was opened.
 pub(super) struct DialedStream {

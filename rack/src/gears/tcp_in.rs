@@ -1,7 +1,7 @@
 //! `tcp_in`: takes TCP connections; each frame becomes a message, and messages on port `reply` go back.
 //!
 //! ```text
-//! socket ──▶ frames ──▶ out      meta: tcp.connection, net.peer
+//! socket ──▶ frames ──▶ out      meta: tcp.connection, network.peer.*
 //! socket ◀── frame ◀─── reply    to the connection that meta tcp.connection names
 //! ```
 //!
@@ -33,7 +33,7 @@ use gear_spec::tcp_in::TcpInConfig;
 use model::dead_letter::PortSide;
 use model::gear_manifest;
 use model::message::Message;
-use model::{Attributes, HumanDuration, Level, MessageId};
+use model::{HumanDuration, Level, MessageId};
 use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::io::ReadHalf;
@@ -44,6 +44,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::framing::{FrameFormat, FrameReader, FramingError};
 use super::output_transaction::DeliveryGuarantee;
+use super::tcp_connect::peer_facts;
 use super::tcp_listener::{GearListener, GearStream, IncomingStream, ListenerAddress};
 use super::trace_context::TraceContext;
 use super::{ActiveGear, Gear, GearContext, GearError, GearFuture, PassiveGear, RawConfig};
@@ -219,9 +220,7 @@ impl TcpPeer {
 
     async fn pass_on(&self, frame: Vec<u8>) {
         let began = std::time::Instant::now();
-        let meta = Attributes::new()
-            .with(CONNECTION, self.id.as_str())
-            .with("net.peer", self.address.to_string());
+        let meta = peer_facts(self.address).with(CONNECTION, self.id.as_str());
         let message = self.cx.make(None, meta, frame);
         // A refusal has been counted and reported; the next frame may pass.
         self.cx.emit("out", message, None, began).await.ok();

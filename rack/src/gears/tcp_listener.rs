@@ -75,6 +75,11 @@ pub(super) struct IncomingStream {
 impl IncomingStream {
     /// The connection, once both sides agree on it; `None` at the stop or where they do not, which is logged.
     pub(super) async fn accept(self) -> Option<GearStream> {
+        self.accept_protocol(b"").await
+    }
+
+    /// The same, for a protocol that clients of TLS may name (ALPN) unless it is empty.
+    pub(super) async fn accept_protocol(self, protocol: &[u8]) -> Option<GearStream> {
         // Below TLS, which takes what the peer does not.
         let stream = WriteTimeoutStream::new(self.stream, WRITE_TIMEOUT);
         let Some(tls) = self.tls else {
@@ -82,7 +87,7 @@ impl IncomingStream {
         };
         let accepted = tokio::select! {
             () = self.stop.cancelled() => return None,
-            accepted = tls.accept(stream, HANDSHAKE) => accepted,
+            accepted = tls.accept_protocol(stream, HANDSHAKE, protocol) => accepted,
         };
         let failed = |error| {
             let text = format!(

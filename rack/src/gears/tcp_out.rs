@@ -15,19 +15,20 @@
 //! Frames ([`super::framing`]). What became of bytes that the system took and a broken connection lost: TCP does not say.
 
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
 use gear_spec::tcp_out::TcpOutConfig;
-use model::{Attributes, HumanDuration, Level, gear_manifest};
+use model::{HumanDuration, Level, gear_manifest};
 use tokio::io::{AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::sync::{Mutex, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::framing::{FrameFormat, FrameReader};
-use super::tcp_connect::{DialedStream, DuplexStream, ReconnectBackoff, dial};
+use super::tcp_connect::{DialedStream, DuplexStream, ReconnectBackoff, dial, peer_facts};
 use super::tls::TlsTarget;
 use super::{ActiveGear, Gear, GearContext, GearError, GearFuture, PassiveGear, RawConfig};
 use crate::inbox::InputMessage;
@@ -119,7 +120,6 @@ impl TcpConnector {
             Ok(dialed) => dialed,
             Err(error) => return Some(format!("cannot connect to {address}: {error}")),
         };
-        let peer = peer.to_string();
         cx.log(Level::Info, format!("connected to {address} ({peer})"));
         let (read, write) = tokio::io::split(stream);
         let broken = CancellationToken::new();
@@ -128,12 +128,12 @@ impl TcpConnector {
             broken: broken.clone(),
         })));
         let mut frames = FrameReader::new(self.rule.clone(), self.config.max_frame as usize);
-        let ended = self.read(cx, (&mut frames, read), (&peer, &broken)).await;
+        let ended = self.read(cx, (&mut frames, read), (peer, &broken)).await;
         // What has arrived whole is passed on, whatever ended the connection.
         while let arrived = frames.buffered_frames()
             && !arrived.is_empty()
         {
-            pass_on(cx, arrived, &peer).await;
+            pass_on(cx, arrived, peer).await;
         }
         Some(format!("the connection to {address} {}", ended?))
     }
@@ -143,7 +143,7 @@ impl TcpConnector {
         &self,
         cx: &GearContext,
         (frames, mut from): (&mut FrameReader, ReadHalf<Box<dyn DuplexStream>>),
-        (peer, broken): (&str, &CancellationToken),
+        (peer, broken): (SocketAddr, &CancellationToken),
     ) -> Option<String> {
         loop {
             let arrived = tokio::select! {
@@ -162,14 +162,14 @@ impl TcpConnector {
 }
 
 /// Passes on frames that came back.
-async fn pass_on(cx: &GearContext, frames: Vec<Vec<u8>>, peer: &str) {
+async fn pass_on(cx: &GearContext, frames: Vec<Vec<u8>>, peer: SocketAddr) {
     if !cx.is_wired("reply") {
         return;
     }
     let pass_on = async {
         for frame in frames {
             let began = std::time::Instant::now();
-            let message = cx.make(None, Attributes::new().with("net.peer", peer), frame);
+            let message = cx.make(None, peer_facts(peer), frame);
             // A refusal has been counted and reported; the next frame may pass.
             cx.emit("reply", message, None, began).await.ok();
         }

@@ -227,6 +227,7 @@ pub(crate) fn message(number: u8, data: Value, raw: &[u8]) -> Message {
         sampled: true,
         span_id: "b7ad6b7169203331".parse().unwrap(),
         trace_id: "0af7651916cd43dd8448eb211c80319c".parse().unwrap(),
+        trace_state: None,
     }
 }
 
@@ -288,6 +289,13 @@ impl Bench {
             spool::SpoolKind::Telemetry,
         )
         .unwrap();
+        let key = ed25519_dalek::SigningKey::from_bytes(&[7; 32]);
+        let identity = watch::Sender::new(Some(RackIdentity {
+            entity_id: EntityId::for_name("rack-a"),
+            name: "rack-a".parse().unwrap(),
+            cluster_key: key.verifying_key(),
+            former_cluster_keys: Vec::new(),
+        }));
         let counters = Arc::new(TelemetryCounters::default());
         let (recorder, receiver) = TelemetryRecorder::new(RecorderParts {
             enabled,
@@ -299,15 +307,9 @@ impl Bench {
                 burst: 1,
             })),
             spool: spool.clone(),
+            identity: identity.subscribe(),
             counters: Arc::clone(&counters),
         });
-        let key = ed25519_dalek::SigningKey::from_bytes(&[7; 32]);
-        let identity = watch::Sender::new(Some(RackIdentity {
-            entity_id: EntityId::for_name("rack-a"),
-            name: "rack-a".parse().unwrap(),
-            cluster_key: key.verifying_key(),
-            former_cluster_keys: Vec::new(),
-        }));
         let cancel = CancellationToken::new();
         let batcher = RowBatcher {
             receiver,

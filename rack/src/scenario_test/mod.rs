@@ -80,10 +80,14 @@ const OUTSIDE: &[&str] = &[
     "http_get",
     "http_in",
     "http_out",
+    "journald_in",
     "log_sink",
     "modbus",
     "mqtt_in",
     "mqtt_out",
+    "otlp_in",
+    "otlp_out",
+    "prometheus_scrape",
     "syslog_in",
     "tcp_in",
     "tcp_out",
@@ -181,6 +185,7 @@ pub async fn run(
             burst: 20,
         })),
         spool,
+        identity: tokio::sync::watch::channel(None).1,
         counters: Arc::default(),
     });
     let parts = RuntimeParts {
@@ -393,5 +398,6 @@ fn message(pattern: &MessagePattern, ts: Timestamp, entropy: &Entropy) -> Messag
         sampled: false,
         span_id: SpanId::from_entropy(entropy.bytes()),
         trace_id: TraceId::from_entropy(entropy.bytes()),
+        trace_state: None,
     }
 }

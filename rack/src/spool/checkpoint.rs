@@ -21,6 +21,9 @@ pub enum RecordingError {
     /// The Rack stops. The rows may or may not be in the spool; the checkpoint tells.
     #[error("the Rack is stopping")]
     Closed,
+    /// There is no room for rows of somebody who can send them again.
+    #[error("the Rack's spool is full: the Mixer must take more of it first, or its operator raises spool.max_size_mb")]
+    Full,
     /// More than one batch may hold.
     #[error("{bytes} bytes of rows in one call; the most is {DURABLE_BYTES}: hand over fewer rows at once")]
     TooLarge {

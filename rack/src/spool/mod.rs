@@ -16,6 +16,7 @@
 
 mod admission;
 mod boot_epoch;
+mod bounded_submit;
 mod checkpoint;
 #[cfg(any(test, feature = "fuzz"))]
 mod fuzz;
@@ -144,6 +145,7 @@ struct SpoolCore {
     index: Arc<Mutex<SpoolIndex>>,
     changed: watch::Sender<u64>,
     boot_epoch: u64,
+    max_bytes: u64,
     heard: AtomicU64,
     /// Of a spool that never drops.
     admission: Option<AdmissionControl>,
@@ -373,6 +375,7 @@ pub(crate) fn open(
         index: spool.index(),
         changed: watch::Sender::new(0),
         boot_epoch: spool.epoch(),
+        max_bytes: limits.max_bytes,
         heard: AtomicU64::new(0),
         admission: (limits.when_full == SpoolFullPolicy::Block).then(|| AdmissionControl::new(limits.max_bytes)),
     });

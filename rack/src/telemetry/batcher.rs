@@ -127,9 +127,9 @@ impl RowBatcher {
         let (mut logs, mut spans, mut metrics) = split(queue.take());
         let logs =
             RowChunks::new(&mut logs, LogRow::size).map(|rows| encode(&owned(rows, &owner, LogRow::owned_by), &owner));
-        let spans = RowChunks::new(&mut spans, |row| 128 + row.span_name.len())
+        let spans = RowChunks::new(&mut spans, super::SpanRow::size)
             .map(|rows| encode(&owned(rows, &owner, super::SpanRow::owned_by), &owner));
-        let metrics = RowChunks::new(&mut metrics, |row| 64 + row.name.len())
+        let metrics = RowChunks::new(&mut metrics, super::MetricRow::size)
             .map(|rows| encode(&owned(rows, &owner, super::MetricRow::owned_by), &owner));
         for batch in logs.chain(spans).chain(metrics) {
             match batch {

@@ -27,7 +27,7 @@ mod tracing_layer;
 
 pub(crate) use batcher::RowBatcher;
 pub(crate) use counters::TelemetryCounters;
-pub(crate) use recorder::{RecorderParts, RecorderReceiver};
+pub(crate) use recorder::{EncodedBatch, RecorderParts, RecorderReceiver};
 pub(crate) use rows::TelemetryRow;
 pub(crate) use self_metrics::SelfMetrics;
 pub(crate) use spool_publisher::{SpoolPublisher, SpoolPublisherParts};

@@ -7,26 +7,29 @@
 //! - A Rack with telemetry switched off records nothing; a checkpoint of `log_durably` moves all the same, or its source would
 //!   begin anew with each life.
 
+mod encoded_batches;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
 use chassis::log_rate_limiter::{AdmissionDecision, LogRateLimiter};
+use model::trace_context::{is_sampled, sampling_threshold};
 use model::{Attributes, Clock, FluxId, Level, MetricType, Timestamp, Token, TraceId};
 use parking_lot::Mutex;
-use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
 
 use super::rows::TelemetryRow;
 use super::{BATCH_BYTES, BATCH_ROWS, DURABLE_BYTES, LogRow, MetricRow, SpanRow, TelemetryCounters};
+use crate::identity::RackIdentity;
 use crate::spool::{RecordingError, SourceCheckpoint, SpoolHandle};
+pub(crate) use encoded_batches::EncodedBatch;
 
 /// The most rows that wait in memory.
 const QUEUE_ROWS: usize = 65_536;
 /// The most bytes of rows that wait in memory.
 const QUEUE_BYTES: usize = 16 << 20;
-/// The threshold under which every trace is sampled.
-const ALL: u64 = u64::MAX;
 /// How many `log_durably` calls may wait for the batcher.
 pub(crate) const DURABLE_SLOTS: usize = 16;
 
@@ -45,6 +48,7 @@ pub(crate) struct RecorderParts {
     pub(crate) clock: Clock,
     pub(crate) throttle: Arc<LogRateLimiter>,
     pub(crate) spool: SpoolHandle,
+    pub(crate) identity: watch::Receiver<Option<RackIdentity>>,
     pub(crate) counters: Arc<TelemetryCounters>,
 }
 
@@ -55,6 +59,7 @@ struct RecorderCore {
     clock: Clock,
     throttle: Arc<LogRateLimiter>,
     spool: SpoolHandle,
+    identity: watch::Receiver<Option<RackIdentity>>,
     counters: Arc<TelemetryCounters>,
     queue: Mutex<RowQueue>,
     wake: Notify,
@@ -93,11 +98,12 @@ impl TelemetryRecorder {
         let (durable, calls) = mpsc::channel(DURABLE_SLOTS);
         let shared = Arc::new(RecorderCore {
             enabled: parts.enabled,
-            own_below: threshold(parts.sampling_rate),
-            sample_below: AtomicU64::new(threshold(parts.sampling_rate)),
+            own_below: sampling_threshold(parts.sampling_rate),
+            sample_below: AtomicU64::new(sampling_threshold(parts.sampling_rate)),
             clock: parts.clock,
             throttle: parts.throttle,
             spool: parts.spool,
+            identity: parts.identity,
             counters: parts.counters,
             queue: Mutex::default(),
             wake: Notify::new(),
@@ -132,17 +138,12 @@ impl TelemetryRecorder {
     /// Whether a new trace is recorded; decided once, where the trace begins, and carried in `Message::sampled`.
     #[must_use]
     pub fn sample(&self, trace: &TraceId) -> bool {
-        if !self.shared.enabled {
-            return false;
-        }
-        let below = self.shared.sample_below.load(Relaxed);
-        let [.., a, b, c, d, e, f, g, h] = *trace.as_bytes();
-        below == ALL || u64::from_be_bytes([a, b, c, d, e, f, g, h]) < below
+        self.shared.enabled && is_sampled(trace, self.shared.sample_below.load(Relaxed))
     }
 
     /// Keeps at most the share of traces that the Mixer allows every Rack, and at most the Rack's own.
     pub(crate) fn narrow_sampling(&self, rate: f64) {
-        let below = self.shared.own_below.min(threshold(rate));
+        let below = self.shared.own_below.min(sampling_threshold(rate));
         self.shared.sample_below.store(below, Relaxed);
     }
 
@@ -325,21 +326,6 @@ fn echo(level: Level, gear: &str, message: &str) {
         Level::Info => tracing::info!(target: super::ECHO, gear, "{message}"),
         Level::Warn => tracing::warn!(target: super::ECHO, gear, "{message}"),
         Level::Error => tracing::error!(target: super::ECHO, gear, "{message}"),
-    }
-}
-
-/// Below which value the last eight bytes of a trace id are sampled; [`ALL`] for every trace.
-#[allow(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    clippy::cast_precision_loss,
-    reason = "the rate is clamped to 0..1 and a share of 2^64 needs no more than 53 bits"
-)]
-fn threshold(rate: f64) -> u64 {
-    if rate < 1.0 {
-        (rate.max(0.0) * u64::MAX as f64) as u64
-    } else {
-        ALL
     }
 }
 

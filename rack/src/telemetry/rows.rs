@@ -76,8 +76,8 @@ impl TelemetryRow {
     pub(crate) fn size(&self) -> usize {
         match self {
             Self::Log(row) => row.size(),
-            Self::Span(row) => 128 + row.span_name.len() + attributes_size(&row.attributes),
-            Self::Metric(row) => 64 + row.name.len() + attributes_size(&row.labels),
+            Self::Span(row) => row.size(),
+            Self::Metric(row) => row.size(),
         }
     }
 }
@@ -103,6 +103,11 @@ impl LogRow {
 }
 
 impl SpanRow {
+    /// As of [`LogRow::size`].
+    pub(crate) fn size(&self) -> usize {
+        128 + self.span_name.len() + attributes_size(&self.attributes)
+    }
+
     pub(crate) fn owned_by(self, owner: &RackIdentity) -> Span {
         Span {
             ts: self.ts,
@@ -121,6 +126,11 @@ impl SpanRow {
 }
 
 impl MetricRow {
+    /// As of [`LogRow::size`].
+    pub(crate) fn size(&self) -> usize {
+        64 + self.name.len() + attributes_size(&self.labels)
+    }
+
     pub(crate) fn owned_by(self, owner: &RackIdentity) -> MetricPoint {
         MetricPoint {
             ts: self.ts,

@@ -65,18 +65,18 @@ impl SelfMetrics {
                 labels,
             );
         }
-        for (name, counter) in [
-            ("rack.telemetry.rows", &self.counters.rows),
-            ("rack.telemetry.batches", &self.counters.batches),
-            ("rack.telemetry.sent", &self.counters.sent),
-            ("rack.telemetry.acked", &self.counters.acked),
-            ("rack.telemetry.resends", &self.counters.resends),
-            ("rack.telemetry.replaced", &self.counters.replaced),
-            ("rack.rpc.rejected_replies", &self.counters.passed_over),
+        for (name, unit, counter) in [
+            ("rack.telemetry.rows", "{row}", &self.counters.rows),
+            ("rack.telemetry.batches", "{batch}", &self.counters.batches),
+            ("rack.telemetry.sent", "{batch}", &self.counters.sent),
+            ("rack.telemetry.acked", "{batch}", &self.counters.acked),
+            ("rack.telemetry.resends", "{resend}", &self.counters.resends),
+            ("rack.telemetry.replaced", "{batch}", &self.counters.replaced),
+            ("rack.rpc.rejected_replies", "{reply}", &self.counters.passed_over),
         ] {
             let value = counter.load(Relaxed) as f64;
             self.recorder
-                .metric(name, MetricType::Counter, value, "1", Attributes::new());
+                .metric(name, MetricType::Counter, value, unit, Attributes::new());
         }
         self.recorder.report_suppressed();
         if memory > *told {

@@ -72,7 +72,7 @@ fn row(event: &Event<'_>, ts: Timestamp) -> LogRow {
         ts,
         level,
         message: fields.message,
-        attributes: fields.attributes.with("code.namespace", event.metadata().target()),
+        attributes: fields.attributes.with("otel.scope.name", event.metadata().target()),
         flux_id: None,
     }
 }

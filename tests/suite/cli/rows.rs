@@ -185,6 +185,96 @@ fn a_trace_is_a_tree_for_people_and_its_spans_for_programs() -> Result<(), Failu
 }
 
 #[test]
+fn services_are_listed_with_their_numbers_and_their_calls() -> Result<(), Failure> {
+    let desk = Desk::open()?;
+    desk.seed("traces", "press", &spans(&desk))?;
+    let called = json!([{
+        "ts": desk.ago(95), "trace_id": TRACE, "span_id": "00000000000000e1", "parent_span_id": "00000000000000a1",
+        "span_name": "book", "duration_ms": 1.0, "status": "error", "attributes": { "resource.service.name": "books" },
+    }]);
+    desk.seed("traces", "lathe", &called)?;
+    let services = json_rows(&desk.answer(&["services", "-o", "json"])?)?;
+    let numbers: Vec<_> = services
+        .iter()
+        .map(|row| ["service", "spans", "errors", "p50_ms"].map(|key| row[key].clone()))
+        .collect();
+    assert_eq!(
+        json!(numbers),
+        json!([["books", 1, 1, 1.0], ["press", 5, 1, 2.0]]),
+        "{services:?}"
+    );
+    let calls = desk.answer(&["dependencies"])?;
+    let cells: Vec<Vec<&str>> = calls.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(
+        cells,
+        [["CALLER", "CALLEE", "CALLS", "ERRORS"], ["press", "books", "1", "1"]],
+        "{calls}"
+    );
+    let spans = json_rows(&desk.answer(&["traces", "--service", "books", "-o", "json"])?)?;
+    assert_eq!((spans.len(), &spans[0]["span_name"]), (1, &json!("book")));
+    let log = |message: &str, attributes: Value| json!({ "ts": desk.ago(9), "level": "info", "message": message, "attributes": attributes });
+    let logs = json!([
+        log("of books", json!({ "resource.service.name": "books" })),
+        log("of nobody", json!({}))
+    ]);
+    desk.seed("logs", "lathe", &logs)?;
+    for (service, message) in [("books", "of books"), ("lathe", "of nobody")] {
+        let logs = json_rows(&desk.answer(&["logs", "--service", service, "-o", "json"])?)?;
+        assert_eq!((logs.len(), &logs[0]["message"]), (1, &json!(message)), "{service}");
+    }
+    let by_attribute = json_rows(&desk.answer(&["logs", "--attr", "resource.service.name=books", "-o", "json"])?)?;
+    assert_eq!(by_attribute.len(), 1, "{by_attribute:?}");
+    let point = |value: f64, labels: Value| json!({ "ts": desk.ago(9), "name": "load", "type": "gauge", "value": value, "labels": labels });
+    let points = json!([
+        point(1.0, json!({ "resource.service.name": "books" })),
+        point(2.0, json!({}))
+    ]);
+    desk.seed("metrics", "lathe", &points)?;
+    let points = json_rows(&desk.answer(&["metrics", "--name", "load", "--service", "books", "-o", "json"])?)?;
+    assert_eq!((points.len(), &points[0]["value"]), (1, &json!(1.0)));
+    Ok(())
+}
+
+#[test]
+fn exemplars_of_a_metric_are_listed_and_lead_to_traces() -> Result<(), Failure> {
+    let desk = Desk::open()?;
+    desk.seed("traces", "press", &spans(&desk))?;
+    let exemplars = json!([{ "value": 7, "trace_id": TRACE, "span_id": "00000000000000a1" }]);
+    let point = |name: &str, labels: Value| json!({ "ts": desk.ago(9), "name": name, "type": "counter", "value": 1, "labels": labels });
+    let points = json!([
+        point(
+            "orders/all of 100%",
+            json!({ "zone": "a", "otel.exemplars": exemplars })
+        ),
+        point("orders/all of 100%", json!({ "zone": "b" })),
+        point("other", json!({ "otel.exemplars": exemplars })),
+    ]);
+    desk.seed("metrics", "press", &points)?;
+    let exemplars = |more: &[&str]| {
+        let named = ["metrics", "--name", "orders/all of 100%", "--exemplars"];
+        desk.answer(&[named.as_slice(), more].concat())
+    };
+    let rows = json_rows(&exemplars(&["-o", "json"])?)?;
+    assert_eq!(rows.len(), 1, "{rows:?}");
+    let row = &rows[0];
+    assert_eq!(
+        (&row["ts"], &row["value"], &row["labels"]),
+        (&json!(desk.ago(9)), &json!(7), &json!({ "zone": "a" })),
+    );
+    let trace = desk.answer(&["trace", row["trace_id"].as_str().unwrap()])?;
+    assert!(trace.contains("order") && trace.contains("ship"), "{trace}");
+    assert_eq!(exemplars(&["--label", "zone=a", "-o", "csv"])?.lines().count(), 2);
+    assert_eq!(json_rows(&exemplars(&["--label", "zone=b", "-o", "json"])?)?.len(), 0);
+    let nameless = desk.ask(&["metrics", "--exemplars"])?;
+    assert!(
+        nameless.code != Some(0) && nameless.err.contains("--name"),
+        "{}",
+        nameless.err
+    );
+    Ok(())
+}
+
+#[test]
 fn dead_letters_are_listed_with_their_reason() -> Result<(), Failure> {
     let desk = Desk::open()?;
     publish(

@@ -222,11 +222,17 @@ fn the_server_binary_and_its_hash_are_checked() -> Result<(), Failure> {
 #[test]
 fn an_address_for_everyone_needs_allow_insecure() -> Result<(), Failure> {
     let folder = tempfile::tempdir()?;
-    let toml = "api.host = \"0.0.0.0\"\nsnake.host = \"0.0.0.0\"\nsnake.tls = \"off\"\npostgres.host = \"0.0.0.0\"\n";
+    let toml = "api.host = \"0.0.0.0\"\nsnake.host = \"0.0.0.0\"\nsnake.tls = \"off\"\npostgres.host = \"0.0.0.0\"\n\
+                otlp.host = \"0.0.0.0\"\n";
     std::fs::write(folder.path().join("platform-mixer.toml"), toml)?;
     let done = process::run(&binary("platform-mixer")?, &[], folder.path(), &[])?;
     assert_eq!(done.code, Some(78), "{}", done.err);
-    for key in ["api.allow_insecure", "postgres.allow_insecure", "snake.allow_insecure"] {
+    for key in [
+        "api.allow_insecure",
+        "postgres.allow_insecure",
+        "otlp.allow_insecure",
+        "snake.allow_insecure",
+    ] {
         assert!(done.err.contains(key), "{key}: {}", done.err);
     }
     let mixer = TestMixer::with(
@@ -238,6 +244,8 @@ fn an_address_for_everyone_needs_allow_insecure() -> Result<(), Failure> {
             ("snake.allow_insecure", "true"),
             ("postgres.host", "\"0.0.0.0\""),
             ("postgres.allow_insecure", "true"),
+            ("otlp.host", "\"0.0.0.0\""),
+            ("otlp.allow_insecure", "true"),
         ],
         &[],
     )?;

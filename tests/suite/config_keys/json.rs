@@ -98,6 +98,7 @@ fn a_business_message_is_archived_once_in_its_own_tree() -> Result<(), Failure> 
             sampled: true,
             span_id: "b7ad6b7169203331".parse()?,
             trace_id: "0af7651916cd43dd8448eb211c80319c".parse()?,
+            trace_state: None,
         };
         bus.publish("flux.msg.rack-a.parse.out", message.to_cbor()?)?;
     }

@@ -43,6 +43,7 @@ fn good() -> Result<Vec<u8>, Failure> {
         sampled: true,
         span_id: "b7ad6b7169203331".parse()?,
         trace_id: "0af7651916cd43dd8448eb211c80319c".parse()?,
+        trace_state: None,
     };
     Ok(message.to_cbor()?)
 }

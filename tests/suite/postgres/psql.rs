@@ -56,9 +56,49 @@ fn psql_asks_and_describes() -> Result<(), Failure> {
         "\\dx",
         "\\conninfo",
         "\\encoding",
+        "\\d+",
+        "\\dt+",
+        "\\di+",
+        "\\dn+",
+        "\\du",
+        "\\du+",
+        "\\dT",
+        "\\dT+",
+        "\\dp",
+        "\\z logs",
+        "\\l+",
+        "\\df",
+        "\\df+",
+        "\\sf now",
+        "\\dD",
+        "\\dF",
+        "\\dc",
+        "\\dC",
+        "\\dd",
+        "\\ddp",
+        "\\dL",
+        "\\dO",
+        "\\dy",
+        "\\dX",
+        "\\db+",
+        "\\dconfig",
+        "\\drds",
     ] {
         psql(&mixer, &[quiet])?;
     }
+    let described = psql(&mixer, &["\\d+ logs"])?;
+    assert!(
+        described.contains("flux_id|uuid") && described.contains("message|text"),
+        "{described}"
+    );
+    assert!(psql(&mixer, &["\\dp"])?.contains("public|logs|table"));
+    assert_eq!(
+        psql(
+            &mixer,
+            &["\\copy (select message, level from logs order by 1 limit 2) to stdout csv header"]
+        )?,
+        "message,level\nrow 0,info\nrow 1,error\n"
+    );
     let error = psql(&mixer, &["SELECT levl FROM logs"])
         .err()
         .ok_or("it passes")?

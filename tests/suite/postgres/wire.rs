@@ -17,7 +17,7 @@ pub(crate) fn open(mixer: &TestMixer) -> Result<TcpStream, Failure> {
 }
 
 /// A connection that may ask.
-fn begun(mixer: &TestMixer) -> Result<TcpStream, Failure> {
+pub(super) fn begun(mixer: &TestMixer) -> Result<TcpStream, Failure> {
     Ok(begun_with(mixer, b"")?.0)
 }
 
@@ -52,7 +52,7 @@ fn kinds_until(stream: &mut TcpStream, last: u8) -> Result<Vec<u8>, Failure> {
     Ok(kinds)
 }
 
-fn sent(stream: &mut TcpStream, kind: u8, body: &[u8]) -> Result<(), Failure> {
+pub(super) fn sent(stream: &mut TcpStream, kind: u8, body: &[u8]) -> Result<(), Failure> {
     stream.write_all(&[kind])?;
     stream.write_all(&(u32::try_from(body.len())? + 4).to_be_bytes())?;
     Ok(stream.write_all(body)?)

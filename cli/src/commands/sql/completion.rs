@@ -72,7 +72,7 @@ const KEYWORDS: [&str; 58] = [
     "WHERE",
 ];
 
-const FUNCTIONS: [&str; 36] = [
+const FUNCTIONS: [&str; 37] = [
     "abs",
     "approx_percentile_cont",
     "attr",
@@ -84,6 +84,7 @@ const FUNCTIONS: [&str; 36] = [
     "date_bin",
     "date_part",
     "date_trunc",
+    "histogram_quantile",
     "json_keys",
     "lag",
     "lead",

@@ -26,6 +26,7 @@ impl Collector for ServiceCollector {
             &mut to,
             self.0.ingest.iter().flat_map(|ingest| ingest.snapshot().metrics()),
         )?;
+        self.spans(&mut to)?;
         self.quotas(&mut to)?;
         self.letters(&mut to)?;
         self.specs(&mut to)?;
@@ -56,6 +57,17 @@ impl ServiceCollector {
         let views = &self.0.views;
         counter(to, "views_written", "Writes of platform.sql", views.written())?;
         counter(to, "views_failures", "Failed writes of platform.sql", views.failures())
+    }
+
+    fn spans(&self, to: &mut DescriptorEncoder) -> Result<(), fmt::Error> {
+        let (stored, dropped) = self.0.spans.counts();
+        counter(to, "self_tracing_stored_spans", "The Mixer's own spans stored", stored)?;
+        counter(
+            to,
+            "self_tracing_dropped_spans",
+            "The Mixer's own spans dropped because the queue was full or the store took none",
+            dropped,
+        )
     }
 
     fn quotas(&self, to: &mut DescriptorEncoder) -> Result<(), fmt::Error> {

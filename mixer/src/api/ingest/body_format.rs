@@ -5,6 +5,7 @@ use http::StatusCode;
 use model::Table;
 use model::telemetry_codec::{BatchEncoding, BodyRecordReader, PublisherIdentity, WriterEntities};
 use protocols::elasticsearch::{self, BulkError, BulkSettings};
+use protocols::json_records::{JsonFraming, JsonRecordSettings, json_records};
 use protocols::loki::{self, LokiEncoding};
 use protocols::otlp::{self, OtlpEncoding, OtlpSettings};
 use protocols::remote_write::{self, WriteSettings};
@@ -17,8 +18,19 @@ use crate::api::problem::ApiProblem;
 /// How a body says what it says.
 #[derive(Debug)]
 pub(super) enum BodyFormat {
-    /// Records in an encoding of the bus, whose publisher is this one where they do not say it.
-    Records(BatchEncoding, PublisherIdentity),
+    /// Records in an encoding of the bus.
+    Records {
+        encoding: BatchEncoding,
+        /// Whose they are where they do not say it.
+        publisher: PublisherIdentity,
+        keeps_refused: bool,
+    },
+    /// JSON records of any shape.
+    Shaped {
+        framing: JsonFraming,
+        settings: JsonRecordSettings,
+        keeps_refused: bool,
+    },
     /// A request of OTLP.
     Otlp(OtlpEncoding, OtlpSettings),
     /// A push request of Loki.
@@ -41,8 +53,8 @@ impl BodyFormat {
     /// The bytes that are needed beside the body until it is open.
     pub(super) fn opening_bytes(&self, body: &[u8], largest: usize) -> usize {
         match self {
-            Self::Records(encoding, _) => DecodeBudget::of(*encoding, body, largest).bytes,
-            Self::Otlp(OtlpEncoding::Protobuf, _) | Self::Loki(LokiEncoding::Protobuf, _) => 0,
+            Self::Records { encoding, .. } => DecodeBudget::of(*encoding, body, largest).bytes,
+            Self::Shaped { .. } | Self::Otlp(OtlpEncoding::Protobuf, _) | Self::Loki(LokiEncoding::Protobuf, _) => 0,
             Self::Otlp(OtlpEncoding::Json, _) => usize::try_from(otlp::json_bytes(body)).unwrap_or(usize::MAX),
             Self::Bulk(..) => elasticsearch::items_bytes(body),
             Self::RemoteWrite(..) => remote_write::opening_bytes(body),
@@ -60,13 +72,43 @@ impl BodyFormat {
     ) -> Result<OpenedBody, ApiProblem> {
         let malformed = |error: &dyn std::fmt::Display| ApiProblem::body(StatusCode::BAD_REQUEST, error.to_string());
         match self {
-            Self::Records(encoding, publisher) => {
-                let request = key.of_records(encoding, &body);
-                let budget = DecodeBudget::of(encoding, &body, largest);
-                let records = BodyRecordReader::new(table, encoding, body, publisher);
+            Self::Records {
+                encoding,
+                publisher,
+                keeps_refused,
+            } => {
+                let request = key.of_records(encoding.content_type(), &body);
+                let mut budget = DecodeBudget::of(encoding, &body, largest);
+                let records = if keeps_refused {
+                    BodyRecordReader::new_keeping_refused(table, encoding, body, publisher)
+                } else {
+                    BodyRecordReader::new(table, encoding, body, publisher)
+                };
                 let records = records.map_err(|error| malformed(&error))?.with_writers(writers);
+                // Of an Arrow stream they are here already, and share nothing with the body.
+                budget.hold(records.refused().iter().map(|bad| bad.record.len()).sum());
                 Ok(OpenedBody {
                     records,
+                    budget,
+                    request,
+                })
+            }
+            Self::Shaped {
+                framing,
+                settings,
+                keeps_refused,
+            } => {
+                let request = key.of_records(framing.name(), &body);
+                let publisher = settings.fallback.clone();
+                let budget = DecodeBudget::of_expanded(body.len() as u64, 0, largest);
+                let format = json_records(table, framing, &body, settings).map_err(|error| malformed(&error))?;
+                let records = BodyRecordReader::of_format(table, format, body, publisher).with_writers(writers);
+                Ok(OpenedBody {
+                    records: if keeps_refused {
+                        records.keeping_refused()
+                    } else {
+                        records
+                    },
                     budget,
                     request,
                 })

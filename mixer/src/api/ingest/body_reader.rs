@@ -44,7 +44,8 @@ impl BodyReader {
         let payload: Bytes = telemetry_codec::encode_arrow(&rows)
             .map_err(|error| error.to_string())?
             .into();
-        if records.is_read() {
+        // What was refused becomes letters in the same room.
+        if records.is_read() && records.refused().is_empty() {
             let taken: usize = rows.iter().map(model::batch::slice_bytes).sum();
             self.decoding.shrink_to(self.unpacked + payload.len() + taken);
         }
@@ -77,6 +78,12 @@ pub(super) struct DecodeBudget {
 }
 
 impl DecodeBudget {
+    /// With so many bytes more that are held as long as the body is.
+    pub(super) const fn hold(&mut self, bytes: usize) {
+        self.unpacked += bytes;
+        self.bytes += bytes;
+    }
+
     /// The same of a format of others, whose records have so many bytes with what they share, and of which `converted` bytes are
     /// held beside what was sent.
     pub(super) fn of_expanded(expanded: u64, converted: usize, largest: usize) -> Self {

@@ -192,7 +192,10 @@ async fn bulk(
     let items = items.get().cloned();
     let items = items.ok_or_else(|| ApiProblem::internal("a bulk request was stored and not read"))?;
     let took = began.elapsed().as_millis();
-    let head = format!(r#"{{"took":{took},"errors":{},"items":["#, stored.rejected_total > 0);
+    let head = format!(
+        r#"{{"took":{took},"errors":{},"items":["#,
+        stored.rows.rejected_total > 0
+    );
     let starts = (0..items.len()).step_by(STEP);
     let parts = starts.map(move |start| part(&items, &stored, start, stamp));
     let whole = std::iter::once(head).chain(parts).chain(["]}".to_owned()]);

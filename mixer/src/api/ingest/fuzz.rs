@@ -17,6 +17,7 @@ use model::fuzz::FuzzTarget;
 use tokio::runtime::{Builder, Runtime};
 
 use super::body::{self, IngestReservation, RequestCompression};
+use super::grpc;
 use super::headers::{encoding, publisher};
 use super::idempotency_key::IdempotencyHeader;
 use crate::api::authorization::bearer;
@@ -35,6 +36,7 @@ pub(crate) fn fuzz_targets() -> Vec<FuzzTarget> {
     vec![
         packed("framing.gzip", RequestCompression::Gzip, gzip),
         packed("framing.zstd", RequestCompression::Zstd, zstd),
+        frame(),
         headers(),
         parameters(),
     ]
@@ -50,6 +52,21 @@ fn packed(name: &'static str, packing: RequestCompression, sample: Vec<u8>) -> F
                 .is_ok()
         };
         runtime.as_ref().is_ok_and(unpack)
+    })
+}
+
+/// The frame of a message of gRPC: it is as long as it says, and packed only where it says how.
+fn frame() -> FuzzTarget {
+    let samples = vec![vec![0, 0, 0, 0, 0], vec![0, 0, 0, 0, 2, 7, 8], vec![1, 0, 0, 0, 1, 7]];
+    FuzzTarget::new("framing.grpc", samples, |bytes| {
+        let plain = grpc::message(RequestCompression::None, bytes.to_vec().into());
+        assert!(plain.is_err() || bytes.first() == Some(&0), "it is packed in no way");
+        let read = grpc::message(RequestCompression::Gzip, bytes.to_vec().into());
+        read.is_ok_and(|(packing, message)| {
+            assert_eq!(packing == RequestCompression::Gzip, bytes.first() == Some(&1));
+            assert_eq!(bytes.get(5..), Some(&message[..]));
+            true
+        })
     })
 }
 
@@ -71,6 +88,8 @@ fn headers() -> FuzzTarget {
             .get(http::header::AUTHORIZATION)
             .and_then(|value| bearer(value.to_str().ok()?));
         assert!(token.is_none_or(|token| token.trim() == token));
+        grpc::is_grpc(&headers);
+        grpc::packing(&headers).ok();
         let is_accepted = accepted(&headers).is_ok() && body::packing(&headers).is_ok() && encoding(&headers).is_ok();
         publisher(&headers).is_ok_and(|publisher| {
             let key = IdempotencyHeader::of(&headers, Table::Logs, (&publisher, &std::collections::BTreeSet::new()));

@@ -1,53 +1,18 @@
-//! gRPC's framing of one request and one answer, on HTTP/2.
-//!
-//! Source: <https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md>; `google.rpc.Status` and `RetryInfo`.
-//!
-//! # Invariants
-//!
-//! - A body is read as any other is, in room that was counted: a library would read a message before anybody asks how large it is.
-//! - Every answer has status 200 in HTTP, and its own in `grpc-status`.
+//! gRPC's requests as bodies of this API: how they are packed, and refusals as problems.
 //!
 //! # Not here
 //!
-//! What the messages are (`protocols::otlp`).
+//! The framing ([`protocols::grpc`]), what the messages are (`protocols::otlp`).
 
 use axum::body::Body;
 use axum::response::Response;
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD_NO_PAD;
 use bytes::Bytes;
-use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, StatusCode};
-use http_body_util::{BodyExt, Full};
-use protocols::otlp::{OtlpEncoding, retry_status};
+use protocols::grpc::{self, ENCODING};
+pub(super) use protocols::grpc::{code, is_grpc};
 
 use super::body::RequestCompression;
 use crate::api::problem::ApiProblem;
-
-/// The content type, to which the encoding of messages may be added.
-pub(super) const GRPC: &str = "application/grpc";
-/// How messages are packed that say that they are.
-pub(super) const ENCODING: &str = "grpc-encoding";
-/// What is before a message: whether it is packed, and its length.
-const FRAME: usize = 5;
-
-/// Codes of gRPC.
-pub(super) mod code {
-    pub(in super::super) const INVALID_ARGUMENT: u8 = 3;
-    pub(in super::super) const DEADLINE_EXCEEDED: u8 = 4;
-    pub(in super::super) const PERMISSION_DENIED: u8 = 7;
-    pub(in super::super) const UNIMPLEMENTED: u8 = 12;
-    pub(in super::super) const INTERNAL: u8 = 13;
-    pub(in super::super) const UNAVAILABLE: u8 = 14;
-    pub(in super::super) const UNAUTHENTICATED: u8 = 16;
-}
-
-/// Whether a request is one of gRPC.
-pub(super) fn is_grpc(headers: &HeaderMap) -> bool {
-    let kind = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
-    kind.and_then(|kind| kind.strip_prefix(GRPC))
-        .is_some_and(|rest| rest.is_empty() || rest.starts_with(['+', ';']))
-}
 
 /// How packed messages of a request are packed.
 pub(super) fn packing(headers: &HeaderMap) -> Result<RequestCompression, ApiProblem> {
@@ -66,70 +31,29 @@ pub(super) fn packing(headers: &HeaderMap) -> Result<RequestCompression, ApiProb
 }
 
 /// The one message of a body, and how it is packed.
-pub(super) fn message(packing: RequestCompression, framed: Bytes) -> Result<(RequestCompression, Bytes), ApiProblem> {
-    let bad = |detail: &str| ApiProblem::body(StatusCode::BAD_REQUEST, detail.to_owned());
-    let Some(([is_packed, length @ ..], message)) = framed.split_first_chunk::<FRAME>() else {
-        return Err(bad("the request ends before its message"));
+pub(super) fn message(packing: RequestCompression, framed: &Bytes) -> Result<(RequestCompression, Bytes), ApiProblem> {
+    let bad = |detail: String| ApiProblem::body(StatusCode::BAD_REQUEST, detail);
+    let found = grpc::message(framed).map_err(|error| bad(error.to_string()))?;
+    let packing = match packing {
+        _ if !found.is_packed => RequestCompression::None,
+        RequestCompression::None => {
+            return Err(bad(
+                "the message is packed, and grpc-encoding does not say how".to_owned()
+            ));
+        }
+        said => said,
     };
-    if message.len() != u32::from_be_bytes(*length) as usize {
-        return Err(bad(
-            "the request is not one message of the length that stands before it",
-        ));
-    }
-    let packing = match is_packed {
-        0 => RequestCompression::None,
-        1 if packing != RequestCompression::None => packing,
-        1 => return Err(bad("the message is packed, and grpc-encoding does not say how")),
-        _ => return Err(bad("the first byte of a message is 0 or 1")),
-    };
-    Ok((packing, framed.slice(FRAME..)))
+    Ok((packing, found.message))
 }
 
 /// The answer with a message.
 pub(super) fn answer(message: &[u8]) -> Response {
-    let length = u32::try_from(message.len()).unwrap_or(u32::MAX);
-    let framed = [&[0][..], &length.to_be_bytes(), message].concat();
-    let trailers = HeaderMap::from_iter([(
-        http::HeaderName::from_static("grpc-status"),
-        HeaderValue::from_static("0"),
-    )]);
-    let body = Full::new(Bytes::from(framed)).with_trailers(std::future::ready(Some(Ok(trailers))));
-    let mut response = Response::new(Body::new(body));
-    response
-        .headers_mut()
-        .insert(CONTENT_TYPE, HeaderValue::from_static(GRPC));
-    response
+    grpc::answer(message).map(Body::new)
 }
 
 /// The answer that says what is wrong, and after how many seconds to try again.
 pub(super) fn refusal(code: u8, message: &str, retry_after: Option<u32>) -> Response {
-    let mut response = Response::new(Body::empty());
-    let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static(GRPC));
-    headers.insert("grpc-status", HeaderValue::from(u16::from(code)));
-    if let Ok(message) = HeaderValue::try_from(percent_encoded(message)) {
-        headers.insert("grpc-message", message);
-    }
-    if let Some(seconds) = retry_after {
-        let details = retry_status(OtlpEncoding::Protobuf, code, message, seconds);
-        if let Ok(details) = HeaderValue::try_from(STANDARD_NO_PAD.encode(details)) {
-            headers.insert("grpc-status-details-bin", details);
-        }
-    }
-    response
-}
-
-/// A text as `grpc-message` has it.
-fn percent_encoded(text: &str) -> String {
-    use std::fmt::Write as _;
-    text.bytes().fold(String::new(), |mut encoded, byte| {
-        if matches!(byte, b' '..=b'~') && byte != b'%' {
-            encoded.push(char::from(byte));
-        } else {
-            let _ = write!(encoded, "%{byte:02X}");
-        }
-        encoded
-    })
+    grpc::refusal(code, message, retry_after).map(|()| Body::empty())
 }
 
 #[cfg(test)]
@@ -138,52 +62,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_whole_message_is_taken_and_nothing_else() {
-        let framed = |bytes: &[u8]| message(RequestCompression::Gzip, Bytes::copy_from_slice(bytes));
-        assert_eq!(
-            framed(&[0, 0, 0, 0, 2, 7, 8]).unwrap(),
-            (RequestCompression::None, Bytes::from_static(&[7, 8]))
-        );
-        assert_eq!(
-            framed(&[1, 0, 0, 0, 1, 7]).unwrap(),
-            (RequestCompression::Gzip, Bytes::from_static(&[7]))
-        );
-        assert_eq!(framed(&[0, 0, 0, 0, 0]).unwrap().1.len(), 0);
-        for bad in [
-            &[][..],
-            &[0, 0, 0, 0],
-            &[0, 0, 0, 0, 3, 7, 8],
-            &[0, 0, 0, 0, 1, 7, 8],
-            &[2, 0, 0, 0, 0],
-            &[0, 255, 255, 255, 255, 1],
+    fn a_packed_message_is_packed_as_its_header_says() {
+        let framed = |flag| Bytes::copy_from_slice(&[flag, 0, 0, 0, 1, 7]);
+        for (said, flag, packing) in [
+            (RequestCompression::Gzip, 0, RequestCompression::None),
+            (RequestCompression::Gzip, 1, RequestCompression::Gzip),
+            (RequestCompression::None, 0, RequestCompression::None),
         ] {
-            assert!(framed(bad).is_err(), "{bad:?}");
+            let found = message(said, &framed(flag)).unwrap();
+            assert_eq!(found, (packing, Bytes::from_static(&[7])));
         }
-        assert!(message(RequestCompression::None, Bytes::from_static(&[1, 0, 0, 0, 0])).is_err());
-    }
-
-    #[test]
-    fn a_refusal_is_in_the_headers_with_the_time_to_wait() {
-        let refused = refusal(code::UNAVAILABLE, "full: 100 %\n", Some(7));
-        let header = |name: &str| refused.headers().get(name).unwrap().to_str().unwrap().to_owned();
-        assert_eq!(refused.status(), StatusCode::OK);
-        assert_eq!(
-            (header("grpc-status"), header("grpc-message")),
-            ("14".to_owned(), "full: 100 %25%0A".to_owned())
-        );
-        let details = STANDARD_NO_PAD.decode(header("grpc-status-details-bin")).unwrap();
-        assert!(details.ends_with(&[0x12, 4, 0x0a, 2, 0x08, 7]), "{details:?}");
-    }
-
-    #[test]
-    fn a_content_type_of_grpc_may_name_the_encoding_of_messages() {
-        let headers = |kind: &'static str| HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static(kind))]);
-        for kind in ["application/grpc", "application/grpc+proto", "application/grpc;x=y"] {
-            assert!(is_grpc(&headers(kind)), "{kind}");
-        }
-        for kind in ["application/grpc-web", "application/json", "grpc"] {
-            assert!(!is_grpc(&headers(kind)), "{kind}");
-        }
-        assert!(!is_grpc(&HeaderMap::new()));
+        assert!(message(RequestCompression::None, &framed(1)).is_err());
+        assert!(message(RequestCompression::Gzip, &framed(2)).is_err());
     }
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use engine::RequestPart;
 use http::HeaderMap;
 use model::Table;
-use model::telemetry_codec::{BatchEncoding, PublisherIdentity};
+use model::telemetry_codec::PublisherIdentity;
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
@@ -73,11 +73,11 @@ pub(super) enum BodyKey {
 }
 
 impl BodyKey {
-    /// The request that records of ours are, however they were packed.
-    pub(super) fn of_records(&self, encoding: BatchEncoding, body: &[u8]) -> Option<IdempotentRequest> {
+    /// The request that records of a kind are, however they were packed.
+    pub(super) fn of_records(&self, kind: &str, body: &[u8]) -> Option<IdempotentRequest> {
         let Self::Header(Some(key)) = self else { return None };
         let mut digest = Sha256::new();
-        digest.update(encoding.content_type());
+        digest.update(kind);
         digest.update([0]);
         digest.update(body);
         let (first, _) = halves(digest);
@@ -203,7 +203,7 @@ mod tests {
     fn a_key_is_held_by_one_request_at_a_time() {
         let (all, key) = (InFlightKeys::default(), key("a", Table::Logs, "1").unwrap().unwrap());
         let request = BodyKey::Header(Some(key))
-            .of_records(BatchEncoding::Json, b"[]")
+            .of_records("application/json", b"[]")
             .unwrap();
         let held = all.hold(request).unwrap();
         assert!(all.hold(request).is_err());

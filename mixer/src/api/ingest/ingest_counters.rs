@@ -3,7 +3,7 @@
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::registry::Registry;
 
-use super::ingest_handler::StoredBody;
+use crate::api::problem::IngestCounts;
 
 /// What came in this way, for `/metrics`.
 #[derive(Debug, Clone, Default)]
@@ -38,8 +38,8 @@ impl HttpIngestCounters {
     }
 
     /// Counts what became of a body.
-    pub(super) fn count(&self, stored: &StoredBody) {
-        if stored.duplicate && stored.stored > 0 {
+    pub(super) fn count(&self, stored: IngestCounts) {
+        if stored.duplicate {
             self.duplicates.inc();
         } else {
             self.rows.inc_by(stored.stored);

@@ -16,7 +16,7 @@ use bytes::Bytes;
 use engine::{AppendBatch, AppendOutcome, BatchOrigin, Engine, ErrorKind, HealthIssue, RequestPart};
 use http::request::Parts;
 use model::Table;
-use model::telemetry_codec::{RecordRejection, WriterEntities};
+use model::telemetry_codec::{RecordRejection, RefusedRecord, WriterEntities};
 use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
@@ -27,9 +27,9 @@ use super::decoder_pool::DecoderPool;
 use super::grpc;
 use super::idempotency_key::{self, BodyKey, InFlightKeys, KeyGuard};
 use super::ingest_counters::HttpIngestCounters;
-use super::refused_letters::{BodyOrigin, refused_letters};
+use super::refused_letters::{BodyOrigin, letters_part, refused_letters};
 use crate::access::ApiCaller;
-use crate::api::problem::ApiProblem;
+use crate::api::problem::{ApiProblem, IngestCounts};
 use crate::quotas::CallerUsage;
 
 /// About the bytes of one append.
@@ -71,13 +71,9 @@ pub(super) struct IngestRequest {
 /// What became of a body.
 #[derive(Debug)]
 pub(super) struct StoredBody {
-    /// Good rows; those of a repetition are there already.
-    pub(super) stored: u64,
+    pub(super) rows: IngestCounts,
     /// The first bad ones.
     pub(super) rejected: Vec<RecordRejection>,
-    pub(super) rejected_total: u64,
-    /// Whether everything had been stored before.
-    pub(super) duplicate: bool,
     /// Which records are bad, a bit for each, where the format asks for that.
     pub(super) marks: Vec<u64>,
 }
@@ -167,7 +163,7 @@ impl IngestHandler {
                 BodyFraming::Nothing => body::receive(plan.packing, &head.headers, body, &mut room).await,
                 BodyFraming::Grpc => {
                     let framed = body::read(&head.headers, body, &mut room).await?;
-                    let (packing, message) = grpc::message(plan.packing, framed)?;
+                    let (packing, message) = grpc::message(plan.packing, &framed)?;
                     body::unpack(packing, message, &mut room).await
                 }
             }
@@ -201,10 +197,12 @@ impl IngestHandler {
         let entities = &caller.scope.entities;
         let writers = (!entities.is_empty()).then(|| WriterEntities::of(entities));
         let IngestPlan { table, format, key, .. } = plan;
+        // The room for the body is where that is, also when its sender leaves meanwhile.
         let opened = self
             .decoders
-            .run(move || format.open(table, body, (key, writers), most));
-        let opened = opened.await.map_err(decoding_stopped)??;
+            .run(move || (format.open(table, body, (key, writers), most), room, decoding));
+        let (opened, room, mut decoding) = opened.await.map_err(decoding_stopped)?;
+        let opened = opened?;
         let needed = opened.budget.bytes;
         decoding.shrink_to(needed);
         decoding.grow(needed.saturating_sub(opening)).await?;
@@ -248,7 +246,7 @@ impl IngestHandler {
             }
             let stored = stored?;
             if begun.for_bucket {
-                door.wait_for_bucket(stored.stored).await?;
+                door.wait_for_bucket(stored.rows.stored).await?;
             }
             drop(begun.held);
             Ok::<_, ApiProblem>(stored)
@@ -289,12 +287,11 @@ impl IngestHandler {
         request: Option<RequestPart>,
         (through, appended_bytes): (u64, &mut u64),
     ) -> Result<StoredBody, ApiProblem> {
-        let mut stored = StoredBody {
+        let mut stored = IngestCounts {
             stored: 0,
-            rejected: Vec::new(),
             rejected_total: 0,
+            kept: 0,
             duplicate: true,
-            marks: Vec::new(),
         };
         let mut from = through;
         loop {
@@ -325,20 +322,61 @@ impl IngestHandler {
             }
         }
         if let Some(kept) = kept {
-            let letters = refused_letters(&kept, body.records.refused(), request).map_err(ApiProblem::internal)?;
-            if let Some(letters) = letters
-                && let Err(reason) = self.append(letters, stored.stored).await?
-            {
-                return Err(ApiProblem::internal(format!(
-                    "refused records cannot be kept: {reason}"
-                )));
-            }
+            let refused = body.records.refused().to_vec();
+            stored.kept = self
+                .keep_refused(
+                    (&kept, refused.as_slice()),
+                    body.size / 2,
+                    request,
+                    (stored.stored, appended_bytes),
+                )
+                .await?;
         }
-        stored.rejected = body.records.named().to_vec();
         stored.rejected_total = body.records.rejected();
-        stored.marks = body.records.take_marks();
-        self.counters.count(&stored);
-        Ok(stored)
+        stored.duplicate &= stored.stored > 0;
+        self.counters.count(stored);
+        Ok(StoredBody {
+            rows: stored,
+            rejected: body.records.named().to_vec(),
+            marks: body.records.take_marks(),
+        })
+    }
+
+    /// Keeps refused records as dead letters, about `size` bytes at a time, behind those that are kept already; how many of them are
+    /// kept: one that is larger than the log is not. Counts the bytes that the log takes.
+    async fn keep_refused(
+        &self,
+        (origin, refused): (&BodyOrigin, &[RefusedRecord]),
+        size: usize,
+        request: Option<RequestPart>,
+        (before, appended_bytes): (u64, &mut u64),
+    ) -> Result<u64, ApiProblem> {
+        let request = request.map(letters_part);
+        let known = request.and_then(|part| {
+            let known = self.engine.request(part.sender, part.id)?;
+            (known.digest == part.digest).then_some(known.through)
+        });
+        let mut from = known.map_or(0, |through| usize::try_from(through).unwrap_or(usize::MAX));
+        let mut kept = refused.len().min(from);
+        while let Some(left) = refused.get(from..).filter(|left| !left.is_empty()) {
+            let (letters, count) = refused_letters(origin, left, size).map_err(ApiProblem::internal)?;
+            let part = request.map(|part| RequestPart {
+                from: from as u64,
+                to: (from + count) as u64,
+                ..part
+            });
+            let origin = BatchOrigin {
+                request: part,
+                ..BatchOrigin::default()
+            };
+            let bytes = letters.payload.len() as u64;
+            if self.append(AppendBatch { origin, ..letters }, before).await?.is_ok() {
+                *appended_bytes += bytes;
+                kept += count;
+            }
+            from += count;
+        }
+        Ok(kept as u64)
     }
 
     /// Appends a part; the inner error says why its rows can never be stored.

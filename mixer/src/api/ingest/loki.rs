@@ -73,7 +73,7 @@ async fn push(
     // What is kept are single entries, as protobuf.
     let plan = answers.plan((Table::Logs, &caller), format, ("loki", PROTOBUF));
     let stored = door.ingest(&caller, plan, (&head, body)).await?;
-    if stored.rejected_total > 0 {
+    if stored.rows.rejected_total > 0 {
         return Err(refused_records(&stored));
     }
     Ok(StatusCode::NO_CONTENT.into_response())

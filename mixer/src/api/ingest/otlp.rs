@@ -22,10 +22,10 @@ use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
-use http::header::{CONTENT_TYPE, RETRY_AFTER};
+use http::header::{ACCEPT_ENCODING, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
 use model::{Clock, Table};
-use protocols::otlp::{self, JSON, OtlpEncoding, OtlpSettings, PROTOBUF, export_response};
+use protocols::otlp::{self, JSON, OtlpEncoding, OtlpSettings, PROTOBUF, SIGNALS, export_response};
 use tower::Layer;
 use tower::util::MapRequestLayer;
 
@@ -40,24 +40,6 @@ use crate::api::authorization::RequestCaller;
 use crate::api::problem::ApiProblem;
 use crate::api::query_params::NoParams;
 
-/// The signals, their paths, and the services of gRPC that export them.
-const SIGNALS: [(Table, &str, &str); 3] = [
-    (
-        Table::Logs,
-        "/v1/logs",
-        "/opentelemetry.proto.collector.logs.v1.LogsService/Export",
-    ),
-    (
-        Table::Metrics,
-        "/v1/metrics",
-        "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export",
-    ),
-    (
-        Table::Traces,
-        "/v1/traces",
-        "/opentelemetry.proto.collector.trace.v1.TraceService/Export",
-    ),
-];
 /// The most of a refusal's body that is read to say it in another form.
 const MAX_REFUSAL: usize = 64 << 10;
 
@@ -99,13 +81,19 @@ pub(in crate::api) fn grpc_paths(router: Router) -> Router {
 }
 
 /// Says refusals of OTLP's requests as their protocol does, whoever refused them.
-pub(in crate::api) async fn refuse_in_kind(request: Request, next: Next) -> Response {
+pub(in crate::api) async fn refuse_in_kind(mut request: Request, next: Next) -> Response {
     let is_signal =
         request.method() == Method::POST && SIGNALS.iter().any(|(_, path, _)| *path == request.uri().path());
     let is_grpc = grpc::is_grpc(request.headers());
     let encoding = encoding(request.headers()).unwrap_or(OtlpEncoding::Json);
+    if is_grpc || is_signal {
+        // A refusal is read here, and gRPC packs messages itself.
+        request.headers_mut().remove(ACCEPT_ENCODING);
+    }
     let response = next.run(request).await;
-    if !(is_signal || is_grpc) || !(response.status().is_client_error() || response.status().is_server_error()) {
+    let is_refusal = response.status().is_client_error() || response.status().is_server_error();
+    // Who is not let in at all is told as everywhere; gRPC has one form for all.
+    if !(is_refusal && (is_grpc || is_signal && !is_of_the_door(response.status()))) {
         return response;
     }
     let (mut head, body) = response.into_parts();
@@ -113,7 +101,7 @@ pub(in crate::api) async fn refuse_in_kind(request: Request, next: Next) -> Resp
     let problem: serde_json::Value = serde_json::from_slice(&body).unwrap_or_default();
     let detail = problem["detail"].as_str().unwrap_or("the request was refused");
     head.status = retriable(head.status);
-    let code = grpc_code(head.status);
+    let code = code::of_status(head.status);
     let retry = (code == code::UNAVAILABLE).then(|| {
         let said = head
             .headers
@@ -126,13 +114,21 @@ pub(in crate::api) async fn refuse_in_kind(request: Request, next: Next) -> Resp
         refusal.extensions_mut().extend(head.extensions);
         return refusal;
     }
-    let kind = if encoding == OtlpEncoding::Json { JSON } else { PROTOBUF };
-    head.headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    head.headers
+        .insert(CONTENT_TYPE, HeaderValue::from_static(encoding.content_type()));
     head.headers.remove(http::header::CONTENT_LENGTH);
     if let Some(seconds) = retry {
         head.headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
     }
     Response::from_parts(head, Body::from(otlp::status(encoding, code, detail)))
+}
+
+/// Whether it is said of who calls, not of what is sent.
+pub(in crate::api) const fn is_of_the_door(status: StatusCode) -> bool {
+    matches!(
+        status,
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::MISDIRECTED_REQUEST
+    )
 }
 
 /// What a client of OTLP must see to try again: it drops what was answered with 409 or 429.
@@ -143,35 +139,18 @@ const fn retriable(status: StatusCode) -> StatusCode {
     }
 }
 
-const fn grpc_code(status: StatusCode) -> u8 {
-    match status {
-        StatusCode::UNAUTHORIZED => code::UNAUTHENTICATED,
-        StatusCode::FORBIDDEN | StatusCode::MISDIRECTED_REQUEST => code::PERMISSION_DENIED,
-        StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED => code::UNIMPLEMENTED,
-        StatusCode::REQUEST_TIMEOUT => code::DEADLINE_EXCEEDED,
-        StatusCode::SERVICE_UNAVAILABLE => code::UNAVAILABLE,
-        StatusCode::INTERNAL_SERVER_ERROR => code::INTERNAL,
-        _ => code::INVALID_ARGUMENT,
-    }
-}
-
 /// How a request over HTTP is encoded.
 fn encoding(headers: &HeaderMap) -> Result<OtlpEncoding, ApiProblem> {
     let kind = headers
         .get(CONTENT_TYPE)
         .and_then(|value| value.to_str().ok())
         .unwrap_or("");
-    let kind = kind.split(';').next().unwrap_or_default().trim();
-    match kind {
-        _ if kind.eq_ignore_ascii_case(PROTOBUF) || kind.eq_ignore_ascii_case("application/protobuf") => {
-            Ok(OtlpEncoding::Protobuf)
-        }
-        _ if kind.eq_ignore_ascii_case(JSON) => Ok(OtlpEncoding::Json),
-        _ => Err(ApiProblem::body(
+    OtlpEncoding::of_content_type(kind).ok_or_else(|| {
+        ApiProblem::body(
             StatusCode::UNSUPPORTED_MEDIA_TYPE,
             format!("Content-Type {kind:?} is none of OTLP's: known are {PROTOBUF} and {JSON}"),
-        )),
-    }
+        )
+    })
 }
 
 async fn export(
@@ -197,7 +176,6 @@ async fn export(
         fallback: headers::publisher(&head.headers)?,
         now,
     };
-    let content_type = if encoding == OtlpEncoding::Json { JSON } else { PROTOBUF };
     let plan = IngestPlan {
         table,
         format: BodyFormat::Otlp(encoding, settings),
@@ -213,11 +191,11 @@ async fn export(
         for_bucket: false,
     };
     let stored = door.ingest(&caller, plan, (&head, body)).await?;
-    let message = export_response(encoding, table, stored.rejected_total, &partial_message(&stored));
+    let message = export_response(encoding, table, stored.rows.rejected_total, &partial_message(&stored));
     if is_grpc {
         return Ok(grpc::answer(&message));
     }
-    Ok(([(CONTENT_TYPE, content_type)], message).into_response())
+    Ok(([(CONTENT_TYPE, encoding.content_type())], message).into_response())
 }
 
 /// Why records were refused, the first ones by name.

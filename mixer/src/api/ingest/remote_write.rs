@@ -88,7 +88,7 @@ async fn write(
     // What is kept are single samples, histograms and exemplars.
     let plan = answers.plan((Table::Metrics, &caller), format, ("prometheus", PROTOBUF));
     let stored = door.ingest(&caller, plan, (&head, body)).await?;
-    let mut response = match stored.rejected_total {
+    let mut response = match stored.rows.rejected_total {
         0 => StatusCode::NO_CONTENT.into_response(),
         _ => refused_records(&stored).into_response(),
     };

@@ -79,8 +79,8 @@ pub(super) fn refused_records(stored: &StoredBody) -> ApiProblem {
     let named: Vec<_> = named.map(|bad| format!("record {}: {}", bad.row, bad.reason)).collect();
     let detail = format!(
         "{} records are stored and {} refused: {}",
-        stored.stored,
-        stored.rejected_total,
+        stored.rows.stored,
+        stored.rows.rejected_total,
         named.join("; ")
     );
     ApiProblem::body(StatusCode::BAD_REQUEST, detail)

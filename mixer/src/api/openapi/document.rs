@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use super::{ApiRoute, RequestBody, ResponseBody, RouteMethod, problems, schemas};
 use crate::access::{AccessRight, AccessRole};
 use crate::api::content_negotiation::content_type;
-use crate::api::exposition;
+use crate::api::exposition::ExpositionFormat;
 
 pub(super) fn of(routes: &[ApiRoute]) -> Value {
     let mut paths = Map::new();
@@ -59,6 +59,9 @@ fn tag(path: &str) -> &str {
     }
     if path.starts_with("/loki/") || path.starts_with("/elasticsearch") || path == "/api/v1/write" {
         return "senders";
+    }
+    if path.starts_with("/jaeger/") {
+        return "jaeger";
     }
     let path = path.strip_prefix("/api/v1/").unwrap_or("operation");
     match path.split('/').next().unwrap_or(path) {
@@ -159,6 +162,9 @@ fn otlp_refusals(route: &ApiRoute) -> impl Iterator<Item = (String, Value)> {
         .chain(&problems::OF_CALLERS)
         .chain(&problems::EVERYWHERE);
     all.filter(|status| **status != 429).map(|status| {
+        if [401, 403, 421].contains(status) {
+            return (status.to_string(), problem_reference(*status));
+        }
         let content: Map<_, _> = otlp_bodies("google.rpc.Status").into_iter().collect();
         let refusal = json!({ "description": "Refused; `code` is that of gRPC.", "content": content });
         (status.to_string(), refusal)
@@ -188,6 +194,10 @@ fn records(table: Table) -> Vec<(String, Value)> {
     .into()
 }
 
+fn problem_reference(status: u16) -> Value {
+    json!({ "$ref": format!("#/components/responses/{}", problems::name(status)) })
+}
+
 fn responses(route: &ApiRoute) -> Value {
     let status = match route.answer {
         ResponseBody::Nothing => "204",
@@ -209,8 +219,7 @@ fn responses(route: &ApiRoute) -> Value {
         return responses.into();
     }
     for status in problems {
-        let name = format!("#/components/responses/{}", problems::name(*status));
-        responses.insert(status.to_string(), json!({ "$ref": name }));
+        responses.insert(status.to_string(), problem_reference(*status));
     }
     if let ResponseBody::Rows(_) = route.answer {
         let description = "The client's cached answer is still valid.";
@@ -265,9 +274,9 @@ fn answer(route: &ApiRoute) -> Value {
         ResponseBody::Otlp => otlp_bodies("Export…ServiceResponse"),
         ResponseBody::Elasticsearch(says) => return elasticsearch(says),
         ResponseBody::Nothing => return json!({ "description": "Done." }),
-        ResponseBody::OpenMetrics => {
-            vec![typed(bare(exposition::CONTENT), json!({ "type": "string" }))]
-        }
+        ResponseBody::Exposition => ExpositionFormat::ALL
+            .map(|format| typed(bare(format.content_type()), json!({ "type": "string" })))
+            .into(),
     };
     let mut answer = json!({ "description": "Done.", "content": content.into_iter().collect::<Map<_, _>>() });
     let mut headers = Map::new();

@@ -46,7 +46,7 @@ pub(super) struct ApiParameter {
     pub(super) says: &'static str,
 }
 
-const fn query(name: &'static str, kind: ParameterKind, says: &'static str) -> ApiParameter {
+pub(super) const fn query(name: &'static str, kind: ParameterKind, says: &'static str) -> ApiParameter {
     ApiParameter {
         name,
         place: ParameterLocation::Query,
@@ -63,7 +63,7 @@ const fn header(name: &'static str, kind: ParameterKind, says: &'static str) -> 
     }
 }
 
-const fn path(name: &'static str, kind: ParameterKind, says: &'static str) -> ApiParameter {
+pub(super) const fn path(name: &'static str, kind: ParameterKind, says: &'static str) -> ApiParameter {
     ApiParameter {
         place: ParameterLocation::Path,
         required: true,
@@ -138,6 +138,7 @@ const fn most(most: u32, default: u32) -> ApiParameter {
 pub(super) const LOGS_TOP: &[ApiParameter] = &[field(Table::Logs), most(1_000, DEFAULT_LIMIT)];
 pub(super) const TRACES_TOP: &[ApiParameter] = &[field(Table::Traces), most(1_000, DEFAULT_LIMIT)];
 pub(super) const SERIES_PAGE: &[ApiParameter] = &[SINCE, UNTIL, most(MAX_LIMIT, MAX_LIMIT)];
+pub(super) const EXEMPLARS: &[ApiParameter] = &[SINCE, UNTIL, LIMIT];
 pub(super) const TAIL: &[ApiParameter] = &[
     query(
         "since",
@@ -171,6 +172,21 @@ pub(super) const INGEST: &[ApiParameter] = &[
         "durable",
         ParameterKind::Words(&["disk", "bucket"]),
         "Where rows must be durable before the answer: on the Mixer's disk, or in its object store too.",
+    ),
+    query(
+        "partial",
+        ParameterKind::Words(&["problem", "accept"]),
+        "What a body is answered with of which only some rows are stored: the problem `partly_stored` (207), or 200.",
+    ),
+    query(
+        "rejected",
+        ParameterKind::Words(&["drop", "keep"]),
+        "What becomes of rows that cannot be stored: `keep` keeps the first thousand of a body, of up to 8 MiB together, as dead letters.",
+    ),
+    query(
+        "shape",
+        ParameterKind::Words(&["platform", "auto"]),
+        "The fields of the rows: those of the schema, or, with `auto`, those of any JSON or NDJSON, whose meaning is found out by their usual names.",
     ),
     header(
         "Idempotency-Key",

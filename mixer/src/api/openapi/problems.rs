@@ -4,6 +4,11 @@ use serde_json::{Map, Value, json};
 
 /// Every code with the status that it comes with, and when it does.
 pub(in crate::api) const CODES: &[(u16, &str, &str)] = &[
+    (
+        207,
+        "partly_stored",
+        "some rows of the body are stored, and the others, which are listed, are not",
+    ),
     (400, "bad_parameter", "a parameter or header cannot be used"),
     (400, "unknown_parameter", "the path has no such parameter"),
     (400, "bad_body", "the body cannot be read"),

@@ -9,7 +9,7 @@ use protocols::otlp::{JSON, PROTOBUF};
 use serde_json::Value;
 
 use super::parameters::{self as p, ApiParameter};
-use super::{ApiRoute, OperationLink, PATH, RequestBody, ResponseBody, RouteMethod};
+use super::{ApiRoute, OperationLink, PATH, RequestBody, ResponseBody, RouteMethod, jaeger_parameters};
 use crate::access::AccessRight;
 
 const LOGS_ONLY: &[Table] = &[Table::Logs];
@@ -27,7 +27,7 @@ const ROWS: &[u16] = &[400, 406, 422, 503, 504, 505];
 const ROWS_OF_ONE: &[u16] = &[400, 404, 406, 422, 503, 504, 505];
 const CHANGE: &[u16] = &[400, 403, 404, 409, 413];
 const SENDERS: &[u16] = &[400, 408, 413, 415, 503];
-const INGEST: &[u16] = &[400, 403, 409, 413, 415, 422, 503];
+const INGEST: &[u16] = &[207, 400, 403, 409, 413, 415, 422, 503];
 
 const SENT: &str = "Up to 64 MiB uncompressed. Success means durable and visible; with 400 valid records are stored and the others are kept as dead \
                     letters. The same request again is stored once. What can be stored later is refused with 503, never with 429 or 409.";
@@ -282,6 +282,29 @@ pub(super) const ROUTES: &[ApiRoute] = &[
     .fails(QUERY)
     .details(WINDOW),
     TRACE,
+    get(AccessRight::ReadRows, "/api/v1/telemetry/services",
+        "services",
+        "The services of spans: how many spans and errors each has, and how long they took",
+    )
+    .of(TRACES_ONLY)
+    .filters_by(&[inline_schema::<TraceFilter>])
+    .takes(&[p::SERIES_PAGE])
+    .gives(ResponseBody::Json("Services"))
+    .fails(QUERY)
+    .details(WINDOW),
+    get(AccessRight::ReadRows, "/api/v1/telemetry/dependencies",
+        "dependencies",
+        "Which service calls which, and how often",
+    )
+    .of(TRACES_ONLY)
+    .filters_by(&[inline_schema::<TraceFilter>])
+    .takes(&[p::SERIES_PAGE])
+    .gives(ResponseBody::Json("Dependencies"))
+    .fails(QUERY)
+    .details(
+        "A call is a span whose parent is a span of another service; filters are of the called spans. A window that ends before it begins \
+         is refused.",
+    ),
     METRICS,
     get(AccessRight::ReadRows, "/api/v1/telemetry/metrics/names", "metric_names", "The metrics that have points")
 .of(METRICS_ONLY)
@@ -295,6 +318,19 @@ pub(super) const ROUTES: &[ApiRoute] = &[
         ])
         .details(WINDOW),
     METRIC,
+    get(AccessRight::ReadRows, "/api/v1/telemetry/metrics/{metric_name}/exemplars",
+        "metric_exemplars",
+        "The newest exemplars of a metric's points",
+    )
+    .of(METRICS_ONLY)
+    .filters_by(&[inline_schema::<SeriesFilter>])
+    .takes(&[p::METRIC_PATH, p::EXEMPLARS])
+    .gives(ResponseBody::Json("Exemplars"))
+    .fails(FIND)
+    .details(
+        "Observations with the trace and the span that they were made in. Looked at are the newest points that carry some, as many as \
+         `limit` says. A window that ends before it begins is refused.",
+    ),
     get(AccessRight::ReadRows, "/api/v1/telemetry/metrics/{metric_name}/labels",
         "metric_labels",
         "The keys of a metric's labels",
@@ -348,6 +384,30 @@ pub(super) const ROUTES: &[ApiRoute] = &[
     .gives(ResponseBody::Rows("DeadLetters"))
     .fails(ROWS)
     .details(LISTED),
+    jaeger("/jaeger/api/services", "jaeger_services", "The names of services seen within two days")
+        .gives(ResponseBody::Json("JaegerNames")),
+    jaeger(
+        "/jaeger/api/services/{service}/operations",
+        "jaeger_operations_of",
+        "The names of a service's operations seen within two days",
+    )
+    .takes(&[jaeger_parameters::SERVICE_PATH])
+    .gives(ResponseBody::Json("JaegerNames")),
+    jaeger("/jaeger/api/operations", "jaeger_operations", "A service's operations seen within two days, with their kinds")
+        .takes(&[jaeger_parameters::OPERATIONS])
+        .gives(ResponseBody::Json("JaegerOperations")),
+    jaeger("/jaeger/api/traces", "jaeger_traces", "The newest traces with a span that meets a search")
+        .takes(&[jaeger_parameters::SEARCH])
+        .gives(ResponseBody::Json("JaegerTraces"))
+        .fails(FIND)
+        .details("All spans of a trace are there, 10,000 in one answer at most; `warnings` of traces say if there are more."),
+    jaeger("/jaeger/api/traces/{trace_id}", "jaeger_trace", "One trace")
+        .takes(&[jaeger_parameters::TRACE])
+        .gives(ResponseBody::Json("JaegerTraces"))
+        .fails(FIND),
+    jaeger("/jaeger/api/dependencies", "jaeger_dependencies", "How often services called one another")
+        .takes(&[jaeger_parameters::DEPENDENCIES])
+        .gives(ResponseBody::Json("JaegerDependencies")),
     LOGS.formerly("/api/v1/logs", "former_logs"),
     TRACES.formerly("/api/v1/traces", "former_traces"),
     TRACE.formerly("/api/v1/traces/{trace_id}", "former_trace"),
@@ -655,9 +715,10 @@ pub(super) const ROUTES: &[ApiRoute] = &[
     )
     .gives(ResponseBody::Ready("Readiness")),
     get(AccessRight::Monitor, "/version", "version", "The program and its version").gives(ResponseBody::Json("Version")),
-    get(AccessRight::Monitor, "/metrics", "exposition", "The Mixer's own counters, as OpenMetrics text")
-        .gives(ResponseBody::OpenMetrics)
-        .fails(&[404]),
+    get(AccessRight::Monitor, "/metrics", "exposition", "The Mixer's own metrics, for a scraper")
+        .gives(ResponseBody::Exposition)
+        .fails(&[404])
+        .details("The Prometheus text format 0.0.4, or OpenMetrics 1.0.0 if `Accept` prefers it."),
 ];
 
 /// A signal of OTLP.
@@ -710,6 +771,13 @@ const fn bulk(method: RouteMethod, path: &'static str, id: &'static str) -> ApiR
     }
 }
 
+/// Of spans in Jaeger's form.
+const fn jaeger(path: &'static str, id: &'static str, summary: &'static str) -> ApiRoute {
+    get(AccessRight::ReadRows, path, id, summary)
+        .of(TRACES_ONLY)
+        .fails(QUERY)
+}
+
 const fn ingest(
     path: &'static str,
     id: &'static str,
@@ -724,8 +792,8 @@ const fn ingest(
         .gives(ResponseBody::Json("Stored"))
         .fails(INGEST)
         .details(
-            "200 means durable and visible. Valid rows are stored even if others are invalid; those are listed. A body \
-             of up to 64 MiB uncompressed.",
+            "200 means durable and visible. Valid rows are stored even if others are invalid: that is answered with 207, and \
+             those that are not stored are listed. A body of up to 64 MiB uncompressed.",
         )
 }
 

@@ -6,7 +6,7 @@ use model::{
 };
 use serde_json::{Map, Value, json};
 
-use super::dlq_schemas;
+use super::{dlq_schemas, jaeger_schemas};
 use crate::api::gears::GearType;
 use crate::api::invites::{CreatedInvite, InviteRequest};
 use crate::api::tokens::{CallerView, CreatedToken, TokenRequest};
@@ -31,6 +31,7 @@ pub(super) fn all() -> Map<String, Value> {
         control(),
         change_requests(),
         dlq_schemas::all(),
+        jaeger_schemas::all(),
         operation(),
     ];
     for part in parts {
@@ -116,11 +117,12 @@ fn basics() -> Value {
         object(json!({ "parameter": text(), "detail": text() })),
         object(json!({ "row": count(), "reason": text() })),
         object(json!({ "line": count(), "column": count(), "detail": text() })),
+        object(json!({ "code": count(), "msg": text() })),
     ] });
     let problem = json!({
         "type": { "const": "about:blank" },
         "title": text(),
-        "status": { "type": "integer", "minimum": 400, "maximum": 599 },
+        "status": { "type": "integer", "minimum": 207, "maximum": 599 },
         "code": { "type": "string", "description": "A stable code for programs." },
         "detail": text(),
     });
@@ -129,6 +131,10 @@ fn basics() -> Value {
     // Where a statement went wrong, counted from 1.
     let at = json!({ "type": "integer", "minimum": 1 });
     problem["properties"]["position"] = object(json!({ "line": at, "column": at }));
+    // What became of a body's rows.
+    for (name, schema) in row_counts() {
+        problem["properties"][name] = schema;
+    }
     json!({
         "Problem": problem,
         "Stats": {
@@ -235,8 +241,13 @@ fn rows() -> Value {
         "DeadLetter": row(Table::DeadLetters),
         "Count": counted,
         "Value": object(json!({ "value": reference("Any"), "count": count() })),
+        "Service": object(json!({ "service": text(), "spans": count(), "errors": count(), "p50_ms": reference("Number"),
+                                  "p99_ms": reference("Number"), "last_seen": time() })),
+        "Dependency": object(json!({ "caller": text(), "callee": text(), "calls": count(), "errors": count() })),
         "Name": object(json!({ "name": text(), "type": inline_schema::<MetricType>(), "count": count() })),
         "Key": object(json!({ "key": text(), "values": count(), "count": count() })),
+        "Exemplar": object(json!({ "ts": time(), "value": or_null(reference("Number")), "trace_id": or_null(text()), "span_id": or_null(text()),
+                                   "entity_name": text(), "labels": reference("Fields"), "attributes": reference("Fields") })),
     })
 }
 
@@ -275,8 +286,11 @@ fn lists() -> Value {
         "DeadLetters": answer(reference("DeadLetter"), &none),
         "Histogram": answer(reference("Count"), &json!({ "histogram": object(json!({ "interval": text() })) })),
         "Values": answer(reference("Value"), &none),
+        "Services": answer(reference("Service"), &none),
+        "Dependencies": answer(reference("Dependency"), &none),
         "Names": answer(reference("Name"), &none),
         "Keys": answer(reference("Key"), &none),
+        "Exemplars": answer(reference("Exemplar"), &none),
     })
 }
 
@@ -361,13 +375,21 @@ fn record(table: Table) -> Value {
     })
 }
 
+/// How many rows of a body are stored.
+fn row_counts() -> Map<String, Value> {
+    Map::from_iter([
+        ("stored".to_owned(), count()),
+        ("rejected_total".to_owned(), count()),
+        ("kept".to_owned(), count()),
+        ("duplicate".to_owned(), json!({ "type": "boolean" })),
+    ])
+}
+
 fn sent() -> Value {
-    let stored = object(json!({
-        "stored": count(),
-        "rejected": list(object(json!({ "row": count(), "reason": text() }))),
-        "rejected_total": count(),
-        "duplicate": { "type": "boolean" },
-    }));
+    let mut stored = row_counts();
+    let rejected = list(object(json!({ "row": count(), "reason": text() })));
+    stored.insert("rejected".to_owned(), rejected);
+    let stored = object(stored.into());
     let records = [Table::Logs, Table::Metrics, Table::Traces];
     let records: Map<_, _> = records
         .map(|table| (record_name(table).to_owned(), record(table)))

@@ -121,7 +121,7 @@ fn lists_rows(route: &ApiRoute) -> bool {
 fn the_parameters_of_lists_are_the_fields_of_their_filters() {
     let both = |one: BTreeSet<String>, other: BTreeSet<String>| one.union(&other).cloned().collect::<BTreeSet<_>>();
     // With what a path always refuses, or names itself.
-    let filters: [(&str, BTreeSet<String>, &[&str]); 18] = [
+    let filters: [(&str, BTreeSet<String>, &[&str]); 21] = [
         ("logs", fields::<LogFilter>(), &[]),
         (
             "logs/histogram",
@@ -140,9 +140,12 @@ fn the_parameters_of_lists_are_the_fields_of_their_filters() {
             both(fields::<TraceFilter>(), fields::<TopFilter>()),
             &["offset", "cursor", "order"],
         ),
+        ("services", fields::<TraceFilter>(), &["offset", "cursor", "order"]),
+        ("dependencies", fields::<TraceFilter>(), &["offset", "cursor", "order"]),
         ("metrics", fields::<MetricFilter>(), &[]),
         ("metrics/{metric_name}", fields::<MetricFilter>(), &["name"]),
         ("metrics/names", fields::<SeriesFilter>(), &[]),
+        ("metrics/{metric_name}/exemplars", fields::<SeriesFilter>(), &[]),
         ("metrics/{metric_name}/labels", fields::<SeriesFilter>(), &[]),
         (
             "metrics/{metric_name}/labels/{label_key}",

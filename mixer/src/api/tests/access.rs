@@ -51,6 +51,23 @@ impl GuardedApi {
 
     /// With quotas, on the same clock.
     pub(super) fn with(mixer: &Mixer, folder: &std::path::Path, quotas: CallerQuotas) -> Self {
+        Self::with_parts(mixer, folder, quotas).0
+    }
+
+    /// The same routes, and a server of them that receives OTLP at ports of its own.
+    pub(super) async fn serve(mixer: &Mixer, folder: &std::path::Path, quotas: CallerQuotas) -> (Self, ApiServer) {
+        let (api, parts) = Self::with_parts(mixer, folder, quotas);
+        let listen = || TcpListener::bind("127.0.0.1:0");
+        let listeners = crate::api::ApiListeners {
+            api: listen().await.unwrap(),
+            otlp_http: Some(listen().await.unwrap()),
+            otlp_grpc: Some(listen().await.unwrap()),
+        };
+        let server = crate::api::serve(parts, listeners, (Vec::new(), None)).unwrap();
+        (api, server)
+    }
+
+    fn with_parts(mixer: &Mixer, folder: &std::path::Path, quotas: CallerQuotas) -> (Self, crate::api::ApiParts) {
         let clock = Hand::new();
         let quotas = crate::testing::quotas(quotas, clock.clock());
         let registry = Arc::new(ClusterRegistry::open(&folder.join("tokens.redb")).unwrap());
@@ -66,10 +83,10 @@ impl GuardedApi {
             ..mixer.api_parts().unwrap()
         };
         let hosts = HostGuard::new(([127, 0, 0, 1], 0).into(), Vec::new());
-        let router = crate::api::routes(parts, hosts, &TaskTracker::new()).unwrap();
+        let router = crate::api::routes(parts.clone(), hosts, &TaskTracker::new()).unwrap();
         // As a server has it: without, no stream begins.
         let router = router.layer(Extension(server::ShutdownToken(CancellationToken::new())));
-        Self { router, tokens, clock }
+        (Self { router, tokens, clock }, parts)
     }
 
     pub(super) async fn token(&self, name: &str, roles: &[AccessRole], scope: AccessScope) -> ApiToken {
@@ -128,7 +145,12 @@ impl GuardedApi {
         let body = axum::body::to_bytes(answer.into_body(), 1 << 20).await.unwrap();
         // The answer to HEAD has none.
         let problem: Value = serde_json::from_slice(&body).unwrap_or_default();
-        (status, problem["code"].as_str().unwrap_or_default().to_owned())
+        let code = match &problem["code"] {
+            // Of OTLP's refusals it is gRPC's.
+            Value::Number(_) => otlp_code(status, problem["message"].as_str().unwrap_or_default()),
+            code => code.as_str().unwrap_or_default(),
+        };
+        (status, code.to_owned())
     }
 
     /// The whole answer to a request.
@@ -161,6 +183,17 @@ fn request(method: &Method, path: &str) -> Builder {
 /// A token as `Authorization` has it.
 fn credential(token: &ApiToken) -> String {
     format!("Bearer {}", token.expose())
+}
+
+/// The code that a refusal of OTLP would have as a problem.
+fn otlp_code(status: StatusCode, said: &str) -> &'static str {
+    match status {
+        StatusCode::UNAUTHORIZED => "unauthorized",
+        StatusCode::MISDIRECTED_REQUEST => "unknown_host",
+        StatusCode::FORBIDDEN if said.contains("only pages of this very host may") => "cross_origin",
+        StatusCode::FORBIDDEN => "forbidden",
+        _ => "",
+    }
 }
 
 /// Whether a caller came as far as the handler.

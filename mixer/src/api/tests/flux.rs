@@ -45,6 +45,7 @@ impl Stored {
             sampled: true,
             span_id: SPAN.parse().unwrap(),
             trace_id,
+            trace_state: None,
         };
         let row = MessageRow {
             ts,

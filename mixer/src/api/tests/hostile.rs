@@ -12,17 +12,20 @@ use super::*;
 
 const REQUESTS: u64 = 10_000;
 
-pub(super) const PATHS: [&str; 19] = [
+pub(super) const PATHS: [&str; 22] = [
     "telemetry/logs",
     "telemetry/logs/histogram",
     "telemetry/logs/top",
     "telemetry/traces",
     "telemetry/traces/top",
     "telemetry/traces/{}",
+    "telemetry/services",
+    "telemetry/dependencies",
     "telemetry/metrics",
     "telemetry/metrics/names",
     "telemetry/metrics/{}",
     "telemetry/metrics/m",
+    "telemetry/metrics/m/exemplars",
     "telemetry/metrics/m/labels",
     "telemetry/metrics/{}/labels",
     "telemetry/metrics/m/labels/{}",
@@ -34,7 +37,7 @@ pub(super) const PATHS: [&str; 19] = [
     "flux/{}",
 ];
 
-pub(super) const NAMES: [&str; 38] = [
+pub(super) const NAMES: [&str; 39] = [
     "level",
     "min_level",
     "since",
@@ -50,6 +53,7 @@ pub(super) const NAMES: [&str; 38] = [
     "cursor",
     "order",
     "status",
+    "service",
     "span_name",
     "min_duration_ms",
     "name",

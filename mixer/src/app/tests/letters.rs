@@ -28,6 +28,7 @@ fn dead(number: u8) -> Vec<u8> {
         sampled: true,
         span_id: "b7ad6b7169203331".parse().unwrap(),
         trace_id: "0af7651916cd43dd8448eb211c80319c".parse().unwrap(),
+        trace_state: None,
     };
     message.to_cbor().unwrap()
 }

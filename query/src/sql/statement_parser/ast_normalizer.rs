@@ -17,8 +17,7 @@
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
-    BinaryOperator, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList, FunctionArguments, Ident,
-    ObjectName, Query, Select, Statement as Ast, UnaryOperator, Value, ValueWithSpan, VisitMut, VisitorMut,
+    BinaryOperator, Expr, Query, Select, Statement as Ast, UnaryOperator, Value, ValueWithSpan, VisitMut, VisitorMut,
 };
 
 use super::{row_comparisons, syntax_rewrites};
@@ -109,7 +108,7 @@ fn normalize_expr(read: Expr) -> Expr {
             op: op @ (UnaryOperator::Minus | UnaryOperator::Plus),
             expr,
         } => signed(op, *expr),
-        Expr::AtTimeZone { timestamp, time_zone } => call(TIMEZONE, [*time_zone, *timestamp]),
+        Expr::AtTimeZone { timestamp, time_zone } => syntax_rewrites::call(TIMEZONE, [*time_zone, *timestamp]),
         right => right,
     }
 }
@@ -162,22 +161,4 @@ fn begins_with_distinct(expr: &Expr) -> bool {
         } => begins_with_distinct(expr),
         _ => false,
     }
-}
-
-fn call<const N: usize>(name: &str, args: [Expr; N]) -> Expr {
-    let args = args.map(|arg| FunctionArg::Unnamed(FunctionArgExpr::Expr(arg)));
-    Expr::Function(Function {
-        name: ObjectName::from(Ident::new(name)),
-        uses_odbc_syntax: false,
-        parameters: FunctionArguments::None,
-        args: FunctionArguments::List(FunctionArgumentList {
-            duplicate_treatment: None,
-            args: args.into(),
-            clauses: Vec::new(),
-        }),
-        filter: None,
-        null_treatment: None,
-        over: None,
-        within_group: Vec::new(),
-    })
 }

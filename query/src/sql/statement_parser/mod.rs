@@ -21,12 +21,13 @@ mod placeholders;
 mod planning_cost;
 mod row_comparisons;
 mod statement_splitter;
+mod statement_tokens;
 mod syntax_rewrites;
 #[cfg(test)]
 mod tests;
 mod token_limits;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 
 use arrow_schema::DataType;
@@ -37,11 +38,13 @@ use datafusion::sql::sqlparser::tokenizer::Tokenizer;
 
 use self::ast_normalizer::normalize;
 use self::bounded_dialect::BoundedDialect;
-use self::placeholders::{bind_nulls, bind_values};
+use self::placeholders::{MOST_PARAMETERS, bind_nulls, bind_values, compare_with_items};
 use self::planning_cost::check_planning_cost;
 pub use self::statement_splitter::split_statements;
+pub use self::statement_tokens::{StatementToken, TokenKind, statement_tokens};
 use self::token_limits::check_token_limits;
-use super::SqlParameters;
+use super::SqlStatement;
+use super::column_headers::ColumnHeaders;
 use super::error_mapping::statement_error;
 use super::postgres::PostgresCompatibility;
 use crate::Error;
@@ -59,6 +62,8 @@ pub(super) struct ParsedStatement {
     pub(super) is_query: bool,
     /// Whether it asks for rows of one table, newest first.
     pub(super) newest_first: bool,
+    /// What its columns are called, if not as the planner calls them.
+    pub(super) headers: Option<ColumnHeaders>,
 }
 
 /// A statement whose parameters have no values yet.
@@ -72,33 +77,61 @@ pub(super) struct UnboundStatement {
     pub(super) parameters: usize,
     /// The types of those that count rows (`LIMIT $1`) or are cast (`$1::bigint`).
     pub(super) types: BTreeMap<String, DataType>,
+    /// Those that are lists, whose items are in their places in `with_places`.
+    pub(super) lists: BTreeSet<String>,
 }
 
 /// As [`parse_bound`], without values for parameters.
-pub(super) fn parse_unbound(text: &str, postgres: Option<&PostgresCompatibility>) -> Result<UnboundStatement, Error> {
-    let with_places = parse_checked(text, postgres)?;
+pub(super) fn parse_unbound(
+    written: &SqlStatement,
+    postgres: Option<&PostgresCompatibility>,
+) -> Result<UnboundStatement, Error> {
+    let (mut with_places, headers) = parse_checked(&written.query, postgres)?;
     let mut statement = with_places.clone();
-    let (parameters, types) = bind_nulls(require_read_only(&mut statement)?.0)?;
+    let found = bind_nulls(require_read_only(&mut statement)?.0, &written.intervals)?;
+    compare_with_items(require_read_only(&mut with_places)?.0);
+    // As many as are written: questions about the catalogue lose what has no rows, and parameters with it.
+    let tokens = postgres
+        .and_then(|_| statement_tokens(&written.query))
+        .unwrap_or_default();
+    let places = tokens
+        .iter()
+        .filter_map(|token| token.plain().strip_prefix('$')?.parse::<usize>().ok());
+    let greatest = places
+        .filter(|place| *place <= MOST_PARAMETERS)
+        .max()
+        .unwrap_or_default();
     Ok(UnboundStatement {
-        asked: asked(statement)?,
+        asked: asked(statement, headers)?,
         with_places,
-        parameters,
-        types,
+        parameters: found.greatest.max(greatest),
+        types: found.types,
+        lists: found.lists,
     })
 }
 
+/// Reads a statement with the values of its parameters.
 pub(super) fn parse_bound(
-    text: &str,
-    parameters: &SqlParameters,
+    written: &SqlStatement,
     postgres: Option<&PostgresCompatibility>,
 ) -> Result<ParsedStatement, Error> {
-    let mut statement = parse_checked(text, postgres)?;
-    bind_values(require_read_only(&mut statement)?.0, parameters)?;
-    asked(statement)
+    let (mut statement, headers) = parse_checked(&written.query, postgres)?;
+    let ast = require_read_only(&mut statement)?.0;
+    let unused = bind_values(ast, &written.parameters, &written.intervals)?;
+    // Questions about the catalogue lose what has no rows, and parameters with it.
+    if let Some(name) = unused.filter(|_| postgres.is_none()) {
+        return Err(Error::statement(format!(
+            "the parameter {name} is given but is not used in the text"
+        )));
+    }
+    asked(statement, headers)
 }
 
-/// The one statement of a text, which reads and is small enough.
-fn parse_checked(text: &str, postgres: Option<&PostgresCompatibility>) -> Result<Parsed, Error> {
+/// The one statement of a text, which reads and is small enough, with the headers of its columns where PostgreSQL's are wanted.
+fn parse_checked(
+    text: &str,
+    postgres: Option<&PostgresCompatibility>,
+) -> Result<(Parsed, Option<ColumnHeaders>), Error> {
     if text.len() > LONGEST {
         let reason = format!("the text has {} bytes, more than {LONGEST}", text.len());
         return Err(Error::statement(reason));
@@ -106,11 +139,12 @@ fn parse_checked(text: &str, postgres: Option<&PostgresCompatibility>) -> Result
     let mut statement = parse(text, postgres)?;
     let ast = require_read_only(&mut statement)?.0;
     check_planning_cost(ast)?;
+    let headers = postgres.and_then(|_| ColumnHeaders::of(ast));
     normalize(ast)?;
-    Ok(statement)
+    Ok((statement, headers))
 }
 
-fn asked(mut statement: Parsed) -> Result<ParsedStatement, Error> {
+fn asked(mut statement: Parsed, headers: Option<ColumnHeaders>) -> Result<ParsedStatement, Error> {
     let (ast, explained) = require_read_only(&mut statement)?;
     let is_query = matches!(ast, Ast::Query(_));
     let newest_first = matches!(ast, Ast::Query(query) if is_newest_first(query));
@@ -118,6 +152,7 @@ fn asked(mut statement: Parsed) -> Result<ParsedStatement, Error> {
         statement,
         is_query: is_query && !explained,
         newest_first,
+        headers: headers.filter(|_| !explained),
     })
 }
 

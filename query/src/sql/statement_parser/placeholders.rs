@@ -1,90 +1,295 @@
 //! Parameters: values in the places of a statement.
+//!
+//! | value | becomes |
+//! |---|---|
+//! | text, number, boolean, null | the literal; of an interval, `CAST('…' AS INTERVAL)` |
+//! | list | `ARRAY[…]`, and in `x = ANY($1)` what [`row_comparisons`] makes of it |
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
-use arrow_schema::DataType;
+use arrow_schema::{DataType, Field, IntervalUnit};
 use datafusion::sql::sqlparser::ast::{
-    DataType as SqlType, Expr, LimitClause, Query, Statement as Ast, Value, ValueWithSpan, VisitMut, VisitorMut,
+    Array, ArrayElemTypeDef, CastKind, DataType as SqlType, Expr, LimitClause, Query, Statement as Ast, Value,
+    ValueWithSpan, VisitMut, VisitorMut,
 };
 
+use super::row_comparisons;
 use crate::Error;
 use crate::sql::SqlParameters;
 
-/// Puts the parameters into their places.
-pub(super) fn bind_values(ast: &mut Ast, parameters: &SqlParameters) -> Result<(), Error> {
+/// Puts the parameters into their places, of which some are intervals; gives the name of one that has no place.
+pub(super) fn bind_values(
+    ast: &mut Ast,
+    parameters: &SqlParameters,
+    intervals: &BTreeSet<usize>,
+) -> Result<Option<String>, Error> {
     let given = parameters.by_place();
     let mut places = ParameterBinder {
         given: &given,
+        intervals,
         used: BTreeSet::new(),
     };
     if let ControlFlow::Break(error) = VisitMut::visit(ast, &mut places) {
         return Err(*error);
     }
-    match given.keys().find(|name| !places.used.contains(*name)) {
-        Some(name) => Err(Error::statement(format!(
-            "the parameter {name} is given but is not used in the text"
-        ))),
-        None => Ok(()),
-    }
+    Ok(given.keys().find(|name| !places.used.contains(*name)).cloned())
 }
 
 struct ParameterBinder<'a> {
     given: &'a BTreeMap<String, serde_json::Value>,
+    intervals: &'a BTreeSet<usize>,
     used: BTreeSet<String>,
 }
 
-impl VisitorMut for ParameterBinder<'_> {
-    type Break = Box<Error>;
-
-    fn pre_visit_value(&mut self, value: &mut ValueWithSpan) -> ControlFlow<Box<Error>> {
-        let Value::Placeholder(name) = &value.value else {
-            return ControlFlow::Continue(());
-        };
+impl ParameterBinder<'_> {
+    /// The value of a place.
+    fn value(&mut self, place: &ValueWithSpan, name: &str) -> Result<&serde_json::Value, Box<Error>> {
         let Some(given) = self.given.get(name) else {
-            let at = value.span.start;
-            return ControlFlow::Break(Box::new(Error::Statement {
+            let at = place.span.start;
+            return Err(Box::new(Error::Statement {
                 reason: format!(
                     "the parameter {name} is not given: parameters are a list for $1, $2, … or an object for $name"
                 ),
                 at: Some((at.line, at.column)),
             }));
         };
-        let literal = match given {
-            serde_json::Value::Null => Value::Null,
-            serde_json::Value::Bool(value) => Value::Boolean(*value),
-            serde_json::Value::Number(number) => Value::Number(number.to_string(), false),
-            serde_json::Value::String(text) => Value::SingleQuotedString(text.clone()),
-            serde_json::Value::Array(_) | serde_json::Value::Object(_) => {
-                let reason =
-                    format!("the parameter {name} is a list or an object: give a text, a number, true, false or null");
-                return ControlFlow::Break(Box::new(Error::statement(reason)));
+        self.used.insert(name.to_owned());
+        Ok(given)
+    }
+
+    /// What takes the place of an expression, if that is a parameter or is compared with a list of parameters.
+    fn bound(&mut self, expr: &Expr) -> Result<Option<Expr>, Box<Error>> {
+        if let Some((name, place)) = place_of(expr) {
+            let value = self.value(place, name)?;
+            let mut bound = match value {
+                serde_json::Value::Array(items) => list(name, items)?,
+                value => literal(name, value)?,
+            };
+            if let Expr::Value(literal) = &mut bound {
+                literal.span = place.span;
             }
+            return Ok(Some(if is_among(self.intervals, name) {
+                interval(bound)
+            } else {
+                bound
+            }));
+        }
+        let (Expr::AnyOp { right, .. } | Expr::AllOp { right, .. }) = expr else {
+            return Ok(None);
         };
-        self.used.insert(name.clone());
-        value.value = literal;
+        let Some((name, place)) = place_of(uncast(right)) else {
+            return Ok(None);
+        };
+        match self.value(place, name)? {
+            serde_json::Value::Array(items) if items.is_empty() => {
+                let is_all = matches!(expr, Expr::AllOp { .. });
+                Ok(Some(Expr::Value(Value::Boolean(is_all).into())))
+            }
+            serde_json::Value::Array(items) => {
+                let items = list(name, items)?;
+                Ok(Some(row_comparisons::expanded(compared_with(expr.clone(), items))?))
+            }
+            serde_json::Value::Null => Ok(Some(Expr::Value(Value::Null.into()))),
+            _ => Ok(None),
+        }
+    }
+}
+
+impl VisitorMut for ParameterBinder<'_> {
+    type Break = Box<Error>;
+
+    fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Box<Error>> {
+        match self.bound(expr) {
+            Ok(None) => {}
+            Ok(Some(bound)) => *expr = bound,
+            Err(error) => return ControlFlow::Break(error),
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_value(&mut self, value: &mut ValueWithSpan) -> ControlFlow<Box<Error>> {
+        let Value::Placeholder(name) = value.value.clone() else {
+            return ControlFlow::Continue(());
+        };
+        let given = self.value(value, &name).and_then(|given| literal(&name, given));
+        match given {
+            Ok(Expr::Value(literal)) => value.value = literal.value,
+            Ok(_) => {}
+            Err(error) => return ControlFlow::Break(error),
+        }
         ControlFlow::Continue(())
     }
 }
 
+fn literal(name: &str, value: &serde_json::Value) -> Result<Expr, Box<Error>> {
+    let literal = match value {
+        serde_json::Value::Null => Value::Null,
+        serde_json::Value::Bool(value) => Value::Boolean(*value),
+        serde_json::Value::Number(number) => Value::Number(number.to_string(), false),
+        serde_json::Value::String(text) => Value::SingleQuotedString(text.clone()),
+        serde_json::Value::Array(_) | serde_json::Value::Object(_) => {
+            let reason = format!(
+                "the parameter {name} is an object, or a list within another: give a text, a number, true, false, null, or a list of these"
+            );
+            return Err(Box::new(Error::statement(reason)));
+        }
+    };
+    Ok(Expr::Value(literal.into()))
+}
+
+fn list(name: &str, items: &[serde_json::Value]) -> Result<Expr, Box<Error>> {
+    let items = items.iter().map(|item| literal(name, item));
+    Ok(Expr::Array(Array {
+        elem: items.collect::<Result<_, _>>()?,
+        named: true,
+    }))
+}
+
+fn interval(text: Expr) -> Expr {
+    Expr::Cast {
+        kind: CastKind::Cast,
+        expr: Box::new(text),
+        data_type: SqlType::Interval {
+            fields: None,
+            precision: None,
+        },
+        array: false,
+        format: None,
+    }
+}
+
+/// Whether `$n` is one of some places.
+fn is_among(places: &BTreeSet<usize>, name: &str) -> bool {
+    let place = name.strip_prefix('$').and_then(|place| place.parse::<usize>().ok());
+    place.is_some_and(|place| places.contains(&place))
+}
+
+/// The parameter that an expression is.
+fn place_of(expr: &Expr) -> Option<(&str, &ValueWithSpan)> {
+    match expr {
+        Expr::Value(value) => match &value.value {
+            Value::Placeholder(name) => Some((name, value)),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// An expression without casts and brackets.
+fn uncast(expr: &Expr) -> &Expr {
+    match expr {
+        Expr::Cast { expr, .. } | Expr::Nested(expr) => uncast(expr),
+        other => other,
+    }
+}
+
+/// A comparison with `ANY` or `ALL` of another list.
+fn compared_with(mut comparison: Expr, list: Expr) -> Expr {
+    if let Expr::AnyOp { right, .. } | Expr::AllOp { right, .. } = &mut comparison {
+        **right = list;
+    }
+    comparison
+}
+
+/// Makes `x = ANY($1)` be `x = $1`, so that the planner finds the type of an item.
+pub(super) fn compare_with_items(ast: &mut Ast) {
+    struct ListItems;
+    impl VisitorMut for ListItems {
+        type Break = ();
+
+        fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+            if let Expr::AnyOp {
+                left,
+                compare_op,
+                right,
+                ..
+            }
+            | Expr::AllOp {
+                left,
+                compare_op,
+                right,
+            } = expr
+                && place_of(right).is_some()
+            {
+                *expr = Expr::BinaryOp {
+                    left: left.clone(),
+                    op: compare_op.clone(),
+                    right: right.clone(),
+                };
+            }
+            ControlFlow::Continue(())
+        }
+    }
+    let _: ControlFlow<()> = VisitMut::visit(ast, &mut ListItems);
+}
+
 /// Puts nulls into the places of `$1`, `$2` and so on, and says how many there are.
 ///
-/// With the types of those that count rows (`LIMIT $1`) or are cast (`$1::bigint`).
-pub(super) fn bind_nulls(ast: &mut Ast) -> Result<(usize, BTreeMap<String, DataType>), Error> {
-    let mut nulls = ParameterCollector::default();
+/// With the types of those that count rows (`LIMIT $1`) or are cast (`$1::bigint`), and those that are lists (`= ANY($1)`).
+pub(super) fn bind_nulls(ast: &mut Ast, intervals: &BTreeSet<usize>) -> Result<ParameterCollector, Error> {
+    let mut nulls = ParameterCollector {
+        intervals: intervals.clone(),
+        ..ParameterCollector::default()
+    };
     match VisitMut::visit(ast, &mut nulls) {
-        ControlFlow::Continue(()) => Ok((nulls.greatest, nulls.types)),
+        ControlFlow::Continue(()) => Ok(nulls),
         ControlFlow::Break(error) => Err(*error),
     }
 }
 
 /// The greatest number of a parameter.
-const MOST_PARAMETERS: usize = 65_535;
+pub(super) const MOST_PARAMETERS: usize = 65_535;
 
-#[derive(Default)]
-struct ParameterCollector {
-    greatest: usize,
-    types: BTreeMap<String, DataType>,
+/// What is found of parameters that have no values.
+#[derive(Debug, Default)]
+pub(super) struct ParameterCollector {
+    intervals: BTreeSet<usize>,
+    pub(super) greatest: usize,
+    pub(super) types: BTreeMap<String, DataType>,
+    /// Those whose items are compared.
+    pub(super) lists: BTreeSet<String>,
+}
+
+impl ParameterCollector {
+    /// Counts a parameter.
+    fn count(&mut self, place: &ValueWithSpan, name: &str) -> Result<(), Box<Error>> {
+        let number = name.strip_prefix('$').and_then(|place| place.parse().ok());
+        let Some(number) = number.filter(|number| (1..=MOST_PARAMETERS).contains(number)) else {
+            let at = place.span.start;
+            return Err(Box::new(Error::Statement {
+                reason: format!("{name} is not a parameter: they are $1, $2 and so on, up to ${MOST_PARAMETERS}"),
+                at: Some((at.line, at.column)),
+            }));
+        };
+        self.greatest = self.greatest.max(number);
+        Ok(())
+    }
+
+    /// What takes the place of a comparison with a list that is a parameter, or of an interval.
+    fn unknown(&mut self, expr: &Expr) -> Result<Option<Expr>, Box<Error>> {
+        if let Some((name, place)) = place_of(expr) {
+            self.count(place, name)?;
+            let null = Expr::Value(Value::Null.into());
+            return Ok(is_among(&self.intervals, name).then(|| interval(null)));
+        }
+        let (Expr::AnyOp { right, .. } | Expr::AllOp { right, .. }) = expr else {
+            return Ok(None);
+        };
+        let Some((name, place)) = place_of(uncast(right)) else {
+            return Ok(None);
+        };
+        self.count(place, name)?;
+        match right.as_ref() {
+            Expr::Cast { data_type, .. } => self
+                .types
+                .extend(type_of(data_type).map(|kind| (name.to_owned(), kind))),
+            _ => drop(self.lists.insert(name.to_owned())),
+        }
+        let unknown = list(name, &[serde_json::Value::Null])?;
+        Ok(Some(row_comparisons::expanded(compared_with(expr.clone(), unknown))?))
+    }
 }
 
 impl VisitorMut for ParameterCollector {
@@ -108,35 +313,28 @@ impl VisitorMut for ParameterCollector {
         if let Expr::Cast { expr, data_type, .. } = expr {
             self.types.extend(name_of(expr).zip(type_of(data_type)));
         }
+        match self.unknown(expr) {
+            Ok(None) => {}
+            Ok(Some(unknown)) => *expr = unknown,
+            Err(error) => return ControlFlow::Break(error),
+        }
         ControlFlow::Continue(())
     }
 
     fn pre_visit_value(&mut self, value: &mut ValueWithSpan) -> ControlFlow<Box<Error>> {
-        let Value::Placeholder(name) = &value.value else {
+        let Value::Placeholder(name) = value.value.clone() else {
             return ControlFlow::Continue(());
         };
-        let place = name.strip_prefix('$').and_then(|place| place.parse().ok());
-        let Some(place) = place.filter(|place| (1..=MOST_PARAMETERS).contains(place)) else {
-            let at = value.span.start;
-            return ControlFlow::Break(Box::new(Error::Statement {
-                reason: format!("{name} is not a parameter: they are $1, $2 and so on, up to ${MOST_PARAMETERS}"),
-                at: Some((at.line, at.column)),
-            }));
-        };
-        self.greatest = self.greatest.max(place);
+        if let Err(error) = self.count(value, &name) {
+            return ControlFlow::Break(error);
+        }
         value.value = Value::Null;
         ControlFlow::Continue(())
     }
 }
 
 fn name_of(expr: &Expr) -> Option<String> {
-    match expr {
-        Expr::Value(ValueWithSpan {
-            value: Value::Placeholder(name),
-            ..
-        }) => Some(name.clone()),
-        _ => None,
-    }
+    place_of(expr).map(|(name, _)| name.to_owned())
 }
 
 /// The type of what is cast to another, if it should come as that at once.
@@ -157,6 +355,11 @@ fn type_of(cast: &SqlType) -> Option<DataType> {
         | SqlType::DoublePrecision => DataType::Float64,
         SqlType::Bool | SqlType::Boolean => DataType::Boolean,
         SqlType::Uuid => DataType::FixedSizeBinary(16),
+        SqlType::Interval { .. } => DataType::Interval(IntervalUnit::MonthDayNano),
+        SqlType::Array(ArrayElemTypeDef::SquareBracket(item, _)) => {
+            let item = type_of(item).unwrap_or(DataType::Utf8);
+            DataType::List(Arc::new(Field::new_list_field(item, true)))
+        }
         _ => return None,
     })
 }

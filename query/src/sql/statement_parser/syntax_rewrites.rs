@@ -3,10 +3,10 @@
 //! | written | planned as |
 //! |---|---|
 //! | `FETCH FIRST n ROWS ONLY` | `LIMIT n` |
-//! | `LIKE '50#%' ESCAPE '#'`, of a pattern that is written out | `LIKE '50\%'` |
+//! | `LIKE '50#%' ESCAPE '#'` | `LIKE '50\%'`, and of a pattern that is computed, what `replace` makes of it |
 //! | `text COLLATE "C"` | the text: texts are ordered by their bytes |
 //! | `mod(a, b)`, `every`, `variance` | `a % b`, `bool_and`, `var_samp` |
-//! | `SELECT count(*), count(*)` | the second by another name |
+//! | `SELECT count(*), count(*)`, `SELECT $1, $2` | the second, and what has a parameter, by names of their own |
 //! | `SELECT DISTINCT ON (1) level, …` | `SELECT DISTINCT ON (level) level, …` |
 //! | `SELECT -n AS n … ORDER BY n + 1`, `entity_name AS message … ORDER BY length(message)` | refused: an expression is of columns, the planner takes it to be of the alias |
 //! | `RIGHT` and `FULL JOIN … USING`, `NATURAL` | refused: the planner takes the left side's column alone |
@@ -15,9 +15,9 @@ use std::collections::HashMap;
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
-    BinaryOperator, Distinct, Expr, Fetch, Function, FunctionArg, FunctionArgExpr, FunctionArguments, Ident,
-    JoinConstraint, JoinOperator, LimitClause, ObjectName, OrderByKind, Query, Select, SelectItem, SetExpr,
-    TableFactor, Value, ValueWithSpan, visit_expressions,
+    BinaryOperator, CastKind, DataType as SqlType, Distinct, Expr, Fetch, Function, FunctionArg, FunctionArgExpr,
+    FunctionArgumentList, FunctionArguments, Ident, JoinConstraint, JoinOperator, LimitClause, ObjectName, OrderByKind,
+    Query, Select, SelectItem, SetExpr, TableFactor, Value, ValueWithSpan, visit_expressions,
 };
 
 use crate::Error;
@@ -52,34 +52,90 @@ fn is_of_bytes(collation: &ObjectName) -> bool {
     ["C", "POSIX", "ucs_basic"].contains(&name.trim_matches('"'))
 }
 
-/// A pattern that is written out, with backslashes before what stands for itself.
+/// A pattern with backslashes before what stands for itself.
 fn escape_with_backslash(pattern: &mut Expr, escape: &mut Option<ValueWithSpan>) {
-    let (Expr::Value(pattern), Some(Value::SingleQuotedString(by))) =
-        (pattern, escape.as_ref().map(|escape| &escape.value))
-    else {
+    let Some(Value::SingleQuotedString(by)) = escape.as_ref().map(|escape| &escape.value) else {
         return;
     };
-    let Value::SingleQuotedString(text) = &mut pattern.value else {
-        return;
-    };
-    let mut by = by.chars();
-    let (by, more) = (by.next(), by.next());
+    let mut letters = by.chars();
+    let (by, more) = (letters.next(), letters.next());
     if more.is_some() || by == Some('\\') {
         return;
     }
+    let escaped = match &*pattern {
+        Expr::Value(ValueWithSpan {
+            value: Value::SingleQuotedString(text),
+            ..
+        }) => escaped_text(text, by).map(literal),
+        computed => escaped_when_computed(computed, by),
+    };
+    if let Some(escaped) = escaped {
+        *pattern = escaped;
+        *escape = None;
+    }
+}
+
+fn escaped_text(text: &str, by: Option<char>) -> Option<String> {
     let mut escaped = String::new();
     let mut letters = text.chars();
     while let Some(letter) = letters.next() {
         let next = if Some(letter) == by { letters.next() } else { None };
         match (letter, next) {
-            (letter, None) if Some(letter) == by => return,
+            (letter, None) if Some(letter) == by => return None,
             (_, Some(next)) => escaped.extend(['\\', next]),
             ('\\', None) => escaped.push_str(r"\\"),
             (letter, None) => escaped.push(letter),
         }
     }
-    *text = escaped;
-    *escape = None;
+    Some(escaped)
+}
+
+/// The same of a pattern that is computed: backslashes doubled, what is escaped by itself set aside, the others made backslashes.
+fn escaped_when_computed(pattern: &Expr, by: Option<char>) -> Option<Expr> {
+    let mut steps = vec![("\\".to_owned(), r"\\".to_owned())];
+    match by {
+        Some('%' | '_' | '\u{1}') => return None,
+        Some(by) => steps.extend([
+            (format!("{by}{by}"), '\u{1}'.to_string()),
+            (by.to_string(), "\\".to_owned()),
+            ('\u{1}'.to_string(), by.to_string()),
+        ]),
+        None => {}
+    }
+    let pattern = Expr::Cast {
+        kind: CastKind::Cast,
+        expr: Box::new(pattern.clone()),
+        data_type: SqlType::Text,
+        array: false,
+        format: None,
+    };
+    let steps = steps.into_iter();
+    Some(steps.fold(pattern, |text, (from, to)| {
+        call("replace", [text, literal(from), literal(to)])
+    }))
+}
+
+fn literal(text: String) -> Expr {
+    Expr::Value(Value::SingleQuotedString(text).into())
+}
+
+/// The call of a function.
+pub(super) fn call<const N: usize>(name: &str, args: [Expr; N]) -> Expr {
+    let args = args.map(|arg| FunctionArg::Unnamed(FunctionArgExpr::Expr(arg)));
+    Expr::Function(Function {
+        name: ObjectName::from(Ident::new(name)),
+        uses_odbc_syntax: false,
+        parameters: FunctionArguments::None,
+        args: FunctionArguments::List(FunctionArgumentList {
+            duplicate_treatment: None,
+            args: args.into(),
+            clauses: Vec::new(),
+        }),
+        filter: None,
+        null_treatment: None,
+        over: None,
+        within_group: Vec::new(),
+    })
 }
 
 fn called(mut call: Function) -> Expr {
@@ -172,9 +228,12 @@ pub(super) fn distinct_ordinals(select: &mut Select) -> Result<(), Error> {
     Ok(())
 }
 
-/// Gives another name to what is asked for twice.
+/// Gives another name to what is asked for twice, and one to what parameters may make alike.
 pub(super) fn name_alike(select: &mut Select) {
     let mut seen: HashMap<String, u32> = HashMap::new();
+    // The planner calls all subqueries the same.
+    let is_subquery = |item: &&SelectItem| matches!(item, SelectItem::UnnamedExpr(Expr::Subquery(_)));
+    let has_subqueries = select.projection.iter().filter(is_subquery).count() > 1;
     for item in &mut select.projection {
         let SelectItem::UnnamedExpr(expr) = item else {
             continue;
@@ -187,14 +246,39 @@ pub(super) fn name_alike(select: &mut Select) {
         let name = named.to_string();
         let times = seen.entry(name.clone()).or_default();
         *times += 1;
-        if *times > 1 {
+        let is_alike = has_parameter(expr) || has_subqueries && matches!(expr, Expr::Subquery(_));
+        if *times > 1 || (is_alike && select.distinct.is_none()) {
+            let alias = match *times {
+                1 => name,
+                more => format!("{name}_{}", more - 1),
+            };
             let expr = std::mem::replace(expr, Expr::Value(Value::Null.into()));
             *item = SelectItem::ExprWithAlias {
                 expr,
-                alias: Ident::with_quote('"', format!("{name}_{}", *times - 1)),
+                alias: Ident::with_quote('"', alias),
             };
         }
     }
+}
+
+fn has_parameter(expr: &Expr) -> bool {
+    let is_parameter = |part: &Expr| {
+        matches!(
+            part,
+            Expr::Value(ValueWithSpan {
+                value: Value::Placeholder(_),
+                ..
+            })
+        )
+    };
+    let found = visit_expressions(expr, |part| {
+        if is_parameter(part) {
+            ControlFlow::Break(())
+        } else {
+            ControlFlow::Continue(())
+        }
+    });
+    found.is_break()
 }
 
 /// An order by expressions of names that are aliases: the same as a column that is asked for is that column, another is refused.

@@ -7,13 +7,28 @@ use serde_json::json;
 
 use super::*;
 use crate::QueryErrorKind;
+use crate::sql::SqlParameters;
 
 fn none() -> SqlParameters {
     SqlParameters::default()
 }
 
 fn read(text: &str, parameters: &SqlParameters) -> Result<ParsedStatement, Error> {
-    super::parse_bound(text, parameters, None)
+    let statement = SqlStatement {
+        query: text.to_owned(),
+        parameters: parameters.clone(),
+        ..SqlStatement::default()
+    };
+    super::parse_bound(&statement, None)
+}
+
+fn open(text: &str, intervals: &[usize]) -> Result<UnboundStatement, Error> {
+    let statement = SqlStatement {
+        query: text.to_owned(),
+        intervals: intervals.iter().copied().collect(),
+        ..SqlStatement::default()
+    };
+    super::parse_unbound(&statement, None)
 }
 
 fn refused(text: &str) -> Error {
@@ -135,12 +150,15 @@ fn parameters_become_literals_and_each_has_its_place() {
         &given(json!(["a'; DROP TABLE logs; --", -2.5, null, 3])),
     );
     let text = asked.unwrap().statement.to_string();
-    assert_eq!(text, "SELECT 'a''; DROP TABLE logs; --', -2.5, NULL FROM logs LIMIT 3");
+    assert_eq!(
+        text,
+        "SELECT 'a''; DROP TABLE logs; --' AS \"$1\", -2.5 AS \"$2\", NULL AS \"$3\" FROM logs LIMIT 3"
+    );
     assert!(read("SELECT $level, $level", &given(json!({"level": "warn"}))).is_ok());
     for (text, parameters) in [
         ("SELECT $2", json!(["a"])),
         ("SELECT $1", json!(["a", "b"])),
-        ("SELECT $1", json!([["a"]])),
+        ("SELECT $1", json!([[["a"]]])),
         ("SELECT $a", json!({"b": 1})),
         ("SELECT 1", json!({"b": 1})),
     ] {
@@ -309,22 +327,91 @@ fn rows_newest_first_are_told_from_the_rest() {
 
 #[test]
 fn a_statement_without_values_has_nulls_in_their_places_and_says_how_many() {
-    let open = |text| super::parse_unbound(text, None);
-    let two = open("SELECT $2, $1 FROM logs WHERE level = $1").unwrap();
+    let two = open("SELECT $2, $1 FROM logs WHERE level = $1", &[]).unwrap();
     assert_eq!(two.parameters, 2);
     assert_eq!(
         two.asked.statement.to_string(),
-        "SELECT NULL, NULL FROM logs WHERE level = NULL"
+        "SELECT NULL AS \"$2\", NULL AS \"$1\" FROM logs WHERE level = NULL"
     );
-    assert_eq!(two.with_places.to_string(), "SELECT $2, $1 FROM logs WHERE level = $1");
+    assert_eq!(
+        two.with_places.to_string(),
+        "SELECT $2 AS \"$2\", $1 AS \"$1\" FROM logs WHERE level = $1"
+    );
     for text in [
         "SELECT $0",
         "SELECT $name",
         "SELECT $65536",
         "DELETE FROM logs WHERE level = $1",
     ] {
-        assert!(open(text).is_err(), "{text}");
+        assert!(open(text, &[]).is_err(), "{text}");
     }
+}
+
+#[test]
+fn a_list_takes_the_place_of_a_parameter_and_its_items_are_compared() {
+    let bound = |text: &str, value: serde_json::Value| {
+        let listed = SqlParameters::Listed(vec![value]);
+        read(text, &listed).map(|asked| asked.statement.to_string())
+    };
+    for (text, value, expected) in [
+        (
+            "SELECT 1 WHERE level = ANY($1)",
+            json!(["a", "it's"]),
+            "SELECT 1 WHERE (level IN ('a', 'it''s'))",
+        ),
+        (
+            "SELECT 1 WHERE n <> ALL($1::int[])",
+            json!([1, null]),
+            "SELECT 1 WHERE (n NOT IN (1, NULL))",
+        ),
+        ("SELECT 1 WHERE n = ANY($1)", json!([]), "SELECT 1 WHERE false"),
+        ("SELECT 1 WHERE n > ALL($1)", json!([]), "SELECT 1 WHERE true"),
+        ("SELECT 1 WHERE n = ANY($1)", json!(null), "SELECT 1 WHERE NULL"),
+        (
+            "SELECT 1 WHERE array_has($1, n)",
+            json!([1]),
+            "SELECT 1 WHERE array_has(ARRAY[1], n)",
+        ),
+        ("SELECT $1::text[]", json!([]), "SELECT ARRAY[]::TEXT[] AS \"$1\""),
+    ] {
+        assert_eq!(bound(text, value).unwrap(), expected, "{text}");
+    }
+    for value in [json!([[1]]), json!({"a": 1})] {
+        let refused = bound("SELECT $1", value).unwrap_err();
+        assert!(refused.to_string().contains("list within another"), "{refused}");
+    }
+    let unbound = open("SELECT 1 WHERE level = ANY($1) AND n = ANY($2::bigint[])", &[]).unwrap();
+    assert_eq!(
+        unbound.asked.statement.to_string(),
+        "SELECT 1 WHERE (level IN (NULL)) AND (n IN (NULL))"
+    );
+    assert!(
+        unbound
+            .with_places
+            .to_string()
+            .starts_with("SELECT 1 WHERE level = $1 AND n = ANY(")
+    );
+    assert_eq!(unbound.parameters, 2);
+    assert_eq!(unbound.lists.into_iter().collect::<Vec<_>>(), ["$1"]);
+    let item = arrow_schema::Field::new_list_field(DataType::Int64, true);
+    assert_eq!(unbound.types.get("$2"), Some(&DataType::List(item.into())));
+}
+
+#[test]
+fn an_interval_is_no_text_that_is_subtracted_from_a_time() {
+    let unbound = open("SELECT 1 WHERE now() - $1 > $2", &[1]).unwrap();
+    assert_eq!(
+        unbound.asked.statement.to_string(),
+        "SELECT 1 WHERE now() - CAST(NULL AS INTERVAL) > NULL"
+    );
+    let statement = SqlStatement {
+        query: "SELECT 1 WHERE ts > now() - $1".to_owned(),
+        parameters: SqlParameters::Listed(vec![json!("1 hour")]),
+        intervals: [1].into(),
+        ..SqlStatement::default()
+    };
+    let bound = super::parse_bound(&statement, None).unwrap().statement.to_string();
+    assert_eq!(bound, "SELECT 1 WHERE ts > now() - CAST('1 hour' AS INTERVAL)");
 }
 
 #[test]

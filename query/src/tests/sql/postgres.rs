@@ -236,6 +236,14 @@ async fn everyday_forms_of_postgresql_are_understood() {
             json!([[true, false]]),
         ),
         (
+            "SELECT message FROM logs WHERE message LIKE lower('50#%') || '%' ESCAPE '#'",
+            json!([["50%"]]),
+        ),
+        (
+            r"SELECT 'a#' LIKE lower('A##') ESCAPE '#', 'ab' LIKE lower('A#_') ESCAPE '#', 'a' LIKE lower('A') ESCAPE '#'",
+            json!([[true, false, true]]),
+        ),
+        (
             "SELECT message FROM logs ORDER BY message COLLATE \"C\" DESC LIMIT 1",
             json!([["c"]]),
         ),
@@ -244,6 +252,7 @@ async fn everyday_forms_of_postgresql_are_understood() {
             json!([[3, 3, false, false]]),
         ),
         ("SELECT 1, 1, 1::text, 2", json!([[1, 1, "1", 2]])),
+        ("SELECT (SELECT 1), (SELECT 2), (SELECT 1)", json!([[1, 2, 1]])),
         (
             "SELECT every(length(message) > 0), variance(length(message)) FROM logs",
             json!([[true, 4.0 / 3.0]]),

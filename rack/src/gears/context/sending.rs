@@ -14,7 +14,7 @@ use model::dead_letter::PortSide;
 use model::message::Message;
 use tokio::sync::oneshot;
 
-use super::{GearContext, GearSendError, LOST, OpenSpan, REJECTED};
+use super::{GearContext, GearSendError, LOST, REJECTED};
 use crate::gears::output_transaction::{DeliveryGuarantee, add_output};
 use crate::gears::stall_watchdog::{BackpressureSource, WorkGuard, is_watched};
 use crate::gears::trace_context::TraceContext;
@@ -29,30 +29,21 @@ impl GearContext {
         parent: Option<SpanId>,
         began: Instant,
     ) -> Result<(), GearSendError> {
-        let mut span = OpenSpan::of(self, &message, parent, began);
-        let sent = self.send(port, message).await;
-        span.ok = sent.is_ok();
+        let span = self.open_span(&message, parent, began);
+        let sent = span.scope(self.send(port, message)).await;
+        span.set_outcome(&sent);
         sent
     }
 
-    /// The same for a caller who hears of a refusal: nothing is kept of what was refused.
-    pub(crate) async fn emit_for_caller(
-        &self,
-        port: &'static str,
-        message: Message,
-        parent: Option<SpanId>,
-        began: Instant,
-    ) -> Result<(), GearSendError> {
-        let mut span = OpenSpan::of(self, &message, parent, began);
-        let sent = match self.pass(port, message).await {
+    /// Sends a message on for a caller who hears of a refusal: nothing is kept of what was refused.
+    pub(crate) async fn send_for_caller(&self, port: &'static str, message: Message) -> Result<(), GearSendError> {
+        match self.pass(port, message).await {
             Ok(()) => Ok(()),
             Err(refused) => {
                 let (message, why) = *refused;
                 self.refuse(&message, why)
             }
-        };
-        span.ok = sent.is_ok();
-        sent
+        }
     }
 
     /// Sends a message on: one more hop, within the limits, to every wire of the port, waiting where it is full.
@@ -86,10 +77,11 @@ impl GearContext {
             Ok(body) => body,
             Err(why) => return Err(Box::new((message, why))),
         };
-        if let Some(body) = body
-            && !self.send_to_outbox(port, body).await
-        {
-            return Err(Box::new((message, GearSendError::NotKept)));
+        if let Some(body) = body {
+            self.mark_published(port);
+            if !self.send_to_outbox(port, body).await {
+                return Err(Box::new((message, GearSendError::NotKept)));
+            }
         }
         self.parts.tap.show(port, &message, || self.parts.recorder.now());
         let waiting = self.begin_wait(BackpressureSource::Port(port));

@@ -32,7 +32,7 @@ impl ProgramAllowList {
     }
 
     /// Says how a program is allowed that is not. It asks the file system.
-    pub(super) fn admit(&self, program: &str) -> Result<(), String> {
+    pub(in crate::gears) fn admit(&self, program: &str) -> Result<(), String> {
         let path = Path::new(program);
         if !self.0.iter().any(|allowed| allowed.as_os_str() == path.as_os_str()) {
             return Err(format!(

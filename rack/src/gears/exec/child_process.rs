@@ -40,16 +40,16 @@ const READ: usize = 64 * 1024;
 
 /// What runs.
 #[derive(Debug, Clone)]
-pub(super) struct ProgramCall {
-    pub(super) program: String,
-    pub(super) arguments: Vec<String>,
-    pub(super) environment: Vec<(String, String)>,
-    pub(super) folder: Option<PathBuf>,
+pub(in crate::gears) struct ProgramCall {
+    pub(in crate::gears) program: String,
+    pub(in crate::gears) arguments: Vec<String>,
+    pub(in crate::gears) environment: Vec<(String, String)>,
+    pub(in crate::gears) folder: Option<PathBuf>,
 }
 
 impl ProgramCall {
     /// What a configuration means, with its environment.
-    pub(super) fn of(config: &ExecConfig, variable: impl Fn(&str) -> Option<String>) -> Result<Self, String> {
+    pub(in crate::gears) fn of(config: &ExecConfig, variable: impl Fn(&str) -> Option<String>) -> Result<Self, String> {
         let environment = config.env.iter().map(|name| {
             let value = variable(name);
             let value = value.ok_or_else(|| {
@@ -67,7 +67,7 @@ impl ProgramCall {
 }
 
 /// A child that runs.
-pub(super) struct ChildProcess {
+pub(in crate::gears) struct ChildProcess {
     child: Child,
     group: ProcessGroup,
     ended: CancellationToken,
@@ -76,7 +76,7 @@ pub(super) struct ChildProcess {
 }
 
 /// One of its outputs.
-pub(super) struct OutputReader<R> {
+pub(in crate::gears) struct OutputReader<R> {
     from: R,
     buffer: Vec<u8>,
     ended: CancellationToken,
@@ -85,14 +85,14 @@ pub(super) struct OutputReader<R> {
 }
 
 /// What is read of a child.
-pub(super) struct ChildOutputs {
-    pub(super) out: Option<OutputReader<ChildStdout>>,
-    pub(super) err: Option<OutputReader<ChildStderr>>,
+pub(in crate::gears) struct ChildOutputs {
+    pub(in crate::gears) out: Option<OutputReader<ChildStdout>>,
+    pub(in crate::gears) err: Option<OutputReader<ChildStderr>>,
 }
 
 impl ProgramCall {
     /// Starts the program.
-    pub(super) async fn start(&self, keeper: &ChildSpawner) -> io::Result<(ChildProcess, ChildOutputs)> {
+    pub(in crate::gears) async fn start(&self, keeper: &ChildSpawner) -> io::Result<(ChildProcess, ChildOutputs)> {
         let mut command = Command::new(&self.program);
         command
             .args(&self.arguments)
@@ -127,7 +127,7 @@ impl ProgramCall {
 
 impl ChildProcess {
     /// Waits for the end, which is forced where `asked` comes first; whether it was. `stuck` is told that it cannot be forced.
-    pub(super) async fn end(
+    pub(in crate::gears) async fn end(
         &mut self,
         asked: impl Future<Output = ()>,
         stuck: impl FnOnce(),
@@ -165,7 +165,7 @@ impl<R: AsyncRead + Unpin> OutputReader<R> {
     }
 
     /// The next bytes; none at the end.
-    pub(super) async fn next(&mut self) -> Option<&[u8]> {
+    pub(in crate::gears) async fn next(&mut self) -> Option<&[u8]> {
         let running = async {
             tokio::select! {
                 biased;

@@ -1,7 +1,7 @@
 //! `exec`: runs a program at an interval, or keeps one running; what it writes becomes messages.
 //!
 //! ```text
-//! stdout ─▶ lines, or all of it ─▶ out      meta: exec.run, and exec.exit_code with all of it
+//! stdout ─▶ lines, or all of it ─▶ out      meta: exec.run, and process.exit.code with all of it
 //! stderr ─▶ lines ─▶ log records of the gear, as many as [`error_log`] admits
 //! ```
 //!
@@ -25,7 +25,7 @@
 //! Processes and their end ([`child_process`]), what may be configured ([`gear_spec::exec`]).
 
 mod allow_list;
-mod child_process;
+pub(super) mod child_process;
 mod error_log;
 mod line_splitter;
 #[cfg(test)]
@@ -289,7 +289,7 @@ fn run_facts(number: u64) -> Attributes {
 fn exit_facts(number: u64, status: ExitStatus) -> Attributes {
     let facts = run_facts(number);
     match (status.code(), status.signal()) {
-        (Some(code), _) => facts.with("exec.exit_code", code),
+        (Some(code), _) => facts.with("process.exit.code", code),
         (None, signal) => facts.with("exec.signal", signal.unwrap_or_default()),
     }
 }

@@ -90,7 +90,7 @@ async fn a_whole_output_has_the_exit_code_what_is_said_on_stderr_is_logged_and_a
     let row = &flow.rows("sink")[0];
     assert_eq!(row["message"], "a\nb");
     assert_eq!(
-        (&row["attributes"]["exec.exit_code"], &row["attributes"]["truncated"]),
+        (&row["attributes"]["process.exit.code"], &row["attributes"]["truncated"]),
         (&json!(3), &json!(true))
     );
     assert!(flow.says("run", "ERROR no paper") && flow.says("run", "tray 2"));
@@ -175,7 +175,7 @@ async fn a_run_ends_with_its_program_though_another_that_has_left_the_group_writ
     .await;
     flow.reach("sink", 1).await;
     flow.stop().await;
-    assert_eq!(flow.rows("sink")[0]["attributes"]["exec.exit_code"], 0);
+    assert_eq!(flow.rows("sink")[0]["attributes"]["process.exit.code"], 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

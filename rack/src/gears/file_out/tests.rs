@@ -68,7 +68,7 @@ async fn a_body_is_one_line_whatever_is_in_it_and_a_message_is_one_json_object()
         (lines.len(), &lines[1]["raw"], &lines[3]["raw_base64"]),
         (4, &"two\nlines".into(), &"b2RkIP8=".into())
     );
-    assert!(lines[0]["meta"]["net.peer"].is_string() && lines[0]["flux_id"].is_string());
+    assert!(lines[0]["meta"]["network.peer.address"].is_string() && lines[0]["flux_id"].is_string());
     bench.close().await;
 }
 

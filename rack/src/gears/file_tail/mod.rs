@@ -98,7 +98,7 @@ impl FileTailRunner {
         let (path, rules, from) = (self.config.path.clone(), self.rules.clone(), self.config.from);
         let reader = TailReader {
             cx: Arc::clone(cx),
-            facts: Attributes::new().with("file.path", path.display().to_string()),
+            facts: Attributes::new().with("log.file.path", path.display().to_string()),
             default_level: self.config.level,
             limit: TailPollLimit {
                 records: BATCH_ROWS,
@@ -292,7 +292,7 @@ impl TailReader {
     fn row(&mut self, record: TailRecord, now: Timestamp) -> LogRow {
         self.last = now.max(Timestamp::from_micros(self.last.micros().saturating_add(1)));
         let mut attributes = self.facts.clone();
-        attributes.set("file.offset", record.offset);
+        attributes.set("log.file.offset", record.offset);
         if record.truncated {
             attributes.set("truncated", true);
         }

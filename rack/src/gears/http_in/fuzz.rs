@@ -9,7 +9,7 @@ use axum::http::header::{AUTHORIZATION, HeaderName, HeaderValue};
 use model::fuzz::FuzzTarget;
 use ring::hmac;
 
-use super::authentication::RequestAuthentication;
+use super::super::request_authentication::RequestAuthentication;
 
 const TOKEN: &str = "a token of enough bytes";
 const BODY: &[u8] = b"order";

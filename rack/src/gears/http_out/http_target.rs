@@ -15,10 +15,13 @@ use gear_spec::http_headers::{self, FLUX_ID, FLUX_PARENT};
 use gear_spec::http_out::HttpOutConfig;
 use gear_spec::parse_url;
 use http_body_util::Full;
-use hyper::header::{CONTENT_TYPE, HeaderValue, USER_AGENT};
+use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderValue, USER_AGENT};
 use hyper::{HeaderMap, Method, Request, Uri};
+use model::Attributes;
+use model::trace_context::{BAGGAGE, TRACEPARENT, TRACESTATE};
 
 use super::super::http_client::{self, AGENT, HttpClient, HttpResponse};
+use super::message_encoding::EncodedMessage;
 use crate::policy::RackPolicy;
 
 /// The header that says which requests are the same one again.
@@ -38,10 +41,13 @@ pub(super) struct HttpTarget {
 /// What is sent of a message, the same in every attempt.
 #[derive(Debug)]
 pub(super) struct OutgoingRequest<'a> {
-    pub(super) body: Bytes,
-    pub(super) content_type: Option<&'a str>,
+    pub(super) encoded: EncodedMessage<'a>,
     /// The `traceparent`.
     pub(super) trace: String,
+    /// The `tracestate`, if there is any.
+    pub(super) trace_state: Option<&'a str>,
+    /// The `baggage`.
+    pub(super) baggage: String,
     /// The message's id, by which a target knows a repetition.
     pub(super) id: String,
     /// Its business signal.
@@ -67,6 +73,24 @@ impl HttpTarget {
         http_client::shown(&self.url)
     }
 
+    /// What the span of a request says of it; the query may have a secret in it.
+    pub(super) fn facts(&self) -> Attributes {
+        let mut facts = Attributes::new()
+            .with("http.request.method", self.method.as_str())
+            .with("url.full", self.shown())
+            .with("network.protocol.version", "1.1");
+        if let Some(host) = self.url.host() {
+            let usual = if self.url.scheme_str() == Some("https") {
+                443
+            } else {
+                80
+            };
+            facts.set("server.address", host);
+            facts.set("server.port", self.url.port_u16().unwrap_or(usual));
+        }
+        facts
+    }
+
     /// Sends one request and reads its answer; in words why there is none.
     pub(super) async fn attempt(&self, sent: &OutgoingRequest<'_>) -> Result<HttpResponse, String> {
         let request = self.request(sent)?;
@@ -75,13 +99,21 @@ impl HttpTarget {
 
     fn request(&self, sent: &OutgoingRequest<'_>) -> Result<Request<Full<Bytes>>, String> {
         let has_body = !matches!(self.method, Method::GET | Method::HEAD);
-        let body = if has_body { sent.body.clone() } else { Bytes::new() };
+        let body = if has_body {
+            sent.encoded.body.clone()
+        } else {
+            Bytes::new()
+        };
         let request = Request::builder().method(&self.method).uri(&self.url);
         let mut request = request.body(Full::new(body)).map_err(|error| error.to_string())?;
         let headers = request.headers_mut();
         headers.insert(USER_AGENT, HeaderValue::from_static(AGENT));
+        if let Some(packing) = sent.encoded.content_encoding {
+            headers.insert(CONTENT_ENCODING, HeaderValue::from_static(packing));
+        }
         // A fact that cannot be a header is left out: the configured headers count.
         if let Some(value) = sent
+            .encoded
             .content_type
             .filter(|_| has_body)
             .and_then(|text| text.parse().ok())
@@ -93,11 +125,16 @@ impl HttpTarget {
             sent.id.parse().map_err(|_| IDEMPOTENCY_KEY.to_owned())?,
         );
         headers.extend(self.headers.clone());
+        let state = sent.trace_state.map(|state| (TRACESTATE, state));
         for (name, value) in [
-            ("traceparent", &sent.trace),
-            (FLUX_ID, &sent.flux_id),
-            (FLUX_PARENT, &sent.id),
-        ] {
+            (TRACEPARENT, sent.trace.as_str()),
+            (BAGGAGE, sent.baggage.as_str()),
+            (FLUX_ID, sent.flux_id.as_str()),
+            (FLUX_PARENT, sent.id.as_str()),
+        ]
+        .into_iter()
+        .chain(state)
+        {
             headers.insert(name, value.parse().map_err(|_| name.to_owned())?);
         }
         Ok(request)

@@ -27,7 +27,7 @@ use tokio::task::JoinSet;
 use super::super::output_transaction::DeliveryGuarantee;
 use super::super::supervisor::ATTEMPTS;
 use super::super::trace_context::TraceContext;
-use super::super::{GearContext, GearError};
+use super::super::{GearContext, GearError, OpenSpan};
 use super::circuit_breaker::CircuitBreaker;
 use super::{RetryingSender, send_reply};
 use crate::inbox::InputMessage;
@@ -111,8 +111,8 @@ impl InFlightRequests {
             self.join_one(cx).await;
         }
         let (port, message) = (delivery.port, Box::new(delivery.message));
-        let signal = TraceContext::of(&message);
-        self.under_way.spawn(signal.scope(async move {
+        let (signal, span) = (TraceContext::of(&message), OpenSpan::current());
+        let sending = async move {
             let delivered = AssertUnwindSafe(sender.deliver(&message)).catch_unwind().await;
             let result = delivered.unwrap_or_else(|_| Err(sender.outside("the request panicked")));
             FinishedRequest {
@@ -121,7 +121,9 @@ impl InFlightRequests {
                 handled,
                 result,
             }
-        }));
+        };
+        self.under_way
+            .spawn(async move { span.scope(signal.scope(sending)).await });
     }
 
     /// Waits for what is under way. If all of it ended well since the last flush, lets leave what that made.

@@ -17,11 +17,12 @@
 //!
 //! # Not here
 //!
-//! One request ([`http_target`]), connections, headers and secrets ([`super::http_client`]), what may be configured ([`gear_spec::http_out`]). Redirects are not followed.
+//! What a request has of a message ([`message_encoding`]), one request ([`http_target`]), connections, headers and secrets ([`super::http_client`]), what may be configured ([`gear_spec::http_out`]). Redirects are not followed.
 
 mod circuit_breaker;
 mod http_target;
 mod in_flight;
+mod message_encoding;
 #[cfg(test)]
 mod tests;
 
@@ -29,36 +30,43 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use futures::FutureExt;
 use gear_spec::http_out::{HttpOutConfig, HttpRetryConfig, OpenBreakerPolicy};
 use hyper::StatusCode;
 use model::gear_manifest;
 use model::message::Message;
-use model::{HumanDuration, Level, Timestamp};
+use model::trace_context::{TraceParent, TraceState, baggage_of};
+use model::{HumanDuration, Level, SpanStatus};
 use serde_json::Value;
 use tokio::time::Instant;
 
 use super::http_client::HttpResponse;
-use super::traceparent::TraceParent;
-use super::{Gear, GearContext, GearError, GearFuture, PassiveGear, RawConfig};
+use super::{Gear, GearContext, GearError, GearFuture, OpenSpan, PassiveGear, RawConfig};
 use crate::inbox::InputMessage;
 use http_target::{HttpTarget, OutgoingRequest};
 use in_flight::{HttpRestartState, InFlightRequests};
+pub(super) use message_encoding::{MessageEncoding, OtlpLogEncoding};
 
 /// The headers of an answer that go into the meta of the message on `reply`.
 const KEPT_HEADERS: [&str; 4] = ["content-type", "etag", "location", "x-request-id"];
 
 pub(super) fn build(config: &RawConfig) -> Result<Gear, String> {
-    Ok(Gear::Passive(Box::new(HttpDispatcher {
-        config: gear_manifest::config(config)?,
+    Ok(dispatcher(gear_manifest::config(config)?, MessageEncoding::Body))
+}
+
+/// A gear that sends messages so encoded.
+pub(super) fn dispatcher(config: HttpOutConfig, encoding: MessageEncoding) -> Gear {
+    Gear::Passive(Box::new(HttpDispatcher {
+        config,
+        encoding: Arc::new(encoding),
         sender: None,
         flight: InFlightRequests::default(),
-    })))
+    }))
 }
 
 struct HttpDispatcher {
     config: HttpOutConfig,
+    encoding: Arc<MessageEncoding>,
     sender: Option<Arc<RetryingSender>>,
     /// Requests, where more than one may be under way.
     flight: InFlightRequests,
@@ -73,6 +81,7 @@ impl PassiveGear for HttpDispatcher {
             self.flight = InFlightRequests::new(Arc::clone(&kept));
             self.sender = Some(Arc::new(RetryingSender {
                 target: target.map_err(GearError::Config)?,
+                encoding: Arc::clone(&self.encoding),
                 retry: self.config.retry,
                 rules: circuit_breaker::BreakerPolicy {
                     failures: self.config.breaker.failures,
@@ -131,6 +140,7 @@ async fn send_reply(cx: &GearContext, reply: Option<Box<Message>>) {
 /// What a message is sent with.
 struct RetryingSender {
     target: HttpTarget,
+    encoding: Arc<MessageEncoding>,
     retry: HttpRetryConfig,
     rules: circuit_breaker::BreakerPolicy,
     when_open: OpenBreakerPolicy,
@@ -141,10 +151,26 @@ struct RetryingSender {
 impl RetryingSender {
     /// Delivers a message; what the target answered, if anybody wants it.
     async fn deliver(&self, message: &Message) -> Result<Option<Box<Message>>, GearError> {
-        let content_type = match message.meta.get("content_type").and_then(Value::as_str) {
-            None if !message.data.is_null() => Some("application/json"),
-            known => known,
-        };
+        let span = OpenSpan::current();
+        span.set_http("client", || self.target.facts());
+        let mut last = LastAttempt::default();
+        let delivered = self.try_to_deliver(message, &mut last).await;
+        match last.status {
+            Some(status) if status.is_success() => span.set_answer(status.as_u16(), SpanStatus::Ok),
+            Some(status) => span.set_answer(status.as_u16(), SpanStatus::Error),
+            None => span.set_no_answer(),
+        }
+        if last.number > 1 {
+            span.set_resends(last.number - 1);
+        }
+        delivered
+    }
+
+    async fn try_to_deliver(
+        &self,
+        message: &Message,
+        last: &mut LastAttempt,
+    ) -> Result<Option<Box<Message>>, GearError> {
         let (trace_id, span_id, sampled) = (message.trace_id, message.span_id, message.sampled);
         let trace = TraceParent {
             trace_id,
@@ -152,9 +178,10 @@ impl RetryingSender {
             sampled,
         };
         let sent = OutgoingRequest {
-            body: Bytes::from(message.body().into_owned()),
-            content_type,
+            encoded: self.encoding.encode(&self.cx, message),
             trace: trace.to_string(),
+            trace_state: message.trace_state.as_ref().map(TraceState::as_str),
+            baggage: baggage_of(message.flux_id),
             id: message.id.to_string(),
             flux_id: message.flux_id.to_string(),
         };
@@ -162,6 +189,8 @@ impl RetryingSender {
         loop {
             self.pass_breaker().await?;
             let tried = self.target.attempt(&sent).await;
+            last.number += 1;
+            last.status = tried.as_ref().ok().map(|answer| answer.status);
             let trouble = match self.record_attempt(tried) {
                 AttemptResult::Done(answer) => return Ok(self.reply(message, answer)),
                 AttemptResult::Rejected(reason) => return Err(GearError::Rejected(reason)),
@@ -203,7 +232,7 @@ impl RetryingSender {
     /// What an attempt came to, for the message and for the breaker.
     fn record_attempt(&self, tried: Result<HttpResponse, String>) -> AttemptResult {
         let verdict = match tried {
-            Ok(answer) => verdict(answer, self.cx.recorder().now()),
+            Ok(answer) => self.verdict(answer),
             Err(what) => AttemptResult::Again(AttemptFailure {
                 what,
                 wait: None,
@@ -223,6 +252,27 @@ impl RetryingSender {
             self.cx.log(Level::Info, format!("{} answers again", shown()));
         }
         verdict
+    }
+
+    fn verdict(&self, answer: HttpResponse) -> AttemptResult {
+        let status = answer.status;
+        if status.is_success() {
+            let refusal = self.encoding.refusal(&answer);
+            return refusal.map_or(AttemptResult::Done(answer), AttemptResult::Rejected);
+        }
+        if self.encoding.is_retriable(status) {
+            return AttemptResult::Again(AttemptFailure {
+                what: format!("it answered {status}"),
+                wait: answer.retry_after(self.cx.recorder().now()),
+                is_failure: status.is_server_error(),
+            });
+        }
+        let hint = if status.is_redirection() {
+            ": redirects are not followed; set url to where it leads"
+        } else {
+            ""
+        };
+        AttemptResult::Rejected(format!("the target answered {status}{hint}"))
     }
 
     fn reply(&self, to: &Message, answer: HttpResponse) -> Option<Box<Message>> {
@@ -256,6 +306,15 @@ impl RetryingSender {
     }
 }
 
+/// The last attempt at a message.
+#[derive(Default)]
+struct LastAttempt {
+    /// Counted from 1; 0 before the first.
+    number: u32,
+    /// What it was answered, if it was.
+    status: Option<StatusCode>,
+}
+
 /// What an attempt means for its message.
 enum AttemptResult {
     Done(HttpResponse),
@@ -269,24 +328,4 @@ struct AttemptFailure {
     wait: Option<Duration>,
     /// Whether it counts for the breaker.
     is_failure: bool,
-}
-
-fn verdict(answer: HttpResponse, now: Timestamp) -> AttemptResult {
-    let status = answer.status;
-    if status.is_success() {
-        return AttemptResult::Done(answer);
-    }
-    if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS {
-        return AttemptResult::Again(AttemptFailure {
-            what: format!("it answered {status}"),
-            wait: answer.retry_after(now),
-            is_failure: status.is_server_error(),
-        });
-    }
-    let hint = if status.is_redirection() {
-        ": redirects are not followed; set url to where it leads"
-    } else {
-        ""
-    };
-    AttemptResult::Rejected(format!("the target answered {status}{hint}"))
 }

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use hyper::Method;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
+use serde_json::json;
 use tokio::sync::{Barrier, Notify};
 use tokio_rustls::TlsAcceptor;
 
@@ -73,6 +74,9 @@ async fn a_message_goes_out_in_its_trace_and_the_answer_goes_on_with_its_facts()
     );
     assert_eq!(seen.headers["flux-id"], records[0]["flux_id"].as_str().unwrap());
     assert_eq!(seen.headers["flux-parent"], seen.headers["idempotency-key"]);
+    let baggage = format!("flux_id={}", records[0]["flux_id"].as_str().unwrap());
+    assert_eq!(seen.headers["baggage"], baggage.as_str());
+    assert!(!seen.headers.contains_key("tracestate"));
     assert_eq!(facts["http.response.status_code"], 201);
     assert_eq!(facts["http.response.header.location"], "/things/7");
     assert_eq!(facts["content_type"], "text/x");
@@ -91,7 +95,20 @@ async fn a_message_goes_out_in_its_trace_and_the_answer_goes_on_with_its_facts()
             .into_iter()
             .find(|span| span["span_id"] == parent.span_id.to_string())
     });
-    assert_eq!(spans.await["span_name"], "http_out out");
+    let span = spans.await;
+    assert_eq!(span["span_name"], "http_out out");
+    for (attribute, wanted) in [
+        ("span.kind", json!("client")),
+        ("http.request.method", json!("PUT")),
+        ("http.response.status_code", json!(201)),
+        ("url.full", json!(format!("http://{}/in", server.at))),
+        ("server.address", json!("127.0.0.1")),
+        ("server.port", json!(server.at.port())),
+        ("http.request.resend_count", Value::Null),
+        ("error.type", Value::Null),
+    ] {
+        assert_eq!(span["attributes"][attribute], wanted, "{attribute}");
+    }
     bench.close().await;
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use gear_spec::mqtt_in::MqttInConfig;
+use model::trace_context::RemoteContext;
 use model::{Attributes, HumanDuration, Level};
 
 use super::packet_batch::{PacketBatch, SubscribeAnswer};
@@ -14,7 +15,6 @@ use crate::gears::mqtt::{
     BrokerConnection, BrokerEndpoint, BrokerPacket, BrokerRefusal, KeepAlive, PublishPacket, QosLevel, SessionOptions,
     TopicSubscription, is_refusal, subscribe,
 };
-use crate::gears::traceparent::TraceParent;
 use crate::gears::{GearContext, GearSendError};
 use crate::spool::SourceCheckpoint;
 
@@ -24,8 +24,6 @@ const GRACE: Duration = Duration::from_millis(500);
 const SUBSCRIBE_ID: u16 = 1;
 /// The longest content type that is carried along.
 const MAX_CONTENT_TYPE: usize = 256;
-/// The user property that has the trace, as the header of HTTP.
-const TRACEPARENT: &str = "traceparent";
 /// Why a connection ends whose messages are not acknowledged.
 const NOT_KEPT: &str = "received messages could not be stored and will be redelivered";
 
@@ -239,14 +237,18 @@ impl<'a> SubscriberSession<'a> {
     async fn emit(&self, message: PublishPacket) -> bool {
         let began = Instant::now();
         let properties = &message.properties;
-        let trace = properties.user.iter().find(|(name, _)| name == TRACEPARENT);
-        let parent = trace.and_then(|(_, value)| TraceParent::parse(value));
+        let caller = RemoteContext::read(|name| {
+            let values = properties.user.iter().filter(|(key, _)| key == name);
+            let values: Vec<_> = values.map(|(_, value)| value.as_bytes()).collect();
+            values.into_iter()
+        });
         let meta = facts(&message);
-        let made = self.cx.make(parent, meta, message.payload);
-        let sent = self
-            .cx
-            .emit("out", made, parent.map(|parent| parent.span_id), began)
-            .await;
+        let made = self.cx.make(caller.as_ref(), meta, message.payload);
+        let parent = caller.map(|caller| caller.parent.span_id);
+        let span = self.cx.open_span(&made, parent, began);
+        span.set_messaging("mqtt", "consumer", &message.topic);
+        let sent = span.scope(self.cx.send("out", made)).await;
+        span.set_outcome(&sent);
         !matches!(sent, Err(GearSendError::NotKept))
     }
 

@@ -39,6 +39,7 @@ use model::MessageId;
 use model::dead_letter::PortSide;
 use model::gear_manifest;
 use model::message::Message;
+use model::trace_context::{TRACEPARENT, TRACESTATE, TraceParent};
 use serde_json::Value;
 use tokio::sync::{Semaphore, mpsc, oneshot, oneshot::error::TryRecvError};
 use tokio::task::JoinSet;
@@ -47,8 +48,7 @@ use tokio::time::Instant;
 use super::mqtt::{BrokerEndpoint, PacketProperties, PublishPacket};
 use super::output_transaction::DeliveryGuarantee;
 use super::trace_context::TraceContext;
-use super::traceparent::TraceParent;
-use super::{Gear, GearContext, GearError, GearFuture, PassiveGear, RawConfig};
+use super::{Gear, GearContext, GearError, GearFuture, OpenSpan, PassiveGear, RawConfig};
 use crate::inbox::InputMessage;
 use publish_window::{OutgoingPublish, PublishRejection, PublishWindow};
 use publisher_session::PublisherSession;
@@ -122,6 +122,7 @@ impl PassiveGear for MqttPublisher {
             self.begin(cx);
             let InputMessage { port, message } = delivery;
             let packet = self.packet(&message)?;
+            OpenSpan::current().set_messaging("mqtt", "producer", &packet.topic);
             let mut outgoing = OutgoingPublish::new(packet, TraceContext::of(&message));
             let heard = (DeliveryGuarantee::current() == DeliveryGuarantee::Again).then(|| outgoing.completion());
             self.queue(cx, outgoing).await?;
@@ -305,9 +306,12 @@ fn properties(message: &Message) -> PacketProperties {
         span_id: message.span_id,
         sampled: message.sampled,
     };
+    let state = message.trace_state.as_ref();
     PacketProperties {
         content_type: content_type.filter(|text| is_text(text)).map(ToOwned::to_owned),
-        user: vec![("traceparent".to_owned(), trace.to_string())],
+        user: std::iter::once((TRACEPARENT.to_owned(), trace.to_string()))
+            .chain(state.map(|state| (TRACESTATE.to_owned(), state.as_str().to_owned())))
+            .collect(),
         ..PacketProperties::default()
     }
 }

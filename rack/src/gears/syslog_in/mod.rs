@@ -29,8 +29,9 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use gear_spec::syslog_in::SyslogInConfig;
-use model::{Attributes, HumanDuration, Level, gear_manifest};
+use model::{HumanDuration, Level, gear_manifest};
 
+use super::tcp_connect::peer_facts;
 use super::tcp_listener::{GearListener, IncomingStream, ListenerAddress, admit, announce};
 use super::{ActiveGear, Gear, GearContext, GearError, GearFuture, RawConfig};
 use datagram_receiver::{DatagramBatch, DatagramReceiver};
@@ -82,12 +83,13 @@ impl ActiveGear for SyslogReceiver {
     fn run<'a>(&'a mut self, cx: &'a Arc<GearContext>) -> GearFuture<'a> {
         async move {
             let (max, idle) = (self.config.max_message as usize, self.config.idle_timeout.get());
-            let transport = if self.config.tls.is_some() { "tls" } else { "tcp" };
+            let is_tls = self.config.tls.is_some();
             let serve = |incoming: IncomingStream| {
                 let peer = SyslogPeer {
                     cx: Arc::clone(cx),
                     address: incoming.peer,
-                    transport,
+                    transport: "tcp",
+                    is_tls,
                 };
                 peer.serve(incoming, SyslogLineReader::new(max), idle)
             };
@@ -129,6 +131,7 @@ async fn receive(cx: &Arc<GearContext>, mut socket: DatagramReceiver) {
                             cx: Arc::clone(cx),
                             address,
                             transport: "udp",
+                            is_tls: false,
                         };
                         let line = trimmed(&datagram);
                         if !line.is_empty() {
@@ -151,6 +154,7 @@ struct SyslogPeer {
     cx: Arc<GearContext>,
     address: SocketAddr,
     transport: &'static str,
+    is_tls: bool,
 }
 
 impl SyslogPeer {
@@ -193,9 +197,10 @@ impl SyslogPeer {
 
     async fn pass_on(&self, raw: Vec<u8>, is_cut: bool) {
         let began = std::time::Instant::now();
-        let mut meta = Attributes::new()
-            .with("net.peer", self.address.to_string())
-            .with("net.transport", self.transport);
+        let mut meta = peer_facts(self.address).with("network.transport", self.transport);
+        if self.is_tls {
+            meta.set("tls.protocol.name", "tls");
+        }
         let text = String::from_utf8_lossy(&raw);
         let line = SyslogMessage::of(&text);
         if let Some(format) = line.format {

@@ -61,15 +61,17 @@ async fn datagrams_and_lines_become_messages_that_say_how_they_came() {
     let facts = |at: usize| &records[at]["attributes"];
     assert_eq!(data(&records[0])["msgid"], "ID47");
     assert_eq!(
-        (&facts(0)["net.transport"], &facts(0)["syslog.format"]),
+        (&facts(0)["network.transport"], &facts(0)["syslog.format"]),
         (&"udp".into(), &"rfc5424".into())
     );
-    assert_eq!(facts(0)["net.peer"], socket.local_addr().unwrap().to_string());
+    let sender = socket.local_addr().unwrap();
+    assert_eq!(facts(0)["network.peer.address"], sender.ip().to_string());
+    assert_eq!(facts(0)["network.peer.port"], sender.port());
     assert!(facts(0).get("syslog.malformed").is_none());
     assert_eq!(data(&records[1]), json!({ "message": "\u{fffd} not syslog" }));
     assert_eq!(facts(1)["syslog.malformed"], true);
     assert_eq!(
-        (data(&records[2])["app"].clone(), &facts(2)["net.transport"]),
+        (data(&records[2])["app"].clone(), &facts(2)["network.transport"]),
         ("sshd".into(), &"tcp".into())
     );
     assert_eq!(

@@ -91,8 +91,10 @@ async fn each_frame_is_a_message_and_its_reply_goes_to_its_connection_only() {
         fact("first of one", "tcp.connection"),
         fact("first of two", "tcp.connection")
     );
-    let peer = two.0.get_ref().local_addr().unwrap().to_string();
-    assert_eq!(fact("first of two", "net.peer"), peer);
+    let peer = two.0.get_ref().local_addr().unwrap();
+    assert_eq!(fact("first of two", "network.peer.address"), peer.ip().to_string());
+    let row = records.iter().find(|row| row["message"] == "first of two").unwrap();
+    assert_eq!(row["attributes"]["network.peer.port"], peer.port());
     // Open and silent connections do not hold up the stop.
     let began = Instant::now();
     runtime.close().await;

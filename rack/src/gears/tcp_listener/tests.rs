@@ -122,7 +122,8 @@ async fn gears_speak_tls_with_programs_of_others() {
     syslog.write_all(b"12 <13>from mars").await.unwrap();
     syslog.flush().await.unwrap();
     let record = tls.bench.records("sink", 1).await.remove(0);
-    assert_eq!(record["attributes"]["net.transport"], "tls");
+    assert_eq!(record["attributes"]["network.transport"], "tcp");
+    assert_eq!(record["attributes"]["tls.protocol.name"], "tls");
     let mut post = tls.connect(hook, None).await.unwrap();
     post.write_all(b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\norder")
         .await

@@ -52,7 +52,8 @@ async fn messages_leave_as_frames_and_frames_that_come_back_are_messages() {
     let records = bench.records("sink", 3).await;
     let texts: Vec<_> = records.iter().map(|row| row["message"].as_str().unwrap()).collect();
     assert_eq!(texts, ["o0", "o1", "o2"]);
-    assert_eq!(records[0]["attributes"]["net.peer"], format!("127.0.0.1:{port}"));
+    assert_eq!(records[0]["attributes"]["network.peer.address"], "127.0.0.1");
+    assert_eq!(records[0]["attributes"]["network.peer.port"], port);
     runtime.close().await;
     bench.close().await;
 }

@@ -33,6 +33,19 @@ async fn a_posted_body_becomes_a_message_in_the_callers_trace() {
     let spans = bench.rows(Table::Traces);
     let door = spans.iter().find(|span| span["span_name"] == "http_in door").unwrap();
     assert_eq!((&door["parent_span_id"], spans.len()), (&"00f067aa0ba902b7".into(), 2));
+    for (attribute, wanted) in [
+        ("span.kind", "server".into()),
+        ("http.request.method", "POST".into()),
+        ("http.route", "/".into()),
+        ("url.path", "/".into()),
+        ("url.scheme", "http".into()),
+        ("http.response.status_code", 202.into()),
+        ("client.address", "127.0.0.1".into()),
+        ("network.protocol.version", "1.1".into()),
+        ("error.type", serde_json::Value::Null),
+    ] {
+        assert_eq!(door["attributes"][attribute], wanted, "{attribute}");
+    }
     bench.close().await;
 }
 

@@ -24,7 +24,7 @@ async fn kill(mut runtime: GearRuntime) {
 fn lines_of(bench: &Bench, path: &Path) -> Vec<serde_json::Map<String, Value>> {
     let path = path.display().to_string();
     let rows = bench.rows(Table::Logs).into_iter();
-    rows.filter(|row| row["attributes"]["file.path"] == path.as_str() && row["attributes"]["gear.id"] == "tail")
+    rows.filter(|row| row["attributes"]["log.file.path"] == path.as_str() && row["attributes"]["gear.id"] == "tail")
         .collect()
 }
 
@@ -55,7 +55,7 @@ async fn tailed_lines_become_records_with_level_and_messages_where_wired() {
             ("\u{fffd}odd", "debug")
         ]
     );
-    assert_eq!(rows[1]["attributes"]["file.offset"], 6);
+    assert_eq!(rows[1]["attributes"]["log.file.offset"], 6);
     let echo = bench.rows(Table::Logs);
     let echo = echo
         .iter()

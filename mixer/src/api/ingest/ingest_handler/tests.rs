@@ -10,7 +10,7 @@ use model::telemetry_codec::{self, BatchEncoding, BodyRecordReader, PublisherIde
 use model::{Clock, EntityId, Entropy, Timestamp};
 
 use super::super::headers::NAMELESS;
-use super::super::records_plan;
+use super::super::{IngestParams, OtlpAnswers, records_plan};
 use super::*;
 use crate::quotas::QuotaOverrides;
 
@@ -38,7 +38,8 @@ fn reader(lines: std::ops::Range<u32>, size: usize) -> BodyReader {
     };
     let (all, other) = (InboundMemory::new(0), InboundMemory::new(0));
     BodyReader {
-        records: BodyRecordReader::new(Table::Logs, BatchEncoding::Ndjson, body.into(), publisher).unwrap(),
+        records: BodyRecordReader::new_keeping_refused(Table::Logs, BatchEncoding::Ndjson, body.into(), publisher)
+            .unwrap(),
         size,
         unpacked: 0,
         decoding: IngestReservation::new(&all),
@@ -61,7 +62,7 @@ async fn a_keyed_body_that_a_crash_cut_short_is_completed_whatever_the_size_of_a
         let stored = first
             .store((Table::Logs, None), reader(0..700, before), Some(request), (0, &mut 0))
             .await;
-        assert_eq!(stored.unwrap().stored, 630);
+        assert_eq!(stored.unwrap().rows.stored, 630);
         drop(first);
         for round in 0..2 {
             let next = door(dir.path()).await;
@@ -72,13 +73,74 @@ async fn a_keyed_body_that_a_crash_cut_short_is_completed_whatever_the_size_of_a
             let stored = next
                 .store((Table::Logs, None), body, Some(request), (through, &mut 0))
                 .await
-                .unwrap();
+                .unwrap()
+                .rows;
             assert_eq!((stored.stored, stored.rejected_total), (1_800, 200), "{before} {now}");
             assert_eq!(stored.duplicate, round == 1);
             let appended = if round == 0 { 1_170 } else { 0 };
             assert_eq!(next.engine.stats().appended_rows, appended, "{before} {now}");
             next.engine.close().await.unwrap();
         }
+    }
+}
+
+fn origin() -> BodyOrigin {
+    BodyOrigin {
+        subject: "http/logs".to_owned(),
+        content_type: "application/json".to_owned(),
+        at: Timestamp::from_micros(1_800_000_000_000_000),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn refused_records_of_a_keyed_body_are_kept_once_whatever_the_size_of_a_part_was_and_is() {
+    let request = RequestPart {
+        id: uuid::Uuid::from_u128(1),
+        sender: 2,
+        digest: 3,
+        from: 0,
+        to: 0,
+    };
+    for (before, now) in [(1 << 10, 64 << 10), (64 << 10, 1 << 10)] {
+        let dir = tempfile::tempdir().unwrap();
+        let door = door(dir.path()).await;
+        let (mut through, mut appended) = (0, 0);
+        for (lines, size, stored, kept) in [
+            (700, before, 630, 70),
+            (2_000, now, 1_800, 200),
+            (2_000, before, 1_800, 200),
+        ] {
+            let kind = (Table::Logs, Some(origin()));
+            let body = reader(0..lines, size);
+            let progress = (through, &mut appended);
+            let rows = door.store(kind, body, Some(request), progress).await.unwrap().rows;
+            assert_eq!((rows.stored, rows.kept), (stored, kept), "{before} {now}");
+            assert_eq!(door.engine.stats().appended_rows, stored + kept, "{before} {now}");
+            through = u64::from(lines);
+        }
+        door.engine.close().await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_body_of_which_only_refused_records_are_kept_counts_for_the_quota() {
+    for (origin, kept) in [(None, 0), (Some(origin()), 1)] {
+        let dir = tempfile::tempdir().unwrap();
+        let door = door(dir.path()).await;
+        let usage = crate::testing::no_quotas().of_token("sender", &QuotaOverrides::default());
+        let begun = IngestRequest {
+            table: Table::Logs,
+            body: reader(3..4, 256),
+            origin,
+            counted: (Some(Arc::clone(&usage)), 4),
+            held: None,
+            through: 0,
+            for_bucket: false,
+        };
+        let far = Instant::now() + Duration::from_secs(600);
+        let rows = door.finish(begun, far).await.unwrap().rows;
+        assert_eq!((rows.stored, rows.rejected_total, rows.kept), (0, 1, kept));
+        assert_eq!(usage.stored_today().bytes, 4 * kept);
     }
 }
 
@@ -105,7 +167,11 @@ async fn busy(decoders: &DecoderPool) -> Vec<mpsc::Sender<()>> {
 
 async fn begin(door: &IngestHandler, caller: &ApiCaller, request: Request) -> Result<IngestRequest, ApiProblem> {
     let (head, body) = request.into_parts();
-    let plan = records_plan(Table::Logs, caller, &head.headers)?;
+    let answers = OtlpAnswers {
+        clock: Clock::new(Timestamp::default),
+        entity: [].into(),
+    };
+    let plan = records_plan((Table::Logs, caller), IngestParams::default(), &head.headers, &answers)?;
     door.begin(caller, plan, (&head, body)).await
 }
 

@@ -17,6 +17,8 @@ const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 const FLUX: &str = "018f2c1e-0000-7000-8000-000000000000";
 const METRIC: &str = "pressure";
 const LABEL: &str = "batch";
+/// Both are called by it.
+const SERVICE: &str = "line";
 /// The formats of rows; what has one format alone is answered in that.
 const FORMATS: [&str; 4] = [
     "application/json",
@@ -65,7 +67,10 @@ fn rows_of(name: &str, ts: Timestamp) -> [(Table, RecordBatch); 5] {
         entity_name: entity_name.clone(),
         metric_type: MetricType::Gauge,
         value: 1.5,
-        labels: Attributes::new().with(LABEL, name).with(&format!("only {name}"), "x"),
+        labels: Attributes::new()
+            .with(LABEL, name)
+            .with(&format!("only {name}"), "x")
+            .with("otel.exemplars", json!([{ "value": 1.5, "trace_id": TRACE }])),
     };
     let named = MetricPoint {
         name: format!("only.{name}"),
@@ -84,6 +89,16 @@ fn rows_of(name: &str, ts: Timestamp) -> [(Table, RecordBatch); 5] {
         status: SpanStatus::Ok,
         attributes: Attributes::new().with("gear.id", name),
     };
+    let caller = Span {
+        span_id: SpanId::from_entropy(entity_id.as_bytes()[8..].try_into().unwrap()),
+        span_name: format!("call of {name}"),
+        attributes: Attributes::new().with(Span::SERVICE_NAME, SERVICE),
+        ..span.clone()
+    };
+    let span = Span {
+        parent_span_id: Some(caller.span_id),
+        ..span
+    };
     let letter = DeadLetter {
         ts,
         subject: format!("flux.gear.{name}.gate"),
@@ -96,7 +111,7 @@ fn rows_of(name: &str, ts: Timestamp) -> [(Table, RecordBatch); 5] {
     [
         (Table::Logs, LogRecord::to_batch(&[log]).unwrap()),
         (Table::Metrics, MetricPoint::to_batch(&[point, named]).unwrap()),
-        (Table::Traces, Span::to_batch(&[span]).unwrap()),
+        (Table::Traces, Span::to_batch(&[span, caller]).unwrap()),
         (Table::Messages, batch::messages(&[message]).unwrap()),
         (Table::DeadLetters, batch::dead_letters(&[letter]).unwrap()),
     ]
@@ -116,6 +131,7 @@ fn message_of(name: &str, span: &Span) -> MessageRow {
         sampled: true,
         span_id: span.span_id,
         trace_id: span.trace_id,
+        trace_state: None,
     };
     MessageRow {
         ts: span.ts,
@@ -141,6 +157,7 @@ fn found_by(path: &str, letter: &str) -> String {
         ("{metric_name}", METRIC),
         ("{label_key}", LABEL),
         ("{letter_id}", letter),
+        ("{service}", SERVICE),
         ("{id}", OTHER),
     ];
     let path = values
@@ -148,6 +165,7 @@ fn found_by(path: &str, letter: &str) -> String {
         .fold(path.to_owned(), |path, (name, value)| path.replace(name, value));
     assert!(!path.contains('{'), "{path} has a parameter without a value");
     let query = match path.rsplit('/').next() {
+        Some("operations" | "traces") if path.starts_with("/jaeger/") && !path.contains(SERVICE) => "?service=line",
         Some("top") if path.contains("/traces/") => "?field=span_name",
         Some("top") => "?field=message",
         Some("histogram") => "?by=entity_name",

@@ -225,10 +225,10 @@ async fn of_a_body_with_rows_of_others_only_the_writers_own_are_stored_in_every_
         (Table::Traces, BatchEncoding::Json, traces),
     ] {
         let (status, answer) = api.store_body(&writer, (table, encoding), &[named(OWN)], body).await;
-        let told = (&answer["data"]["stored"], &answer["data"]["rejected_total"]);
+        let told = (&answer["stored"], &answer["rejected_total"]);
         assert_eq!(
             (status, told),
-            (StatusCode::OK, (&json!(1), &json!(1))),
+            (StatusCode::MULTI_STATUS, (&json!(1), &json!(1))),
             "{table}: {answer}"
         );
         let entities = format!("SELECT entity_name, count(*) AS n FROM {table} GROUP BY entity_name");
@@ -237,5 +237,32 @@ async fn of_a_body_with_rows_of_others_only_the_writers_own_are_stored_in_every_
         let rows = api.selected(&stranger, entities).await;
         assert_eq!(rows, json!([]), "{table}: a reader of another entity has none of them");
     }
+    mixer.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_of_others_are_not_kept_where_a_writer_keeps_what_is_rejected() {
+    let folder = tempfile::tempdir().unwrap();
+    let mixer = whole_mixer(folder.path()).await;
+    let api = GuardedApi::new(&mixer, folder.path());
+    let writer = api.writer().await;
+    let reader = api.token("reader", &[AccessRole::Reader], AccessScope::default()).await;
+    let ts = chassis::system_clock().now().to_string();
+    let row = |name: &str, level: &str| {
+        let row = json!({ "ts": ts, "level": level, "message": "probe", "entity_name": name, "entity_id": id(name) });
+        format!("{row}\n")
+    };
+    let body = row(OWN, "info") + &row(OTHER, "info") + &row(OWN, "loud");
+    let asked = request(&Method::POST, "/api/v1/ingest/logs?rejected=keep")
+        .header(header::AUTHORIZATION, credential(&writer))
+        .header(header::CONTENT_TYPE, BatchEncoding::Ndjson.content_type());
+    let (status, answer) = api.fetch(asked, body).await;
+    let told = (&answer["stored"], &answer["rejected_total"], &answer["kept"]);
+    let wanted = (&json!(1), &json!(2), &json!(1));
+    assert_eq!((status, told), (StatusCode::MULTI_STATUS, wanted), "{answer}");
+    let letters =
+        "SELECT subject, content_type, reason LIKE 'level: \"loud\"%' AS is_loud FROM dead_letters".to_owned();
+    let letter = json!({ "subject": "http/logs", "content_type": "application/json", "is_loud": true });
+    assert_eq!(api.selected(&reader, letters).await, json!([letter]));
     mixer.close().await;
 }

@@ -43,7 +43,7 @@ const RIGHTS: [(AccessRight, &[AccessRole]); 19] = [
 /// A request without a body: who may send it, and what comes of it then; to all others it is forbidden.
 type GuardedCall = (&'static str, &'static str, &'static [AccessRole], (u16, &'static str));
 
-const CALLS: [GuardedCall; 42] = [
+const CALLS: [GuardedCall; 45] = [
     ("POST", "/api/v1/scenarios", AUTHORS, (422, "bad_scenario")),
     (
         "GET",
@@ -117,6 +117,9 @@ const CALLS: [GuardedCall; 42] = [
     ("PUT", "/elasticsearch/logs/_bulk", INGESTERS, (400, "bad_body")),
     ("GET", "/elasticsearch/", INGESTERS, (200, "")),
     ("PUT", "/elasticsearch/_template/logs", INGESTERS, (200, "")),
+    ("POST", "/v1/logs", INGESTERS, (415, "")),
+    ("POST", "/v1/metrics", INGESTERS, (415, "")),
+    ("POST", "/v1/traces", INGESTERS, (415, "")),
     ("GET", "/api/v1/audit", AUDITORS, (200, "")),
     ("GET", "/api/v1/audit/checkpoints", AUDITORS, (200, "")),
     ("GET", "/api/v1/security", AUDITORS, (200, "")),

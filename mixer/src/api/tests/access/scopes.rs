@@ -5,11 +5,14 @@ use crate::registry::RackRow;
 use crate::registry::tests::row;
 
 /// Whose rows a path reads or stores, the longer of two beginnings first.
-const ROWS: [(&str, &[Table]); 21] = [
+const ROWS: [(&str, &[Table]); 27] = [
     ("/api/v1/telemetry/logs", &[Table::Logs]),
     ("/api/v1/telemetry/traces/top", &[Table::Traces]),
     ("/api/v1/telemetry/traces/", &[Table::Traces, Table::Logs]),
     ("/api/v1/telemetry/traces", &[Table::Traces]),
+    ("/jaeger/api/", &[Table::Traces]),
+    ("/api/v1/telemetry/services", &[Table::Traces]),
+    ("/api/v1/telemetry/dependencies", &[Table::Traces]),
     ("/api/v1/telemetry/metrics", &[Table::Metrics]),
     ("/api/v1/telemetry/messages", &[Table::Messages]),
     ("/api/v1/telemetry/dead_letters", &[Table::DeadLetters]),
@@ -27,6 +30,9 @@ const ROWS: [(&str, &[Table]); 21] = [
     ("/api/v1/write", &[Table::Metrics]),
     ("/elasticsearch/_bulk", &[Table::Logs]),
     ("/elasticsearch/0123456789abcdef0123456789abcdef/_bulk", &[Table::Logs]),
+    ("/v1/logs", &[Table::Logs]),
+    ("/v1/metrics", &[Table::Metrics]),
+    ("/v1/traces", &[Table::Traces]),
 ];
 /// Who has a part of the rows makes no token without that limit, and no copy of everything.
 const OF_EVERYTHING: [&str; 2] = ["/api/v1/tokens", "/api/v1/backup"];
@@ -246,6 +252,8 @@ async fn each_part_of_a_combined_scope_narrows_what_the_others_leave() {
         (&logs, &get, "/api/v1/telemetry/metrics", refused),
         (&logs, &post, "/api/v1/ingest/logs", (415, "bad_body")),
         (&logs, &post, "/api/v1/ingest/metrics", refused),
+        (&logs, &post, "/v1/logs", (415, "")),
+        (&logs, &post, "/v1/metrics", refused),
         (&logs, &get, "/api/v1/racks/press-2", (200, "")),
         (&logs, &get, "/api/v1/racks/press-1", refused),
         (&logs, &post, "/api/v1/racks/press-2/suspend", (200, "")),

@@ -15,7 +15,7 @@ use gear_spec::http_auth::{HttpAuthConfig, HttpCredential};
 use ring::hmac;
 use ring::rand::SystemRandom;
 
-use super::super::secret_file::read_secret;
+use super::secret_file::read_secret;
 use crate::policy::RackPolicy;
 
 /// The fewest bytes of a secret.

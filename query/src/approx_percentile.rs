@@ -22,16 +22,24 @@ use datafusion::arrow::compute::cast;
 use datafusion::common::{ScalarValue, exec_err, plan_err};
 use datafusion::error::Result;
 use datafusion::functions_aggregate::approx_percentile_cont::ApproxPercentileCont;
+use datafusion::logical_expr::expr::AggregateFunction;
 use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
 use datafusion::logical_expr::utils::{AggregateOrderSensitivity, format_state_name};
 use datafusion::logical_expr::{
-    Accumulator, AggregateUDF, AggregateUDFImpl, Documentation, EmitTo, GroupsAccumulator, Signature,
+    Accumulator, AggregateUDF, AggregateUDFImpl, Documentation, EmitTo, Expr, GroupsAccumulator, Signature, lit,
 };
 use datafusion::physical_expr::expressions::Literal;
 
 use self::quantile_sketch::QuantileSketch;
 
-pub(super) fn function() -> Arc<AggregateUDF> {
+/// What a part of the values, 0 to 1, are not greater than: of plans.
+pub(crate) fn approx_percentile(values: Expr, part: f64) -> Expr {
+    let order = values.clone().sort(true, false);
+    let call = AggregateFunction::new_udf(function(), vec![values, lit(part)], false, None, vec![order], None);
+    Expr::AggregateFunction(call)
+}
+
+pub(crate) fn function() -> Arc<AggregateUDF> {
     Arc::new(AggregateUDF::new_from_impl(ApproxPercentile::default()))
 }
 

@@ -1,0 +1,193 @@
+//! Prepared statements and portals: what a session keeps between messages.
+//!
+//! # Invariants
+//!
+//! - A session has [`MOST_PORTALS`] portals, and rows left in [`MOST_RUNNING`] of them.
+//! - A portal that was not read to its end holds a place of a query for `query.timeout` at most, and rows, unless they are few, while
+//!   its client asks for nothing.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use arrow_array::ArrayRef;
+use query::{SqlDialect, SqlParameters, SqlStatement};
+use serde_json::Value;
+
+use super::copy_statement::CopyStatement;
+use super::cursor_statement::{CursorDeclaration, CursorFetch};
+use super::framing::BackendWriter;
+use super::pg_error::PgError;
+use super::pg_types::{PgType, ScalarType};
+use super::rows::{FetchProgress, FormatList, PgColumn, PgReplyError, PgRowSender, StatementInterrupt};
+use super::session::PgSession;
+use super::utility_statement::UtilityStatement;
+
+const MOST_PORTALS: usize = 16;
+const MOST_RUNNING: usize = 2;
+
+/// A statement that was prepared.
+#[derive(Debug)]
+pub(super) struct PreparedStatement {
+    pub(super) text: String,
+    pub(super) plan: StatementPlan,
+    /// The id and the kind of each parameter.
+    pub(super) parameters: Vec<(u32, PgType)>,
+    /// How many of them the text has.
+    pub(super) used: usize,
+}
+
+/// What a prepared statement does.
+#[derive(Debug)]
+pub(super) enum StatementPlan {
+    Empty,
+    Utility(UtilityStatement),
+    Rows(Arc<[PgColumn]>),
+    Copy(CopyStatement),
+    /// With the query of the cursor.
+    Declare(CursorDeclaration, Arc<PreparedStatement>),
+    Fetch(CursorFetch),
+}
+
+impl PreparedStatement {
+    /// About how much memory it takes.
+    pub(super) fn size(&self) -> usize {
+        let plan = match &self.plan {
+            StatementPlan::Rows(columns) => columns.iter().map(|column| column.name.len() + 64).sum(),
+            StatementPlan::Copy(copy) => copy.query.len(),
+            StatementPlan::Declare(cursor, query) => cursor.query.len() + query.size(),
+            _ => 0,
+        };
+        self.text.len() + self.parameters.len() * 8 + plan + 256
+    }
+}
+
+/// The places of parameters that are intervals, from 1.
+pub(super) fn intervals(parameters: &[(u32, PgType)]) -> BTreeSet<usize> {
+    let places = (1..).zip(parameters);
+    let intervals = places.filter(|(_, (_, kind))| *kind == PgType::One(ScalarType::Interval));
+    intervals.map(|(place, _)| place).collect()
+}
+
+/// A prepared statement with its values.
+#[derive(Debug)]
+pub(super) struct StatementPortal {
+    pub(super) prepared: Arc<PreparedStatement>,
+    pub(super) values: Vec<Value>,
+    pub(super) forms: FormatList,
+    state: PortalState,
+    /// Whether it outlives its transaction, as cursors `WITH HOLD` do.
+    pub(super) is_held: bool,
+}
+
+impl StatementPortal {
+    pub(super) fn new(prepared: Arc<PreparedStatement>, values: Vec<Value>, forms: FormatList) -> Self {
+        Self {
+            prepared,
+            values,
+            forms,
+            state: PortalState::Bound,
+            is_held: false,
+        }
+    }
+
+    /// The columns of its rows, if it is of a query.
+    pub(super) fn columns(&self) -> Option<Arc<[PgColumn]>> {
+        match &self.prepared.plan {
+            StatementPlan::Rows(columns) => Some(Arc::clone(columns)),
+            _ => None,
+        }
+    }
+}
+
+#[derive(Debug)]
+enum PortalState {
+    Bound,
+    Running(Box<PgRowSender>),
+    /// Its rows were given up.
+    Late,
+    Ended,
+}
+
+impl PgSession {
+    /// Sees to it that there may be a portal of a name.
+    pub(super) fn make_room(&mut self, portal: &str) -> Result<(), PgError> {
+        if !portal.is_empty() && self.portals.contains_key(portal) {
+            return Err(PgError::error("42P03", format!("cursor \"{portal}\" already exists")));
+        }
+        self.portals.remove(portal);
+        if self.portals.len() >= MOST_PORTALS {
+            let message = "the session has too many portals: close some of them";
+            return Err(PgError::error("54000", message));
+        }
+        Ok(())
+    }
+
+    /// Sends the next rows of a portal of a query.
+    pub(super) async fn proceed(
+        &self,
+        portal: &mut StatementPortal,
+        put: impl FnMut(&mut BackendWriter, &[PgColumn], &[ArrayRef], usize),
+        (most, interrupt): (usize, &StatementInterrupt),
+        out: &mut BackendWriter,
+    ) -> Result<FetchProgress, PgReplyError> {
+        self.check_transaction()?;
+        let mut running = match std::mem::replace(&mut portal.state, PortalState::Ended) {
+            PortalState::Running(running) => running,
+            PortalState::Late => {
+                let message = "the rows of the portal were discarded when query.timeout was over: read it to its end \
+                               sooner, or without a fetch size";
+                return Err(PgError::error("57014", message).into());
+            }
+            PortalState::Ended => return Ok(FetchProgress::Ended(0)),
+            PortalState::Bound => {
+                self.check_running()?;
+                let columns = portal.columns().unwrap_or_default();
+                let text = &portal.prepared.text;
+                let asked = SqlStatement {
+                    query: text.clone(),
+                    parameters: SqlParameters::Listed(std::mem::take(&mut portal.values)),
+                    limit: None,
+                    dialect: SqlDialect::Postgres,
+                    intervals: intervals(&portal.prepared.parameters),
+                };
+                let answer = interrupt.or(self.admitted()?.sql(&asked)).await?;
+                let answer = answer.map_err(|error| PgError::of(&error, text, 0))?;
+                Box::new(PgRowSender::new(answer, columns))
+            }
+        };
+        let progress = running.send(out, put, most, interrupt).await?;
+        if progress == FetchProgress::Paused {
+            portal.state = PortalState::Running(running);
+        }
+        Ok(progress)
+    }
+
+    /// Waits until the time of a portal with rows left is over, and gives up its rows.
+    pub(super) async fn give_up_late_portals(&mut self) {
+        let running = self.portals.values_mut().filter_map(|portal| match &portal.state {
+            PortalState::Running(running) => Some((running.deadline()?, &mut portal.state)),
+            _ => None,
+        });
+        let Some((deadline, state)) = running.min_by_key(|(deadline, _)| *deadline) else {
+            return std::future::pending().await;
+        };
+        tokio::time::sleep_until(deadline.into()).await;
+        // Its statement may have ended meanwhile.
+        if matches!(&*state, PortalState::Running(running) if running.deadline().is_some()) {
+            *state = PortalState::Late;
+        }
+    }
+
+    /// Whether one more portal may run.
+    fn check_running(&self) -> Result<(), PgError> {
+        let running = self.portals.values();
+        let running = running.filter(|portal| matches!(portal.state, PortalState::Running(_)));
+        if running.count() >= MOST_RUNNING {
+            let message = format!(
+                "{MOST_RUNNING} portals of the session have rows left: read one to its end, or close it, before the next"
+            );
+            return Err(PgError::error("54000", message));
+        }
+        Ok(())
+    }
+}

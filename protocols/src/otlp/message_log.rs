@@ -1,0 +1,273 @@
+//! A business message as a request with one OTLP log record, and what a collector says of it.
+//!
+//! # Invariants
+//!
+//! - The same message gives the same bytes: a receiver that knows requests by their content stores a repetition once.
+
+use model::message::Message;
+use model::{Level, Timestamp};
+use opentelemetry_proto::tonic::collector::logs::v1::{ExportLogsServiceRequest, ExportLogsServiceResponse};
+use opentelemetry_proto::tonic::common::v1::any_value::Value as OtlpValue;
+use opentelemetry_proto::tonic::common::v1::{AnyValue, ArrayValue, InstrumentationScope, KeyValue, KeyValueList};
+use opentelemetry_proto::tonic::logs::v1::{LogRecord, ResourceLogs, ScopeLogs};
+use opentelemetry_proto::tonic::resource::v1::Resource;
+use prost::Message as _;
+use serde_json::Value;
+
+use super::OtlpEncoding;
+use super::context::FLUX_ID;
+use crate::severity;
+
+/// The attribute that has a message's id.
+const MESSAGE_ID: &str = "messaging.message.id";
+/// Whether a trace is kept, in the flags of a record.
+const SAMPLED: u32 = 1;
+
+/// What all records of a sender have in common.
+#[derive(Debug, Clone, Copy)]
+pub struct MessageLogSource<'a> {
+    /// The attributes of the resource.
+    pub resource: &'a [(String, String)],
+    /// The name of the scope.
+    pub scope: &'a str,
+    /// The level.
+    pub level: Level,
+}
+
+/// A request that exports a message as one log record, as protobuf.
+#[must_use]
+pub fn message_log_request(source: MessageLogSource<'_>, message: &Message) -> Vec<u8> {
+    let resource = source
+        .resource
+        .iter()
+        .map(|(key, value)| attribute(key, text(value.clone())));
+    let request = ExportLogsServiceRequest {
+        resource_logs: vec![ResourceLogs {
+            resource: Some(Resource {
+                attributes: resource.collect(),
+                ..Resource::default()
+            }),
+            scope_logs: vec![ScopeLogs {
+                scope: Some(InstrumentationScope {
+                    name: source.scope.to_owned(),
+                    ..InstrumentationScope::default()
+                }),
+                log_records: vec![record(source.level, message)],
+                ..ScopeLogs::default()
+            }],
+            ..ResourceLogs::default()
+        }],
+    };
+    request.encode_to_vec()
+}
+
+fn record(level: Level, message: &Message) -> LogRecord {
+    let own = [
+        (FLUX_ID, message.flux_id.to_string()),
+        (MESSAGE_ID, message.id.to_string()),
+    ];
+    let facts = message.meta.as_map().iter();
+    let facts = facts.map(|(key, value)| attribute(key, any_value(value)));
+    let own = own.map(|(key, value)| attribute(key, text(value)));
+    let at = nanos(message.ts);
+    LogRecord {
+        time_unix_nano: at,
+        observed_time_unix_nano: at,
+        severity_number: severity::canonical_number(level),
+        severity_text: severity::canonical_text(level).to_owned(),
+        body: Some(body(message)),
+        attributes: facts.chain(own).collect(),
+        flags: if message.sampled { SAMPLED } else { 0 },
+        trace_id: message.trace_id.as_bytes().to_vec(),
+        span_id: message.span_id.as_bytes().to_vec(),
+        ..LogRecord::default()
+    }
+}
+
+/// The value of a message, else its bytes as text where they are that.
+fn body(message: &Message) -> AnyValue {
+    if !message.data.is_null() {
+        return any_value(&message.data);
+    }
+    match std::str::from_utf8(&message.raw) {
+        Ok(plain) => text(plain.to_owned()),
+        Err(_) => AnyValue {
+            value: Some(OtlpValue::BytesValue(message.raw.clone())),
+        },
+    }
+}
+
+fn text(value: String) -> AnyValue {
+    AnyValue {
+        value: Some(OtlpValue::StringValue(value)),
+    }
+}
+
+fn attribute(key: &str, value: AnyValue) -> KeyValue {
+    KeyValue {
+        key: key.to_owned(),
+        value: Some(value),
+        ..KeyValue::default()
+    }
+}
+
+fn any_value(value: &Value) -> AnyValue {
+    let value = match value {
+        Value::Null => None,
+        Value::Bool(value) => Some(OtlpValue::BoolValue(*value)),
+        Value::Number(number) => Some(match (number.as_i64(), number.as_f64()) {
+            (Some(whole), _) => OtlpValue::IntValue(whole),
+            (None, Some(number)) => OtlpValue::DoubleValue(number),
+            (None, None) => OtlpValue::StringValue(number.to_string()),
+        }),
+        Value::String(text) => Some(OtlpValue::StringValue(text.clone())),
+        Value::Array(values) => Some(OtlpValue::ArrayValue(ArrayValue {
+            values: values.iter().map(any_value).collect(),
+        })),
+        Value::Object(object) => {
+            let values = object.iter().map(|(key, value)| attribute(key, any_value(value)));
+            Some(OtlpValue::KvlistValue(KeyValueList {
+                values: values.collect(),
+            }))
+        }
+    };
+    AnyValue { value }
+}
+
+fn nanos(ts: Timestamp) -> u64 {
+    u64::try_from(ts.micros()).unwrap_or_default().saturating_mul(1_000)
+}
+
+/// Why a collector that took a request refused records of it; none if it refused none, or says nothing that can be read.
+#[must_use]
+pub fn refused_logs(encoding: OtlpEncoding, answer: &[u8]) -> Option<String> {
+    let (refused, why) = match encoding {
+        OtlpEncoding::Protobuf => {
+            let partial = ExportLogsServiceResponse::decode(answer).ok()?.partial_success?;
+            (partial.rejected_log_records, partial.error_message)
+        }
+        OtlpEncoding::Json => {
+            let answer: Value = serde_json::from_slice(answer).ok()?;
+            let partial = answer.get("partialSuccess")?;
+            // 64-bit numbers are texts in the JSON mapping, and may be numbers.
+            let refused = partial.get("rejectedLogRecords")?;
+            let refused = refused.as_i64().or_else(|| refused.as_str()?.parse().ok())?;
+            let why = partial.get("errorMessage").and_then(Value::as_str);
+            (refused, why.unwrap_or_default().to_owned())
+        }
+    };
+    (refused > 0).then_some(why)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use std::sync::Arc;
+
+    use model::telemetry_codec::{BodyRecordReader, PublisherIdentity};
+    use model::{Attributes, EntityId, FluxId, MessageId, Table};
+    use serde_json::json;
+
+    use super::super::{OtlpSettings, export_response, request};
+    use super::*;
+
+    fn message(data: Value, raw: &[u8]) -> Message {
+        let ts = Timestamp::from_micros(1_763_728_200_000_001);
+        Message {
+            trace_state: None,
+            id: MessageId::at(ts, [1; 10]),
+            ts,
+            raw: raw.to_vec(),
+            data,
+            hops: 1,
+            meta: Attributes::new().with("tcp.connection", "c").with("number", 7),
+            parent: None,
+            flux_id: FluxId::at(ts, [2; 10]),
+            sampled: true,
+            span_id: "b7ad6b7169203331".parse().unwrap(),
+            trace_id: "0af7651916cd43dd8448eb211c80319c".parse().unwrap(),
+        }
+    }
+
+    /// The row that the Mixer would make of a message.
+    fn row(message: &Message) -> serde_json::Map<String, Value> {
+        let resource = [("service.name".to_owned(), "shop".to_owned())];
+        let source = MessageLogSource {
+            resource: &resource,
+            scope: "out",
+            level: Level::Warn,
+        };
+        let body = message_log_request(source, message);
+        assert_eq!(body, message_log_request(source, message));
+        let publisher = PublisherIdentity {
+            entity_id: EntityId::for_name("http"),
+            entity_name: "http".to_owned(),
+        };
+        let settings = OtlpSettings {
+            entity: Arc::from(["service.name".to_owned()]),
+            fallback: publisher.clone(),
+            now: Timestamp::from_micros(1),
+        };
+        let opened = request(Table::Logs, OtlpEncoding::Protobuf, body.into(), settings).unwrap();
+        let mut records = BodyRecordReader::of_format(Table::Logs, opened.records, opened.body, publisher);
+        let part = records.next_part(1 << 20).unwrap().unwrap();
+        assert_eq!((part.batch.num_rows(), records.rejected()), (1, 0));
+        model::batch::row_json(&part.batch, 0)
+    }
+
+    #[test]
+    fn a_message_is_a_record_in_its_signal_and_trace() {
+        let message = message(Value::Null, "grüße".as_bytes());
+        let row = row(&message);
+        assert_eq!(
+            (&row["entity_name"], &row["level"], &row["message"]),
+            (&json!("shop"), &json!("warn"), &json!("grüße"))
+        );
+        assert_eq!(row["ts"], message.ts.to_string());
+        assert_eq!(row["flux_id"], message.flux_id.to_string());
+        let attributes = row["attributes"].as_object().unwrap();
+        for (key, value) in [
+            ("trace_id", json!("0af7651916cd43dd8448eb211c80319c")),
+            ("span_id", json!("b7ad6b7169203331")),
+            ("tcp.connection", json!("c")),
+            ("number", json!(7)),
+            (MESSAGE_ID, json!(message.id.to_string())),
+        ] {
+            assert_eq!(attributes[key], value, "{key}");
+        }
+    }
+
+    #[test]
+    fn values_stay_what_they_are_and_bytes_that_are_no_text_bytes() {
+        let value = json!({ "message": "sold", "count": 3, "price": 1.5, "tags": ["a", null, { "b": true }] });
+        let values = row(&message(value, b""));
+        assert_eq!(values["message"], "sold");
+        let attributes = values["attributes"].as_object().unwrap();
+        assert_eq!(
+            (
+                &attributes["body.count"],
+                &attributes["body.price"],
+                &attributes["body.tags"]
+            ),
+            (&json!(3), &json!(1.5), &json!(["a", null, { "b": true }]))
+        );
+        let bytes = row(&message(Value::Null, &[0xff, 0]));
+        assert_eq!(bytes["attributes"]["otel.body.type"], "bytes");
+        assert_eq!(row(&message(json!(7), b""))["message"], "7");
+    }
+
+    #[test]
+    fn a_collector_that_refuses_a_record_says_why() {
+        for encoding in [OtlpEncoding::Protobuf, OtlpEncoding::Json] {
+            let refused = export_response(encoding, Table::Logs, 1, "too long");
+            assert_eq!(
+                refused_logs(encoding, &refused).as_deref(),
+                Some("too long"),
+                "{encoding:?}"
+            );
+            let taken = export_response(encoding, Table::Logs, 0, "");
+            assert_eq!(refused_logs(encoding, &taken), None, "{encoding:?}");
+            assert_eq!(refused_logs(encoding, b"\xff<html>"), None, "{encoding:?}");
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! Requests as JSON: the forms that the mapping allows, and what is none of them.
+
+use super::*;
+
+/// A request with one log record, whose fields are these.
+fn log(fields: &Value) -> String {
+    json!({ "resourceLogs": [{ "scopeLogs": [{ "logRecords": [fields] }] }] }).to_string()
+}
+
+fn span_with(fields: Value) -> String {
+    let mut span = json!({ "traceId": "ab".repeat(16), "spanId": "cd".repeat(8), "name": "s" });
+    for (key, value) in fields.as_object().unwrap() {
+        span[key] = value.clone();
+    }
+    json!({ "resourceSpans": [{ "scopeSpans": [{ "spans": [span] }] }] }).to_string()
+}
+
+fn metric_with(data: &Value) -> String {
+    let mut metric = json!({ "name": "n" });
+    for (key, value) in data.as_object().unwrap() {
+        metric[key] = value.clone();
+    }
+    let good = json!({ "name": "good", "gauge": { "dataPoints": [{ "asInt": "1" }] } });
+    json!({ "resourceMetrics": [{ "scopeMetrics": [{ "metrics": [metric, good] }] }] }).to_string()
+}
+
+fn only(table: Table, body: &str) -> Value {
+    let read = read_json(table, body).unwrap_or_else(|error| panic!("{body}: {error}"));
+    assert_eq!((read.rows.len(), read.rejected), (1, 0), "{body}: {read:?}");
+    read.rows[0].clone()
+}
+
+#[test]
+fn numbers_are_texts_or_numbers() {
+    let expected = only(
+        Table::Logs,
+        &log(&json!({
+            "timeUnixNano": AT.to_string(),
+            "severityNumber": 17,
+            "attributes": [{ "key": "n", "value": { "intValue": "-5" } }],
+        })),
+    );
+    assert_eq!(
+        (&expected["ts"], &expected["level"]),
+        (&json!(AT_TEXT), &json!("error"))
+    );
+    assert_eq!(expected["attributes"], json!({ "n": -5 }));
+    let numbers = json!({
+        "timeUnixNano": AT,
+        "severityNumber": 17,
+        "attributes": [{ "key": "n", "value": { "intValue": -5 } }],
+    });
+    assert_eq!(only(Table::Logs, &log(&numbers)), expected);
+
+    let gauge = |value: Value| {
+        let read = read_json(
+            Table::Metrics,
+            &metric_with(&json!({ "gauge": { "dataPoints": [value] } })),
+        )
+        .unwrap();
+        assert_eq!(read.rejected, 0, "{read:?}");
+        read.rows[0]["value"].clone()
+    };
+    for value in [
+        json!({ "asInt": "7" }),
+        json!({ "asInt": 7 }),
+        json!({ "asDouble": 7 }),
+        json!({ "asDouble": 7.0 }),
+    ] {
+        assert_eq!(gauge(value), json!(7.0));
+    }
+    let buckets = |counts: Value| {
+        let point = json!({ "count": 3, "sum": 1, "bucketCounts": counts, "explicitBounds": [1] });
+        let read = read_json(
+            Table::Metrics,
+            &metric_with(&json!({ "histogram": { "dataPoints": [point] } })),
+        )
+        .unwrap();
+        read.rows[0]["labels"]["otel.buckets"].clone()
+    };
+    assert_eq!(buckets(json!(["1", 2])), json!([1, 2]));
+}
+
+#[test]
+fn what_is_null_or_missing_is_not_there() {
+    let bare = only(Table::Logs, &log(&json!({})));
+    assert_eq!((&bare["ts"], &bare["message"]), (&json!(NOW_TEXT), &json!("")));
+    for fields in [
+        json!({ "body": null }),
+        json!({ "body": {} }),
+        json!({ "body": { "stringValue": null } }),
+        json!({ "attributes": [] }),
+    ] {
+        assert_eq!(only(Table::Logs, &log(&fields)), bare, "{fields}");
+    }
+    let null = json!({ "attributes": [{ "key": "k", "value": null }, { "key": "l" }, { "key": "m", "value": {} }] });
+    assert_eq!(
+        only(Table::Logs, &log(&null))["attributes"],
+        json!({ "k": null, "l": null, "m": null })
+    );
+    for empty in [
+        "{}",
+        r#"{"resourceLogs":[]}"#,
+        r#"{"resourceLogs":[{}]}"#,
+        r#"{"resourceLogs":[{"scopeLogs":[{}]}]}"#,
+    ] {
+        let read = read_json(Table::Logs, empty).unwrap();
+        assert_eq!((read.rows.len(), read.rejected), (0, 0), "{empty}");
+    }
+    let status = only(Table::Traces, &span_with(json!({ "status": null })));
+    assert_eq!(status, only(Table::Traces, &span_with(json!({ "status": {} }))));
+}
+
+#[test]
+fn numbers_that_no_enumeration_has_are_kept_and_names_are_not_taken() {
+    assert_eq!(
+        only(Table::Logs, &log(&json!({ "severityNumber": 99 })))["attributes"],
+        json!({ "otel.severity_number": 99 })
+    );
+    assert_eq!(
+        only(Table::Traces, &span_with(json!({ "kind": 77 })))["attributes"],
+        json!({ "span.kind": 77 })
+    );
+    // The protocol's JSON has numbers alone.
+    for (table, body) in [
+        (Table::Logs, log(&json!({ "severityNumber": "SEVERITY_NUMBER_INFO" }))),
+        (Table::Traces, span_with(json!({ "kind": "SPAN_KIND_SERVER" }))),
+    ] {
+        assert!(read_json(table, &body).is_err(), "{body}");
+    }
+}
+
+#[test]
+fn unknown_fields_are_passed_over_at_every_level() {
+    let unknown = json!({ "new": { "list": [1, "two", null] } });
+    let with = |mut message: Value| {
+        message["unknownField"] = unknown.clone();
+        message
+    };
+    let body = |with: &dyn Fn(Value) -> Value| {
+        let value = with(json!({ "stringValue": "v" }));
+        let attribute = with(json!({ "key": "k", "value": value }));
+        let record = with(json!({ "body": { "stringValue": "x" }, "attributes": [attribute.clone()] }));
+        let scope = with(json!({ "scope": with(json!({ "name": "s" })), "logRecords": [record] }));
+        let resource = with(json!({ "attributes": [attribute] }));
+        with(json!({ "resourceLogs": [with(json!({ "resource": resource, "scopeLogs": [scope] }))] })).to_string()
+    };
+    let plain = body(&|message| message);
+    let more = body(&with);
+    assert!(more.len() > plain.len() + 300);
+    assert_eq!(only(Table::Logs, &more), only(Table::Logs, &plain));
+    assert_eq!(only(Table::Logs, &plain)["attributes"]["k"], "v");
+}
+
+#[test]
+fn ids_are_hex_of_either_case_and_bytes_are_base64() {
+    let ids = json!({ "traceId": "AB".repeat(16), "spanId": "Cd".repeat(8), "parentSpanId": "" });
+    let stored = only(Table::Traces, &span_with(ids));
+    assert_eq!(
+        (&stored["trace_id"], &stored["span_id"], &stored["parent_span_id"]),
+        (&json!("ab".repeat(16)), &json!("cd".repeat(8)), &Value::Null)
+    );
+    let bytes = |text: &str| log(&json!({ "attributes": [{ "key": "b", "value": { "bytesValue": text } }] }));
+    assert_eq!(only(Table::Logs, &bytes("AQID"))["attributes"], json!({ "b": "AQID" }));
+    assert!(read_json(Table::Logs, &bytes("not base64!")).is_err());
+    for id in ["abc", "zz"] {
+        assert!(
+            read_json(Table::Traces, &span_with(json!({ "traceId": id }))).is_err(),
+            "{id}"
+        );
+    }
+    // Ids that are hex of another length, or of zeros, are wrong with the record alone.
+    for id in ["ab".to_owned(), "00".repeat(16)] {
+        let read = read_json(Table::Traces, &span_with(json!({ "traceId": id }))).unwrap();
+        assert_eq!((read.rows.len(), read.rejected), (0, 1), "{id}");
+    }
+}
+
+#[test]
+fn a_metric_whose_data_cannot_be_read_is_told_and_the_others_are_stored() {
+    for data in [
+        json!({}),
+        json!({ "gauge": null }),
+        json!({ "gauge": { "dataPoints": 5 } }),
+        json!({ "gauge": { "dataPoints": [{ "timeUnixNano": "yesterday", "asInt": 1 }] } }),
+        json!({ "gauge": { "dataPoints": [{ "asDouble": "NaN" }] } }),
+        json!({ "gauge": { "dataPoints": [{ "asDouble": null }] } }),
+        json!({ "gauge": { "dataPoints": [{}] } }),
+        json!({ "sum": { "dataPoints": [{ "asInt": 1 }], "aggregationTemporality": "AGGREGATION_TEMPORALITY_DELTA" } }),
+        json!({ "histogram": { "dataPoints": [{ "count": "many" }] } }),
+        json!({ "kindThatIsNew": { "dataPoints": [{ "asInt": 1 }] } }),
+    ] {
+        let read = read_json(Table::Metrics, &metric_with(&data)).unwrap_or_else(|error| panic!("{data}: {error}"));
+        assert_eq!((read.rows.len(), read.rejected), (1, 1), "{data}: {read:?}");
+        assert_eq!(read.rows[0]["name"], "good");
+        assert_eq!(read.refused[0].1, "the point has no value", "{data}");
+    }
+}
+
+#[test]
+fn what_is_no_request_is_refused_whole() {
+    let deep = format!(
+        "{}{}",
+        r#"{"kvlistValue":{"values":[{"key":"k","value":"#.repeat(500),
+        "}]}}".repeat(500)
+    );
+    for body in [
+        "",
+        "5",
+        "null",
+        "\"text\"",
+        "{",
+        "{} {}",
+        r#"{"resourceLogs":5}"#,
+        r#"{"resourceLogs":[5]}"#,
+        r#"{"resourceLogs":[{"scopeLogs":[{"logRecords":[{"timeUnixNano":"-1"}]}]}]}"#,
+        r#"{"resourceLogs":[{"scopeLogs":[{"logRecords":[{"timeUnixNano":1.5}]}]}]}"#,
+        r#"{"resourceLogs":[{"scopeLogs":[{"logRecords":[{"severityText":7}]}]}]}"#,
+        r#"{"resourceLogs":[{"scopeLogs":[{"logRecords":[{"body":{"intValue":"1e3"}}]}]}]}"#,
+        &log(&json!({ "body": { "stringValue": "x" } })).replace("\"x\"", &deep),
+        &log(&json!({ "body": { "stringValue": "x" } })).replace('x', "\\ud800"),
+    ] {
+        let error = read_json(Table::Logs, body).unwrap_err();
+        assert!(matches!(error, OtlpError::Json(_)), "{body}");
+        let shown = error.to_string();
+        assert!(shown.starts_with("the body is no OTLP request as JSON: "), "{shown}");
+    }
+    let not_utf8 = [&b"{\"resourceLogs\":\""[..], &[0xff], b"\"}"].concat();
+    assert!(reader(Table::Logs, OtlpEncoding::Json, not_utf8).is_err());
+}
+
+#[test]
+fn what_a_request_becomes_in_memory_is_known_before() {
+    for body in [
+        log(&json!({ "body": { "stringValue": "x".repeat(10_000) } })),
+        log(&json!({ "attributes": vec![json!({ "key": "k", "value": { "intValue": "1" } }); 1_000] })),
+        log(&json!({ "body": { "arrayValue": { "values": vec![json!({}); 1_000] } } })),
+    ] {
+        let body = body.into_bytes();
+        let objects = body.iter().filter(|byte| **byte == b'{').count() as u64;
+        let said = json_bytes(&body);
+        assert!(said >= body.len() as u64 + objects * 400, "{said}");
+        assert!(said < 1_000 * body.len() as u64, "{said}");
+    }
+}

@@ -1,0 +1,88 @@
+//! What entries become, how the program is called, and who may have it run.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use model::gear_manifest;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::gears::testing::{Bench, push};
+
+fn config(value: &Value) -> JournaldInConfig {
+    gear_manifest::config(value.as_object().unwrap()).unwrap()
+}
+
+#[test]
+fn an_entry_is_a_record_of_its_time_and_priority() {
+    let entry = JournalEntry {
+        cursor: "c".to_owned(),
+        micros: Some(1_700_000_000_000_001),
+        message: b"down".to_vec(),
+        is_truncated: true,
+        priority: Some(3),
+        host: Some("h".to_owned()),
+        identifier: Some("app".to_owned()),
+        unit: Some("app.service".to_owned()),
+        pid: Some(7),
+    };
+    let now = Timestamp::from_micros(5);
+    let record = row(entry, now);
+    assert_eq!(
+        (record.ts, record.level, record.message.as_str()),
+        (Timestamp::from_micros(1_700_000_000_000_001), Level::Error, "down")
+    );
+    let facts = json!({
+        "host.name": "h", "process.pid": 7, "syslog.identifier": "app", "syslog.priority": 3, "systemd.unit": "app.service", "truncated": true,
+    });
+    assert_eq!(json!(record.attributes.as_map()), facts);
+    let levels = [None, Some(0), Some(4), Some(5), Some(6), Some(7)].map(|priority| {
+        let entry = JournalEntry {
+            priority,
+            message: vec![0xff],
+            ..JournalEntry::default()
+        };
+        let record = row(entry, now);
+        assert_eq!(
+            (record.ts, record.attributes.get("invalid_utf8")),
+            (now, Some(&json!(true)))
+        );
+        record.level
+    });
+    let wanted = [
+        Level::Info,
+        Level::Error,
+        Level::Warn,
+        Level::Info,
+        Level::Info,
+        Level::Debug,
+    ];
+    assert_eq!(levels, wanted);
+}
+
+#[test]
+fn a_gear_goes_on_behind_its_cursor_and_begins_where_it_is_told() {
+    let called = |value: Value, cursor| arguments(&config(&value), cursor).split_off(4);
+    assert_eq!(called(json!({}), None), ["--lines=0"]);
+    assert_eq!(called(json!({ "start": "all" }), None), ["--no-tail"]);
+    assert_eq!(
+        called(json!({ "units": ["a.service", "--output=cat"] }), Some("s=1;i=2")),
+        [
+            "--no-tail",
+            "--after-cursor=s=1;i=2",
+            "--unit=a.service",
+            "--unit=--output=cat"
+        ]
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_program_is_the_operators_to_allow() {
+    let folder = tempfile::tempdir().unwrap();
+    let bench = Bench::open(folder.path());
+    let mut runtime = bench.runtime();
+    let gear = "\n  - { name: journal, type: journald_in, deploy: rack-a }";
+    let error = runtime.apply(&push("h", gear, "")).await.error.unwrap();
+    assert!(error.contains(PROGRAM) && error.contains("gears.exec.allow"), "{error}");
+    runtime.close().await;
+    bench.close().await;
+}
