@@ -125,6 +125,12 @@ impl Mixer {
                 clock: crate::testing::Hand::new().clock(),
                 entity: ["service.name".to_owned()].into(),
             },
+            senders: crate::api::SenderAnswers {
+                clock: crate::testing::Hand::new().clock(),
+                loki_entity: ["host".to_owned()].into(),
+                elasticsearch_entity: ["host.name".to_owned()].into(),
+                prometheus_entity: ["instance".to_owned()].into(),
+            },
             spans: crate::self_tracing::SpanRecorder::default(),
             reports_itself: true,
         })

@@ -11,7 +11,7 @@ mod telemetry;
 mod value_checks;
 
 pub use sections::{
-    ApiConfig, AuditConfig, BusServerConfig, BusTlsMode, EnrollmentConfig, IngestConfig, MixerBaseConfig, MixerSection,
+    SendersConfig, ApiConfig, AuditConfig, BusServerConfig, BusTlsMode, EnrollmentConfig, IngestConfig, MixerBaseConfig, MixerSection,
     OtlpReceiverConfig, PostgresConfig, QueryConfig, QuotasConfig, ServerMode, StoreConfig, TailConfig,
 };
 pub use telemetry::{
@@ -33,6 +33,7 @@ chassis::config_file! {
         api: ApiConfig,
         postgres: PostgresConfig,
         otlp_receiver: OtlpReceiverConfig,
+        senders: SendersConfig,
         store: StoreConfig,
         snake: BusServerConfig,
         query: QueryConfig,

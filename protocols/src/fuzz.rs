@@ -1,4 +1,4 @@
-//! Fuzz targets of the formats of others: requests of OTLP for each signal, as protobuf and as JSON.
+//! Fuzz targets of the formats of others: requests of OTLP for each signal, as protobuf and as JSON, and what agents speak.
 //!
 //! # Not here
 //!
@@ -53,14 +53,27 @@ pub fn targets() -> Vec<FuzzTarget> {
     let logs = [LOGS, LOG_EXAMPLE, EVENT_EXAMPLE];
     let spans = [SPANS, SPAN_EXAMPLE];
     let metrics = [METRICS, METRIC_EXAMPLE];
-    vec![
+    let mut all = vec![
         target(("otlp.logs", Table::Logs), OtlpEncoding::Protobuf, &logs),
         target(("otlp.logs_json", Table::Logs), OtlpEncoding::Json, &logs),
         target(("otlp.traces", Table::Traces), OtlpEncoding::Protobuf, &spans),
         target(("otlp.traces_json", Table::Traces), OtlpEncoding::Json, &spans),
         target(("otlp.metrics", Table::Metrics), OtlpEncoding::Protobuf, &metrics),
         target(("otlp.metrics_json", Table::Metrics), OtlpEncoding::Json, &metrics),
-    ]
+    ];
+    all.extend(sender_targets());
+    all
+}
+
+/// What agents speak.
+#[must_use]
+pub fn sender_targets() -> Vec<FuzzTarget> {
+    let all = [
+        crate::elasticsearch::fuzz::fuzz_targets(),
+        crate::loki::fuzz::fuzz_targets(),
+        crate::remote_write::fuzz::fuzz_targets(),
+    ];
+    all.into_iter().flatten().collect()
 }
 
 fn target((name, table): (&'static str, Table), encoding: OtlpEncoding, samples: &[&str]) -> FuzzTarget {

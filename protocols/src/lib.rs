@@ -13,14 +13,19 @@
 //!
 //! Who may send, quotas (`mixer`); what makes a request stored once (`engine`).
 
+pub mod elasticsearch;
 #[cfg(any(test, feature = "fuzz"))]
 pub mod fuzz;
 pub mod grpc;
 pub mod json_records;
+pub mod loki;
 pub mod otlp;
 pub mod prometheus_text;
 mod protobuf;
 pub mod record_shape;
+pub mod remote_write;
+mod sender;
 mod severity;
 
 pub use protobuf::MalformedProtobuf;
+pub use sender::{OpenedRequest, SenderSettings};

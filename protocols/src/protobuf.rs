@@ -153,6 +153,14 @@ impl<'a> FieldReader<'a> {
     }
 }
 
+/// The next field of a message of which a range is left.
+pub(crate) fn step(body: &[u8], left: &mut Range<usize>) -> Result<Option<MessageField>, MalformedProtobuf> {
+    let mut reader = FieldReader::new(body, left.clone());
+    let field = reader.next()?;
+    *left = reader.rest();
+    Ok(field)
+}
+
 impl MessageField {
     /// A nested message, text or bytes.
     pub(crate) fn range(&self) -> Result<Range<usize>, MalformedProtobuf> {

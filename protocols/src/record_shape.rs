@@ -5,7 +5,7 @@
 //! | time | `@timestamp`, `timestamp`, `@t`, `__REALTIME_TIMESTAMP`; `time`, `ts`, `date`, `asctime`, `Timestamp` |
 //! | level | `log.level`, `level`, `severity`, `severity_text`, `loglevel`, `log_level`, `levelname`, `lvl`, `@l`, `PRIORITY`, `Level`, `LogLevel` |
 //! | message | `message`, `msg`, `log`, `body`, `@m`, `@mt`, `MESSAGE`, `Message`, `RenderedMessage`, `fields.message`, `short_message`, `text`, `event` |
-//! | trace, span | `trace.id`, `trace_id`, `traceId`; `span.id`, `span_id`, `spanId` |
+//! | trace, span | `trace.id`, `trace_id`, `traceId`, `traceID`; `span.id`, `span_id`, `spanId`, `spanID` |
 //! | signal | `flux_id` |
 //!
 //! A name with dots is a key with dots or a path of objects. Times are RFC 3339, also with a blank for the `T`, a comma for the
@@ -63,9 +63,9 @@ const MESSAGES: [&str; 13] = [
     "text",
     "event",
 ];
-const TRACE_IDS: [&str; 3] = ["trace.id", "trace_id", "traceId"];
-const SPAN_IDS: [&str; 3] = ["span.id", "span_id", "spanId"];
-const FLUX_ID: &str = "flux_id";
+pub(crate) const TRACE_IDS: [&str; 4] = ["trace.id", "trace_id", "traceId", "traceID"];
+pub(crate) const SPAN_IDS: [&str; 4] = ["span.id", "span_id", "spanId", "spanID"];
+pub(crate) const FLUX_ID: &str = "flux_id";
 /// A level is looked for in so many bytes of a line.
 const LINE_HEAD: usize = 4 << 10;
 
@@ -170,6 +170,16 @@ pub fn level_of_line(line: &str) -> Option<Level> {
         let word = value.split(|byte| !byte.is_ascii_alphanumeric()).next()?;
         level_of_text(std::str::from_utf8(word).ok()?)
     })
+}
+
+/// Whether a field or label with this name says a level.
+pub(crate) fn is_level_name(name: &str) -> bool {
+    LEVELS.contains(&name)
+}
+
+/// The id that a text is, if it stands under one of these names.
+pub(crate) fn parsed_id<T: FromStr>(names: &[&str], name: &str, text: &str) -> Option<T> {
+    if names.contains(&name) { text.parse().ok() } else { None }
 }
 
 const fn is_of_name(byte: u8) -> bool {

@@ -11,6 +11,7 @@
 //! - A caller that has used up a quota, or has half of all connections, is refused before its right is looked at (429).
 //! - A request with a header that proxies write is never a local user's: a proxy on this machine speaks for others.
 //! - A token comes in the header `Authorization` alone, never in an address and never as a cookie: no page can have a browser send it.
+//!   As a password it is good for ingest only, since browsers do send those by themselves.
 //!
 //! Not here: what callers may do ([`crate::access`]); which rows of a table they see (`query`).
 
@@ -20,6 +21,8 @@ use std::sync::{Arc, OnceLock};
 use axum::extract::{FromRef, FromRequestParts, MatchedPath, RawPathParams, Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use http::request::Parts;
 use http::{HeaderMap, Method, StatusCode, header};
 use parking_lot::Mutex;
@@ -94,7 +97,7 @@ pub(super) async fn authorize(
     if route.right == AccessRight::Anybody {
         return next.run(request).await;
     }
-    let caller = match caller(&authenticator, &request) {
+    let caller = match caller(&authenticator, &request, route.right) {
         Ok(caller) => caller,
         Err(error) => return ApiProblem::unauthorized(&error).into_response(),
     };
@@ -178,12 +181,19 @@ fn method_problem(request: &Request, allowed: &str) -> Response {
     response
 }
 
-fn caller(authenticator: &ApiAuthenticator, request: &Request) -> Result<Arc<ApiCaller>, AuthenticationError> {
+fn caller(
+    authenticator: &ApiAuthenticator,
+    request: &Request,
+    right: AccessRight,
+) -> Result<Arc<ApiCaller>, AuthenticationError> {
     let mut values = request.headers().get_all(header::AUTHORIZATION).iter();
     if let Some(value) = values.next() {
         // Of two a proxy in front may mean the other one.
-        let token = value.to_str().ok().filter(|_| values.next().is_none()).and_then(bearer);
-        return authenticator.by_token(token.ok_or(AuthenticationError::Malformed)?);
+        let value = value.to_str().ok().filter(|_| values.next().is_none());
+        let value = value.ok_or(AuthenticationError::Malformed)?;
+        let foreign = || sender_token(value).filter(|_| right == AccessRight::Ingest);
+        let token = bearer(value).map(str::to_owned).or_else(foreign);
+        return authenticator.by_token(&token.ok_or(AuthenticationError::Malformed)?);
     }
     let connection = request.extensions().get::<ClientConnection>();
     let connection = connection.filter(|_| !is_forwarded(request.headers()));
@@ -201,6 +211,22 @@ fn caller(authenticator: &ApiAuthenticator, request: &Request) -> Result<Arc<Api
 pub(super) fn bearer(value: &str) -> Option<&str> {
     let (scheme, token) = value.split_once(' ')?;
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
+}
+
+/// The token as the password of `Basic` (RFC 7617), or as the key of Elasticsearch's `ApiKey`: the base64 of an id and the key, or
+/// the token itself. Only for senders: they know no other schemes, and what is a browser's would be sent by any page.
+pub(super) fn sender_token(value: &str) -> Option<String> {
+    let (scheme, said) = value.split_once(' ')?;
+    let said = said.trim();
+    let behind_colon = || {
+        let pair = String::from_utf8(STANDARD.decode(said).ok()?).ok()?;
+        pair.split_once(':').map(|(_, secret)| secret.to_owned())
+    };
+    if scheme.eq_ignore_ascii_case("basic") {
+        return behind_colon();
+    }
+    let is_key = scheme.eq_ignore_ascii_case("apikey");
+    is_key.then(|| behind_colon().unwrap_or_else(|| said.to_owned()))
 }
 
 fn is_forwarded(headers: &HeaderMap) -> bool {

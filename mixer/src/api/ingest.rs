@@ -30,6 +30,7 @@ mod body;
 mod body_format;
 mod body_reader;
 mod decoder_pool;
+mod elasticsearch;
 #[cfg(any(test, feature = "fuzz"))]
 mod fuzz;
 mod grpc;
@@ -37,8 +38,11 @@ mod headers;
 mod idempotency_key;
 mod ingest_counters;
 mod ingest_handler;
+mod loki;
 mod otlp;
 mod refused_letters;
+mod remote_write;
+mod senders;
 
 #[cfg(any(test, feature = "fuzz"))]
 pub(crate) use self::fuzz::fuzz_targets;
@@ -47,7 +51,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::{Request, State};
-use axum::middleware::map_response;
+use axum::middleware::{Next, map_response};
 use axum::response::Response;
 use axum::routing::post;
 use http::{HeaderMap, HeaderValue, header};
@@ -57,13 +61,17 @@ use protocols::json_records::{JsonFraming, JsonRecordSettings};
 use serde::{Deserialize, Serialize};
 
 use self::body_format::BodyFormat;
+pub(super) use self::elasticsearch::elasticsearch_routes;
 use self::idempotency_key::{BodyKey, IdempotencyHeader};
 pub(super) use self::ingest_counters::HttpIngestCounters;
 pub(super) use self::ingest_handler::IngestHandler;
 use self::ingest_handler::{BodyFraming, IngestPlan, StoredBody};
+pub(super) use self::loki::loki_routes;
 pub(crate) use self::otlp::OtlpAnswers;
 pub(super) use self::otlp::{grpc_paths, otlp_routes, refuse_in_kind};
 use self::refused_letters::BodyOrigin;
+pub(super) use self::remote_write::remote_write_routes;
+pub(crate) use self::senders::SenderAnswers;
 use super::authorization::RequestCaller;
 use super::json_response::ItemResponse;
 use super::problem::{ApiProblem, IngestCounts};
@@ -88,6 +96,22 @@ pub(super) fn routes(door: IngestHandler, answers: OtlpAnswers) -> Router {
     router
         .layer(map_response(end_after_refusal))
         .with_state((door, answers))
+}
+
+/// Says refusals of these requests as their clients understand them, whoever refused them.
+pub(super) async fn refuse_senders_in_kind(request: Request, next: Next) -> Response {
+    let path = request.uri().path();
+    if elasticsearch::is_path(path) {
+        let kind = elasticsearch::answer_type(request.headers());
+        return elasticsearch::in_kind(next.run(request).await, kind).await;
+    }
+    let is_retried = path == loki::PATH || path == remote_write::PATH;
+    let response = next.run(request).await;
+    if is_retried {
+        senders::retriable(response).await
+    } else {
+        response
+    }
 }
 
 /// A refusal may come before the whole body has: then the connection ends, and the client must know that it does, or it sends
@@ -229,7 +253,7 @@ async fn ingest(
     }
     let (head, body) = request.into_parts();
     let plan = records_plan((table, caller.as_ref()), params, &head.headers, &answers)?;
-    let StoredBody { rows, rejected } = door.ingest(&caller, plan, (&head, body)).await?;
+    let StoredBody { rows, rejected, .. } = door.ingest(&caller, plan, (&head, body)).await?;
     if rows.stored == 0 {
         return Err(ApiProblem::nothing_stored(rows, &rejected));
     }

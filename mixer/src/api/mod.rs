@@ -10,7 +10,7 @@
 //! | `GET /api/v1/{logs,traces,traces/{id},metrics,metrics/{name}}` | the same, with a `Deprecation` header (v0.4.4) |
 //! | `GET /jaeger/api/{services,services/{service}/operations,operations,traces,traces/{trace_id},dependencies}` | the same, in Jaeger's form |
 //! | `POST /api/v1/sql` | [`query::QueryEngine::sql`], streamed |
-//! | `POST /api/v1/ingest/{logs,metrics,traces}` | [`engine::Engine`], when it is durable |
+//! | `POST /api/v1/ingest/{logs,metrics,traces}`, `POST /v1/{logs,metrics,traces}`, `POST /loki/api/v1/push`, `/elasticsearch/…`, `POST /api/v1/write` | [`engine::Engine`], when it is durable |
 //! | `GET /api/v1/racks`, `GET /api/v1/racks/{id}`, `POST /api/v1/racks/{id}/{approve,suspend,resume,remove,log-level}` | [`crate::control::ControlPlane`] |
 //! | `PUT`, `PATCH /api/v1/racks/{id}/labels` | the same |
 //! | `GET /api/v1/racks/{id}/tap` | the same: messages as they leave a port |
@@ -99,7 +99,7 @@ use exposition::MetricsExposition;
 pub(crate) use ingest::fuzz_targets;
 use problem::ApiProblem;
 
-pub(crate) use ingest::OtlpAnswers;
+pub(crate) use ingest::{OtlpAnswers, SenderAnswers};
 pub use server::ApiServer;
 use server::{HttpVersion, SlowClientLimits};
 pub(crate) use server::{MAX_CONNECTIONS, next_connection};
@@ -136,6 +136,8 @@ pub struct ApiParts {
     pub(crate) export: Option<Arc<ExportStatus>>,
     /// How requests of OTLP become rows.
     pub(crate) otlp: OtlpAnswers,
+    /// How requests of other senders become rows.
+    pub(crate) senders: SenderAnswers,
     /// What makes spans of requests.
     pub(crate) spans: SpanRecorder,
     /// Whether the process reports about itself at `/metrics`.
@@ -226,12 +228,15 @@ fn all_routes(
     changes: &TaskTracker,
     (door, exposition): (ingest::IngestHandler, Arc<MetricsExposition>),
 ) -> Router {
-    let otlp = parts.otlp.clone();
+    let (otlp, senders) = (parts.otlp.clone(), parts.senders.clone());
     telemetry::routes(Arc::clone(&parts.querier))
         .merge(jaeger::routes(Arc::clone(&parts.querier)))
         .merge(tail::routes(Arc::clone(&parts.querier)))
         .merge(sql::routes(Arc::clone(&parts.querier)))
         .merge(ingest::routes(door.clone(), otlp.clone()))
+        .merge(ingest::loki_routes(door.clone(), senders.clone()))
+        .merge(ingest::elasticsearch_routes(door.clone(), senders.clone()))
+        .merge(ingest::remote_write_routes(door.clone(), senders))
         .merge(ingest::otlp_routes(door, otlp))
         .merge(racks::routes(Arc::clone(&parts.control), changes.clone()))
         .merge(invites::routes(Arc::clone(&parts.control), changes.clone()))
@@ -296,6 +301,7 @@ fn guarded(
             answer
         }))
         .layer(middleware::from_fn(ingest::refuse_in_kind))
+        .layer(middleware::from_fn(ingest::refuse_senders_in_kind))
         .layer(middleware::from_fn_with_state(exposition, exposition::count))
 }
 

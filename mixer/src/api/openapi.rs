@@ -127,9 +127,11 @@ enum RequestBody {
     Records(model::Table),
     /// A request of OTLP.
     Otlp,
+    /// What another sender sends: content types, and what it is.
+    Foreign(&'static [&'static str], &'static str),
 }
 
-/// What an answer with status 200 has as its body.
+/// What an answer has as its body; with status 200 but for nothing, which has 204.
 #[derive(Debug, Clone, Copy)]
 enum ResponseBody {
     /// JSON of a schema.
@@ -145,6 +147,9 @@ enum ResponseBody {
     Exposition,
     /// What OTLP answers; its refusals are not problems.
     Otlp,
+    Nothing,
+    /// What Elasticsearch answers; its refusals are not problems.
+    Elasticsearch(&'static str),
 }
 
 /// One method of one path.

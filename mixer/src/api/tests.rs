@@ -9,6 +9,7 @@ mod hostile;
 mod jaeger;
 mod otlp;
 mod quotas;
+mod senders;
 
 use std::net::SocketAddr;
 use std::sync::Arc;

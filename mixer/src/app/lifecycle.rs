@@ -164,9 +164,10 @@ impl MixerComponents {
             backups: Arc::clone(self.backups.insert(backups(&config, &control))),
             security: security_report::of_config(&config).into(),
             otlp: OtlpAnswers {
-                clock,
+                clock: clock.clone(),
                 entity: config.otlp_receiver.entity.clone().into(),
             },
+            senders: settings::senders(&config, clock),
             spans,
             reports_itself: !config.switches.disable_telemetry,
         };

@@ -47,6 +47,16 @@ fn archives_messages(config: &MixerConfig) -> bool {
     config.observability.tier == ObservabilityTier::Embedded || config.otlp_messages.enabled
 }
 
+/// How requests of other senders become rows.
+pub(crate) fn senders(config: &MixerConfig, clock: Clock) -> api::SenderAnswers {
+    api::SenderAnswers {
+        clock,
+        loki_entity: config.senders.loki_entity.clone().into(),
+        elasticsearch_entity: config.senders.elasticsearch_entity.clone().into(),
+        prometheus_entity: config.senders.prometheus_entity.clone().into(),
+    }
+}
+
 pub(crate) fn engine(config: &MixerConfig) -> engine::Settings {
     let (storage, rotation) = (&config.storage, &config.rotation);
     let export = export_mode(config);

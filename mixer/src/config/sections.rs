@@ -170,6 +170,18 @@ config_section! {
 }
 
 config_section! {
+    /// What agents of others send.
+    pub struct SendersConfig in "senders" {
+        /// Labels and metadata that name the entity of a log entry: the first one that it has.
+        loki_entity: Vec<String> = ["host", "hostname", "instance", "service_name", "job"];
+        /// Fields that name the entity of a document of Elasticsearch: the first one that it has.
+        elasticsearch_entity: Vec<String> = ["host.name", "host", "hostname", "service.name"];
+        /// Labels that name the entity of a series of Prometheus: the first one that it has.
+        prometheus_entity: Vec<String> = ["instance", "job"];
+    }
+}
+
+config_section! {
     /// Where the Mixer keeps everything.
     pub struct StoreConfig in "store" {
         /// Root folder of everything the Mixer keeps.

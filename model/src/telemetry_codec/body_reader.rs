@@ -81,6 +81,8 @@ pub struct BodyRecordReader {
     refused: Option<RefusedRecords>,
     /// What the rows of formats of others may still become together.
     left: usize,
+    /// Which records are bad, a bit for each position, where that is asked for.
+    marks: Option<Vec<u64>>,
 }
 
 /// Where the next record begins.
@@ -177,6 +179,7 @@ impl BodyRecordReader {
             rejected: 0,
             refused: None,
             left: usize::MAX,
+            marks: None,
             body: Bytes::new(),
         }
     }
@@ -227,6 +230,37 @@ impl BodyRecordReader {
         }
     }
 
+    /// Remembers of each record whether it is bad: a bit for each.
+    #[must_use]
+    pub fn marking_refused(self) -> Self {
+        Self {
+            marks: Some(Vec::new()),
+            ..self
+        }
+    }
+
+    /// Takes which records were marked as bad: those whose bit is set, 64 positions in each number.
+    pub fn take_marks(&mut self) -> Vec<u64> {
+        self.marks.take().unwrap_or_default()
+    }
+
+    /// Marks the record at a position; whether it was not marked before.
+    fn mark(&mut self, position: u64) -> bool {
+        let Some(marks) = &mut self.marks else { return true };
+        let (at, bit) = (
+            usize::try_from(position / 64).unwrap_or(usize::MAX),
+            1u64 << (position % 64),
+        );
+        if marks.len() <= at {
+            marks.resize(at.saturating_add(1), 0);
+        }
+        let is_new = marks.get(at).is_some_and(|marks| marks & bit == 0);
+        if let Some(marks) = marks.get_mut(at) {
+            *marks |= bit;
+        }
+        is_new
+    }
+
     /// The bad records that were kept.
     #[must_use]
     pub fn refused(&self) -> &[RefusedRecord] {
@@ -275,6 +309,7 @@ impl BodyRecordReader {
                     let reason = format!("the token may not store rows of the entity {entity}");
                     self.reject(position, &reason);
                 } else {
+                    self.mark(position);
                     self.rejected += 1;
                 }
             }
@@ -363,6 +398,14 @@ impl BodyRecordReader {
     /// Counts a record, or the `rows` that end with it, as bad.
     pub fn reject_rows(&mut self, last: u64, rows: u64, reason: &str) {
         self.rejected += rows;
+        if self.marks.is_some() {
+            // Between the rows are only records that are bad themselves.
+            let (mut position, mut left) = (Some(last), rows);
+            while let Some(at) = position.filter(|_| left > 0) {
+                left -= u64::from(self.mark(at));
+                position = at.checked_sub(1);
+            }
+        }
         if self.named.len() < NAMED {
             let reason = reason.chars().take(REASON_CHARS).collect();
             let at = self.named.partition_point(|other| other.row <= last);

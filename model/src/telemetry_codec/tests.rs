@@ -569,3 +569,32 @@ proptest! {
         prop_assert_eq!(made.map(|mut batches| batches.remove(0)), expected, "{} in CBOR", text);
     }
 }
+
+#[test]
+fn bad_records_are_marked_by_position_also_those_that_are_not_named_or_refused_later() {
+    let line = |n: usize| match n % 3 {
+        1 => "bad\n".to_owned(),
+        _ => format!("{{\"ts\":\"2026-11-21T10:00:00Z\",\"level\":\"info\",\"message\":\"line {n}\"}}\n"),
+    };
+    let body: String = (0..400).map(line).collect();
+    let reader = BodyRecordReader::new(Table::Logs, BatchEncoding::Ndjson, body.into(), publisher());
+    let mut records = reader.unwrap().marking_refused();
+    let mut refused_later = 0..0;
+    while let Some(part) = records.next_part(2_000).unwrap() {
+        if refused_later.is_empty() && part.last > 200 {
+            let rows = part.batch.num_rows() as u64;
+            let good = (0..=part.last).rev().filter(|position| position % 3 != 1);
+            let first = good.take(part.batch.num_rows()).last().unwrap();
+            refused_later = first..part.last + 1;
+            records.reject_rows(part.last, rows, "the log refuses them");
+        }
+    }
+    assert_eq!(records.named().len(), NAMED);
+    assert!(refused_later.end - refused_later.start > 3, "{refused_later:?}");
+    let marks = records.take_marks();
+    for position in 0..400_u64 {
+        let is_marked = marks[(position / 64) as usize] >> (position % 64) & 1 == 1;
+        let is_bad = position % 3 == 1 || refused_later.contains(&position);
+        assert_eq!(is_marked, is_bad, "{position}");
+    }
+}

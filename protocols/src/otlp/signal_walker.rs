@@ -6,7 +6,8 @@
 
 use std::ops::Range;
 
-use crate::protobuf::{FieldReader, MalformedProtobuf, MessageField};
+pub(super) use crate::protobuf::step;
+use crate::protobuf::{FieldReader, MalformedProtobuf};
 
 /// Of a request: resources. Of a resource and a scope: what it is; its scopes and records; the schema of its attributes.
 const RESOURCES: u32 = 1;
@@ -86,14 +87,6 @@ impl SignalWalker {
         self.next(body)?;
         Ok(self.resource.itself)
     }
-}
-
-/// The next field of a message of which a range is left.
-pub(super) fn step(body: &[u8], left: &mut Range<usize>) -> Result<Option<MessageField>, MalformedProtobuf> {
-    let mut reader = FieldReader::new(body, left.clone());
-    let field = reader.next()?;
-    *left = reader.rest();
-    Ok(field)
 }
 
 fn node(body: &[u8], range: &Range<usize>) -> Result<NodeFields, MalformedProtobuf> {

@@ -14,6 +14,7 @@ mod object_store;
 mod quotas;
 mod rack;
 mod refused;
+mod senders;
 mod store;
 mod table;
 

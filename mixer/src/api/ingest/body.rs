@@ -18,7 +18,7 @@ use chassis::write_timeout::MinimumRate;
 use engine::{InboundMemory, InboundRoom};
 use futures::StreamExt;
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH};
-use http::{HeaderMap, StatusCode};
+use http::{HeaderMap, HeaderValue, StatusCode};
 use tokio::time::Instant;
 
 use crate::api::problem::ApiProblem;
@@ -120,6 +120,8 @@ pub(super) enum RequestCompression {
     None,
     Gzip,
     Zstd,
+    /// One block of snappy, not the frames that files have.
+    Snappy,
 }
 
 /// What `Content-Encoding` says.
@@ -133,6 +135,19 @@ pub(super) fn packing(headers: &HeaderMap) -> Result<RequestCompression, ApiProb
         Some("gzip" | "x-gzip") => Ok(RequestCompression::Gzip),
         Some("zstd") => Ok(RequestCompression::Zstd),
         Some(other) => Err(unknown(other)),
+    }
+}
+
+/// The same of a protocol whose protobuf always is a block of snappy, whether the header says it or is left out.
+pub(super) fn snappy_packing(headers: &HeaderMap) -> Result<RequestCompression, ApiProblem> {
+    let said = headers.get(CONTENT_ENCODING).map(HeaderValue::as_bytes);
+    match said {
+        None | Some(b"snappy") => Ok(RequestCompression::Snappy),
+        Some(other) => {
+            let name = String::from_utf8_lossy(other);
+            let detail = format!("Content-Encoding {name:?} is not supported: send protobuf as a block of snappy");
+            Err(ApiProblem::body(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail))
+        }
     }
 }
 
@@ -233,6 +248,7 @@ pub(super) async fn unpack(
     let from = std::io::Cursor::new(packed);
     let mut reader: Box<dyn Read + Send> = match packing {
         RequestCompression::None => return Ok(from.into_inner()),
+        RequestCompression::Snappy => return unpack_block(from.into_inner(), room).await,
         RequestCompression::Gzip => Box::new(flate2::read::MultiGzDecoder::new(from)),
         RequestCompression::Zstd => {
             let mut reader = zstd::stream::read::Decoder::new(from).map_err(bad)?;
@@ -259,6 +275,33 @@ pub(super) async fn unpack(
         }
         tokio::task::yield_now().await;
     }
+}
+
+/// Unpacks a block of snappy, which says before how long it becomes: what no block could become is not believed.
+async fn unpack_block(packed: Bytes, room: &mut IngestReservation) -> Result<Bytes, ApiProblem> {
+    // A copy of 64 bytes takes three.
+    const MOST: usize = 22;
+    let bad = |error: &dyn std::fmt::Display| {
+        let detail = format!("the body is no block of snappy: {error}");
+        ApiProblem::body(StatusCode::BAD_REQUEST, detail)
+    };
+    let length = snap::raw::decompress_len(&packed).map_err(|error| bad(&error))?;
+    if length > MAX_BODY {
+        return Err(too_large());
+    }
+    if length > packed.len().saturating_mul(MOST) {
+        let packed = packed.len();
+        return Err(bad(&format_args!(
+            "{packed} bytes cannot become the {length} that it says"
+        )));
+    }
+    room.grow(length).await?;
+    let mut unpacked = vec![0; length];
+    let unpacking = snap::raw::Decoder::new().decompress(&packed, &mut unpacked);
+    unpacking.map_err(|error| bad(&error))?;
+    drop(packed);
+    room.fit(&mut unpacked);
+    Ok(unpacked.into())
 }
 
 #[cfg(test)]

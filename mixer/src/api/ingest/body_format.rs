@@ -4,8 +4,12 @@ use bytes::Bytes;
 use http::StatusCode;
 use model::Table;
 use model::telemetry_codec::{BatchEncoding, BodyRecordReader, PublisherIdentity, WriterEntities};
+use protocols::elasticsearch::{self, BulkError, BulkSettings};
 use protocols::json_records::{JsonFraming, JsonRecordSettings, json_records};
+use protocols::loki::{self, LokiEncoding};
 use protocols::otlp::{self, OtlpEncoding, OtlpSettings};
+use protocols::remote_write::{self, WriteSettings};
+use protocols::{OpenedRequest, SenderSettings};
 
 use super::body_reader::DecodeBudget;
 use super::idempotency_key::{BodyKey, IdempotentRequest};
@@ -29,6 +33,12 @@ pub(super) enum BodyFormat {
     },
     /// A request of OTLP.
     Otlp(OtlpEncoding, OtlpSettings),
+    /// A push request of Loki.
+    Loki(LokiEncoding, SenderSettings),
+    /// A bulk request of Elasticsearch.
+    Bulk(BulkSettings, SenderSettings),
+    /// A remote write request of Prometheus.
+    RemoteWrite(WriteSettings, SenderSettings),
 }
 
 /// A body that can be read, what reading takes, and which request it is.
@@ -44,8 +54,11 @@ impl BodyFormat {
     pub(super) fn opening_bytes(&self, body: &[u8], largest: usize) -> usize {
         match self {
             Self::Records { encoding, .. } => DecodeBudget::of(*encoding, body, largest).bytes,
-            Self::Shaped { .. } | Self::Otlp(OtlpEncoding::Protobuf, _) => 0,
+            Self::Shaped { .. } | Self::Otlp(OtlpEncoding::Protobuf, _) | Self::Loki(LokiEncoding::Protobuf, _) => 0,
             Self::Otlp(OtlpEncoding::Json, _) => usize::try_from(otlp::json_bytes(body)).unwrap_or(usize::MAX),
+            Self::Bulk(..) => elasticsearch::items_bytes(body),
+            Self::RemoteWrite(..) => remote_write::opening_bytes(body),
+            Self::Loki(LokiEncoding::Json, _) => usize::try_from(loki::json_bytes(body)).unwrap_or(usize::MAX),
         }
     }
 
@@ -118,6 +131,57 @@ impl BodyFormat {
                     request,
                 })
             }
+            Self::Loki(encoding, settings) => {
+                let (publisher, sent) = (settings.fallback.clone(), body.clone());
+                let opened = loki::request(encoding, body, settings).map_err(|error| malformed(&error))?;
+                Ok(OpenedBody::of_sender(
+                    (table, publisher),
+                    opened,
+                    &sent,
+                    (key, writers),
+                    largest,
+                ))
+            }
+            Self::RemoteWrite(write, settings) => {
+                let (publisher, sent) = (settings.fallback.clone(), body.clone());
+                let opened = remote_write::request(body, write, settings).map_err(|error| malformed(&error))?;
+                let opened = OpenedBody::of_sender((table, publisher), opened, &sent, (key, writers), largest);
+                Ok(OpenedBody {
+                    records: opened.records.marking_refused(),
+                    ..opened
+                })
+            }
+            Self::Bulk(bulk, settings) => {
+                let (publisher, sent) = (settings.fallback.clone(), body.clone());
+                let opened = elasticsearch::request(body, bulk, settings).map_err(|error| match error {
+                    BulkError::TooMany => ApiProblem::body(StatusCode::PAYLOAD_TOO_LARGE, error.to_string()),
+                    other => malformed(&other),
+                })?;
+                let opened = OpenedBody::of_sender((table, publisher), opened, &sent, (key, writers), largest);
+                Ok(OpenedBody {
+                    records: opened.records.marking_refused(),
+                    ..opened
+                })
+            }
+        }
+    }
+}
+
+impl OpenedBody {
+    /// A request of another sender that was looked through.
+    fn of_sender(
+        (table, publisher): (Table, PublisherIdentity),
+        opened: OpenedRequest,
+        sent: &[u8],
+        (key, writers): (BodyKey, Option<WriterEntities>),
+        largest: usize,
+    ) -> Self {
+        let request = opened.sender.and_then(|sender| key.of_content(table, sender, sent));
+        let records = BodyRecordReader::of_format(table, opened.records, opened.body, publisher);
+        Self {
+            records: records.with_writers(writers).keeping_refused(),
+            budget: DecodeBudget::of_expanded(opened.expanded, opened.held, largest),
+            request,
         }
     }
 }

@@ -74,6 +74,15 @@ pub(super) struct StoredBody {
     pub(super) rows: IngestCounts,
     /// The first bad ones.
     pub(super) rejected: Vec<RecordRejection>,
+    /// Which records are bad, a bit for each, where the format asks for that.
+    pub(super) marks: Vec<u64>,
+}
+
+impl StoredBody {
+    /// Whether the record at a position is bad, where the format asks for that.
+    pub(super) fn is_refused(&self, at: usize) -> bool {
+        self.marks.get(at / 64).is_some_and(|marks| marks >> (at % 64) & 1 == 1)
+    }
 }
 
 /// How a body comes and what is to be done with it.
@@ -329,6 +338,7 @@ impl IngestHandler {
         Ok(StoredBody {
             rows: stored,
             rejected: body.records.named().to_vec(),
+            marks: body.records.take_marks(),
         })
     }
 

@@ -22,7 +22,7 @@ use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
-use http::header::{CONTENT_TYPE, RETRY_AFTER};
+use http::header::{ACCEPT_ENCODING, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
 use model::{Clock, Table};
 use protocols::otlp::{self, JSON, OtlpEncoding, OtlpSettings, PROTOBUF, SIGNALS, export_response};
@@ -81,11 +81,15 @@ pub(in crate::api) fn grpc_paths(router: Router) -> Router {
 }
 
 /// Says refusals of OTLP's requests as their protocol does, whoever refused them.
-pub(in crate::api) async fn refuse_in_kind(request: Request, next: Next) -> Response {
+pub(in crate::api) async fn refuse_in_kind(mut request: Request, next: Next) -> Response {
     let is_signal =
         request.method() == Method::POST && SIGNALS.iter().any(|(_, path, _)| *path == request.uri().path());
     let is_grpc = grpc::is_grpc(request.headers());
     let encoding = encoding(request.headers()).unwrap_or(OtlpEncoding::Json);
+    if is_grpc || is_signal {
+        // A refusal is read here, and gRPC packs messages itself.
+        request.headers_mut().remove(ACCEPT_ENCODING);
+    }
     let response = next.run(request).await;
     let is_refusal = response.status().is_client_error() || response.status().is_server_error();
     // Who is not let in at all is told as everywhere; gRPC has one form for all.

@@ -57,6 +57,9 @@ fn tag(path: &str) -> &str {
     if path.starts_with("/v1/") {
         return "otlp";
     }
+    if path.starts_with("/loki/") || path.starts_with("/elasticsearch") || path == "/api/v1/write" {
+        return "senders";
+    }
     if path.starts_with("/jaeger/") {
         return "jaeger";
     }
@@ -123,6 +126,11 @@ fn body(sent: RequestBody) -> Option<Value> {
         }
         RequestBody::Records(table) => (records(table), true),
         RequestBody::Otlp => (otlp_bodies("Export…ServiceRequest"), true),
+        RequestBody::Foreign(kinds, description) => {
+            let kinds = kinds.iter();
+            let content = kinds.map(|kind| typed(kind, json!({ "description": description })));
+            (content.collect(), true)
+        }
     };
     Some(json!({ "required": required, "content": content.into_iter().collect::<Map<_, _>>() }))
 }
@@ -134,6 +142,16 @@ fn otlp_bodies(message: &str) -> Vec<(String, Value)> {
         typed(otlp::JSON, json!({ "type": "object", "description": description })),
         typed(otlp::PROTOBUF, json!({ "description": description })),
     ]
+}
+
+/// An answer of Elasticsearch, in the media type that a client asks for.
+fn elasticsearch(says: &str) -> Value {
+    let types = ["application/json", "application/vnd.elasticsearch+json"];
+    let content: Map<_, _> = types
+        .map(|kind| typed(kind, json!({ "type": "object" })))
+        .into_iter()
+        .collect();
+    json!({ "description": says, "content": content })
 }
 
 /// What OTLP's refusals are: never 429, which its clients take for good.
@@ -181,7 +199,11 @@ fn problem_reference(status: u16) -> Value {
 }
 
 fn responses(route: &ApiRoute) -> Value {
-    let mut responses = Map::from_iter([("200".to_owned(), answer(route))]);
+    let status = match route.answer {
+        ResponseBody::Nothing => "204",
+        _ => "200",
+    };
+    let mut responses = Map::from_iter([(status.to_owned(), answer(route))]);
     let of_callers: &[u16] = match route.right {
         AccessRight::Anybody => &[],
         _ => &problems::OF_CALLERS,
@@ -189,6 +211,11 @@ fn responses(route: &ApiRoute) -> Value {
     let problems = route.problems.iter().chain(of_callers).chain(&problems::EVERYWHERE);
     if let ResponseBody::Otlp = route.answer {
         responses.extend(otlp_refusals(route));
+        return responses.into();
+    }
+    if let ResponseBody::Elasticsearch(_) = route.answer {
+        let refusal = |status: &u16| (status.to_string(), elasticsearch("Refused, as Elasticsearch says it."));
+        responses.extend(problems.map(refusal));
         return responses.into();
     }
     for status in problems {
@@ -245,6 +272,8 @@ fn answer(route: &ApiRoute) -> Value {
         ResponseBody::Sql => formats("SqlAnswer"),
         ResponseBody::Events(schema) => vec![typed("text/event-stream", reference(schema))],
         ResponseBody::Otlp => otlp_bodies("Export…ServiceResponse"),
+        ResponseBody::Elasticsearch(says) => return elasticsearch(says),
+        ResponseBody::Nothing => return json!({ "description": "Done." }),
         ResponseBody::Exposition => ExpositionFormat::ALL
             .map(|format| typed(bare(format.content_type()), json!({ "type": "string" })))
             .into(),

@@ -26,12 +26,14 @@ async fn unpacked(packing: RequestCompression, packed: Vec<u8>, room: u64) -> Re
 async fn bodies_are_unpacked_and_bombs_and_garbage_are_refused() {
     let text = b"some telemetry, ".repeat(100_000);
     let zstd = |bytes: &[u8]| zstd::encode_all(bytes, 1).unwrap();
+    let snappy = |bytes: &[u8]| snap::raw::Encoder::new().compress_vec(bytes).unwrap();
     let twice = [gzip(&text), gzip(&text)].concat();
     for (packing, packed, copies) in [
         (RequestCompression::None, text.clone(), 1),
         (RequestCompression::Gzip, gzip(&text), 1),
         (RequestCompression::Gzip, twice, 2),
         (RequestCompression::Zstd, zstd(&text), 1),
+        (RequestCompression::Snappy, snappy(&text), 1),
         (RequestCompression::Zstd, [zstd(&text), zstd(&text)].concat(), 2),
     ] {
         let body = unpacked(packing, packed, 256 << 20).await.unwrap();
@@ -45,6 +47,17 @@ async fn bodies_are_unpacked_and_bombs_and_garbage_are_refused() {
         (RequestCompression::Zstd, b"garbage".to_vec(), "decompressed"),
         (RequestCompression::Gzip, gzip(&text)[..500].to_vec(), "decompressed"),
         (RequestCompression::Zstd, zstd(&text)[..100].to_vec(), "decompressed"),
+        (RequestCompression::Snappy, snappy(&bomb), "larger than"),
+        (
+            RequestCompression::Snappy,
+            b"\xff\xff\xff\x1fgarbage".to_vec(),
+            "cannot become",
+        ),
+        (
+            RequestCompression::Snappy,
+            snappy(&text)[..500].to_vec(),
+            "no block of snappy",
+        ),
     ] {
         let refused = format!("{:?}", unpacked(packing, packed, 256 << 20).await.unwrap_err());
         assert!(refused.contains(says), "{packing:?}: {refused}");

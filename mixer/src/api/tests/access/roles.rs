@@ -43,7 +43,7 @@ const RIGHTS: [(AccessRight, &[AccessRole]); 19] = [
 /// A request without a body: who may send it, and what comes of it then; to all others it is forbidden.
 type GuardedCall = (&'static str, &'static str, &'static [AccessRole], (u16, &'static str));
 
-const CALLS: [GuardedCall; 39] = [
+const CALLS: [GuardedCall; 45] = [
     ("POST", "/api/v1/scenarios", AUTHORS, (422, "bad_scenario")),
     (
         "GET",
@@ -111,6 +111,12 @@ const CALLS: [GuardedCall; 39] = [
     ("POST", "/api/v1/ingest/logs", INGESTERS, (415, "bad_body")),
     ("POST", "/api/v1/ingest/metrics", INGESTERS, (415, "bad_body")),
     ("POST", "/api/v1/ingest/traces", INGESTERS, (415, "bad_body")),
+    ("POST", "/loki/api/v1/push", INGESTERS, (400, "bad_body")),
+    ("POST", "/api/v1/write", INGESTERS, (415, "bad_body")),
+    ("POST", "/elasticsearch/_bulk", INGESTERS, (400, "bad_body")),
+    ("PUT", "/elasticsearch/logs/_bulk", INGESTERS, (400, "bad_body")),
+    ("GET", "/elasticsearch/", INGESTERS, (200, "")),
+    ("PUT", "/elasticsearch/_template/logs", INGESTERS, (200, "")),
     ("POST", "/v1/logs", INGESTERS, (415, "")),
     ("POST", "/v1/metrics", INGESTERS, (415, "")),
     ("POST", "/v1/traces", INGESTERS, (415, "")),

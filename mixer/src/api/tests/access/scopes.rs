@@ -5,7 +5,7 @@ use crate::registry::RackRow;
 use crate::registry::tests::row;
 
 /// Whose rows a path reads or stores, the longer of two beginnings first.
-const ROWS: [(&str, &[Table]); 23] = [
+const ROWS: [(&str, &[Table]); 27] = [
     ("/api/v1/telemetry/logs", &[Table::Logs]),
     ("/api/v1/telemetry/traces/top", &[Table::Traces]),
     ("/api/v1/telemetry/traces/", &[Table::Traces, Table::Logs]),
@@ -26,6 +26,10 @@ const ROWS: [(&str, &[Table]); 23] = [
     ("/api/v1/ingest/logs", &[Table::Logs]),
     ("/api/v1/ingest/metrics", &[Table::Metrics]),
     ("/api/v1/ingest/traces", &[Table::Traces]),
+    ("/loki/", &[Table::Logs]),
+    ("/api/v1/write", &[Table::Metrics]),
+    ("/elasticsearch/_bulk", &[Table::Logs]),
+    ("/elasticsearch/0123456789abcdef0123456789abcdef/_bulk", &[Table::Logs]),
     ("/v1/logs", &[Table::Logs]),
     ("/v1/metrics", &[Table::Metrics]),
     ("/v1/traces", &[Table::Traces]),

@@ -130,6 +130,20 @@ async fn over_http_the_content_type_says_how_and_another_one_is_415() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_long_refusal_is_whole_for_who_takes_packed_answers() {
+    let api = OtlpApi::new().await;
+    let long = "x".repeat(2_000);
+    for way in ExportWay::ALL {
+        let request = api.request(way, Table::Logs).header(way.encoding_header(), &long);
+        let request = request.header(header::ACCEPT_ENCODING, "gzip, zstd");
+        let answer = api.ask(way, request, way.framed(false, b"")).await;
+        assert!(!answer.headers.contains_key(header::CONTENT_ENCODING), "{way:?}");
+        assert_refused(way, &answer, (415, 3), &long);
+    }
+    api.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_body_that_says_it_is_too_large_is_refused_before_it_comes() {
     let api = OtlpApi::new().await;
     let address = api.address(ExportWay::Json);

@@ -1,0 +1,113 @@
+//! Prometheus' remote write, 1.0 and 2.0, into rows of `metrics`: series with labels, and their samples, native histograms and
+//! exemplars.
+//!
+//! ```text
+//! 1.0  request ─ series (labels) ─ samples, exemplars, histograms      metadata of families, mostly in requests of their own
+//! 2.0  request ─ symbols ─ series (references, metadata) ─ the same
+//! ```
+//!
+//! Source: <https://prometheus.io/docs/specs/prw/remote_write_spec/> and `remote_write_spec_2_0`; `prompb` of Prometheus.
+//!
+//! | record | `type` | `name`, `value` | labels beside the series' own |
+//! |---|---|---|---|
+//! | sample | that of the metadata; else counter if its name ends in `_total`, or in `_bucket` and it has `le`; else gauge | the value | `otel.unit`, `otel.start_time` where metadata has them |
+//! | native histogram | histogram | the sum | `otel.count`, `.scale`, `.zero_count`, `.zero_threshold`, `.positive.offset`, `.positive.counts`, `.negative.…`; of custom buckets `.bounds` and `.buckets` |
+//! | exemplar | gauge | `_exemplar` behind the name; its value | `otel.exemplars` |
+//!
+//! # Invariants
+//!
+//! - Staleness markers, and quantiles that are NaN, are no rows. Other values that are not finite are refused.
+//! - A bucket of Prometheus with index i, which ends at base^i, is OTLP's with index i - 1: `otel.positive.offset` counts as OTLP.
+//! - A request has 262,144 symbols at most, a histogram 16,384 buckets of one sign, gaps between them included.
+//!
+//! # Not here
+//!
+//! Snappy (`mixer`). What metrics mean (`help`) is not kept.
+
+#[cfg(any(test, feature = "fuzz"))]
+pub(crate) mod fuzz;
+mod metric_family;
+mod native_histogram;
+mod series_points;
+mod series_walker;
+mod symbol_table;
+#[cfg(test)]
+mod tests;
+
+use std::sync::{Arc, OnceLock};
+
+use bytes::Bytes;
+use model::stable_hash;
+
+use crate::MalformedProtobuf;
+use crate::sender::{OpenedRequest, SenderSettings};
+use metric_family::FamilyTypes;
+use series_points::SeriesPoints;
+use series_walker::SeriesWalker;
+use symbol_table::SymbolTable;
+
+pub use series_walker::{RecordKind, WriteVersion};
+
+/// The message of version 2.0, as a content type names it.
+pub const V2_MESSAGE: &str = "io.prometheus.write.v2.Request";
+/// The message of version 1.0.
+pub const V1_MESSAGE: &str = "prometheus.WriteRequest";
+
+/// What the headers say of a request, and where its records are told.
+#[derive(Debug, Clone)]
+pub struct WriteSettings {
+    /// Its version.
+    pub version: WriteVersion,
+    /// What each record is, once the request was looked through.
+    pub kinds: Arc<OnceLock<Vec<RecordKind>>>,
+}
+
+/// Why a request cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum WriteError {
+    /// Not a message.
+    #[error("the body is no remote write request: {0}")]
+    Protobuf(#[from] MalformedProtobuf),
+    /// More symbols than a request may have.
+    #[error("the request has more than {0} symbols: send several smaller ones")]
+    Symbols(usize),
+}
+
+/// The most bytes that are held of a body while it is looked through.
+#[must_use]
+pub fn opening_bytes(body: &[u8]) -> usize {
+    // A record has two bytes at least; both lists grow by doubling.
+    body.len() + 2 * (symbol_table::most_bytes(body) + metric_family::most_bytes(body))
+}
+
+/// Looks through a request.
+///
+/// # Errors
+/// A [`WriteError`] that says what is wrong with the body.
+pub fn request(body: Bytes, write: WriteSettings, settings: SenderSettings) -> Result<OpenedRequest, WriteError> {
+    let symbols = SymbolTable::read(&body, write.version)?;
+    let families = FamilyTypes::read(&body, write.version)?;
+    let walker = SeriesWalker::new(&body, write.version);
+    let (mut walk, mut kinds, mut expanded) = (walker.clone(), Vec::new(), 0u64);
+    let (mut number, mut labels) = (0, 0);
+    while let Some((kind, range)) = walk.next(&body)? {
+        if number != walk.number {
+            number = walk.number;
+            labels = walk.label_bytes(&body, &symbols)?;
+        }
+        kinds.push(kind);
+        expanded = expanded.saturating_add((range.len() + labels) as u64);
+    }
+    let held = kinds.capacity() + symbols.bytes() + families.bytes();
+    write.kinds.get_or_init(|| kinds);
+    // Series of one Prometheus come in any order.
+    let sender = Some(stable_hash(settings.fallback.entity_id.as_bytes()));
+    Ok(OpenedRequest {
+        records: Box::new(SeriesPoints::new(walker, (symbols, families), settings)),
+        body,
+        expanded,
+        held,
+        sender,
+    })
+}

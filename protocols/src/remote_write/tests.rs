@@ -1,0 +1,416 @@
+//! Requests of both versions into points.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use model::Table;
+use serde_json::{Value, json};
+
+use super::fuzz::{NOON, bytes, deltas, double, histogram, labels, sample, span, varint, version_1, version_2, zigzag};
+use super::*;
+use crate::sender::tests::{read, settings};
+
+/// What a test of a request says: its rows, what is wrong with which record, and what records are.
+type ReadRequest = (Vec<Value>, Vec<(u64, String)>, Vec<RecordKind>);
+
+fn points(version: WriteVersion, body: &[u8]) -> Result<ReadRequest, WriteError> {
+    let write = WriteSettings {
+        version,
+        kinds: Arc::default(),
+    };
+    let kinds = Arc::clone(&write.kinds);
+    let opened = request(Bytes::copy_from_slice(body), write, settings(&["instance", "job"]))?;
+    let (rows, refused) = read(Table::Metrics, opened);
+    Ok((rows, refused, kinds.get().unwrap().clone()))
+}
+
+/// A series of version 1.0 with a name.
+fn series(name: &str, records: &[Vec<u8>]) -> Vec<u8> {
+    bytes(1, &[labels(&[("__name__", name)]), records.concat()].concat())
+}
+
+/// The labels of the row of a histogram of version 1.0.
+fn histogram_labels(fields: &[Vec<u8>]) -> Result<Value, String> {
+    let body = series("h", &[bytes(4, &fields.concat())]);
+    let (rows, refused, _) = points(WriteVersion::V1, &body).unwrap();
+    match refused.into_iter().next() {
+        Some((_, reason)) => Err(reason),
+        None => Ok(rows[0]["labels"].clone()),
+    }
+}
+
+#[test]
+fn records_of_every_kind_of_version_1_are_points() {
+    let (rows, refused, kinds) = points(WriteVersion::V1, &version_1()).unwrap();
+    assert!(refused.is_empty(), "{refused:?}");
+    let noon = "2026-11-21T12:00:00.000000Z";
+    let exemplars = json!([{
+        "time": noon, "value": 0.5, "trace_id": "0123456789abcdef0123456789abcdef", "attributes": { "user": "7" },
+    }]);
+    assert_eq!(
+        rows,
+        [
+            json!({ "ts": noon, "name": "requests_total", "entity_name": "api", "type": "counter", "value": 7.0, "labels": { "job": "api" } }),
+            json!({ "ts": noon, "name": "latency_bucket", "entity_name": "http", "type": "counter", "value": 3.0, "labels": { "le": "+Inf" } }),
+            json!({
+                "ts": noon, "name": "latency_bucket_exemplar", "entity_name": "http", "type": "gauge", "value": 0.5,
+                "labels": { "le": "+Inf", "otel.exemplars": exemplars },
+            }),
+            json!({
+                "ts": noon, "name": "latency", "entity_name": "press-1", "type": "histogram", "value": 2.5,
+                "labels": {
+                    "instance": "press-1", "otel.count": 13, "otel.scale": 3, "otel.zero_count": 1, "otel.zero_threshold": 0.001,
+                    "otel.positive.offset": 1, "otel.positive.counts": [1, 3, 2, 0, 6],
+                },
+            }),
+            json!({ "ts": noon, "name": "odd_name", "entity_name": "http", "type": "counter", "value": 1.0, "labels": {} }),
+        ]
+    );
+    use RecordKind::{Exemplar, Histogram, Sample};
+    assert_eq!(kinds, [Sample, Sample, Exemplar, Histogram, Sample]);
+}
+
+#[test]
+fn version_2_names_texts_by_their_numbers_and_says_metadata_with_each_series() {
+    let (rows, refused, kinds) = points(WriteVersion::V2, &version_2()).unwrap();
+    assert!(refused.is_empty(), "{refused:?}");
+    let noon = "2026-11-21T12:00:00.000000Z";
+    let labels = |more: Value| {
+        let mut all =
+            json!({ "instance": "press-1", "otel.unit": "Cel", "otel.start_time": "2026-11-21T11:59:59.000000Z" });
+        all.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        all
+    };
+    let exemplars = json!([{ "time": noon, "value": 0.5, "trace_id": "0123456789abcdef0123456789abcdef" }]);
+    assert_eq!(
+        rows,
+        [
+            json!({
+                "ts": noon, "name": "temperature", "entity_name": "press-1", "type": "gauge", "value": 21.5,
+                // A sample's own beginning goes before that of its series.
+                "labels": labels(json!({ "otel.start_time": "2026-11-21T11:59:58.000000Z" })),
+            }),
+            json!({
+                "ts": noon, "name": "temperature", "entity_name": "press-1", "type": "histogram", "value": 2.5,
+                "labels": labels(json!({
+                    "otel.count": 13, "otel.scale": 3, "otel.zero_count": 1, "otel.zero_threshold": 0.001,
+                    "otel.positive.offset": 1, "otel.positive.counts": [1, 3, 2, 0, 6],
+                })),
+            }),
+            json!({
+                "ts": noon, "name": "temperature_exemplar", "entity_name": "press-1", "type": "gauge", "value": 0.5,
+                "labels": labels(json!({ "otel.exemplars": exemplars })),
+            }),
+        ]
+    );
+    assert_eq!(kinds, [RecordKind::Sample, RecordKind::Histogram, RecordKind::Exemplar]);
+}
+
+#[test]
+fn a_request_of_prometheus_2_42_is_read() {
+    let captured = model::hex::decode(include_str!("prometheus_2_42.hex").trim()).unwrap();
+    let (rows, refused, _) = points(WriteVersion::V1, &captured).unwrap();
+    assert!(refused.is_empty(), "{refused:?}");
+    let told: Vec<_> = rows
+        .iter()
+        .map(|row| {
+            (
+                row["name"].as_str().unwrap(),
+                row["type"].as_str().unwrap(),
+                row["entity_name"].as_str().unwrap(),
+            )
+        })
+        .collect();
+    let entity = "127.0.0.1:18098";
+    assert_eq!(
+        told,
+        [
+            ("go_gc_duration_seconds", "gauge", entity),
+            ("prometheus_build_info", "gauge", entity),
+            ("prometheus_http_requests_total", "counter", entity),
+            ("prometheus_http_request_duration_seconds_bucket", "counter", entity),
+            ("up", "gauge", entity),
+        ]
+    );
+    assert_eq!(
+        rows[0]["labels"],
+        json!({ "instance": entity, "job": "self", "quantile": "0.0" })
+    );
+    assert_eq!(rows[0]["ts"], "2026-11-29T20:27:37.747000Z");
+    assert_eq!(rows[4]["value"], 1.0);
+}
+
+/// A value in the middle of Prometheus' bucket i has OTLP's index i - 1, by the definitions of both.
+#[test]
+fn the_offset_is_that_of_otlp_whose_buckets_include_their_lower_side() {
+    let (schema, index) = (3, 5);
+    let base = 2f64.powf(2f64.powi(-schema));
+    let middle = f64::midpoint(base.powi(index - 1), base.powi(index));
+    let of_otlp = middle.log(base).floor();
+    let labels = histogram_labels(&[
+        varint(1, 1),
+        varint(4, zigzag(schema.into())),
+        span(11, index.into(), 1),
+        deltas(12, &[1]),
+        varint(15, NOON),
+    ])
+    .unwrap();
+    assert_eq!(labels["otel.positive.offset"], json!(of_otlp as i64));
+    assert_eq!(labels["otel.positive.counts"], json!([1]));
+}
+
+#[test]
+fn histograms_of_floats_of_both_signs_and_of_custom_buckets_are_kept() {
+    let floats = histogram_labels(&[
+        double(2, 3.75),
+        varint(4, zigzag(-1)),
+        double(7, 0.25),
+        span(8, -2, 2),
+        bytes(10, &[1.5f64.to_le_bytes(), 0.5f64.to_le_bytes()].concat()),
+        span(11, 0, 1),
+        bytes(13, &1.5f64.to_le_bytes()),
+        varint(14, 3),
+        varint(15, NOON),
+    ])
+    .unwrap();
+    assert_eq!(
+        floats,
+        json!({
+            "otel.count": 3.75, "otel.scale": -1, "otel.zero_count": 0.25, "otel.zero_threshold": 0.0, "prometheus.reset_hint": "gauge",
+            "otel.negative.offset": -3, "otel.negative.counts": [1.5, 0.5], "otel.positive.offset": -1, "otel.positive.counts": [1.5],
+        })
+    );
+    let bounds = [0.1f64.to_le_bytes(), 1f64.to_le_bytes(), 10f64.to_le_bytes()].concat();
+    let custom = |spans: &[Vec<u8>], counts: &[i64]| {
+        // The key of field 16 has two bytes.
+        let bounds = [&[0x82, 0x01, 24][..], &bounds].concat();
+        histogram_labels(&[
+            varint(1, 9),
+            varint(4, zigzag(-53)),
+            spans.concat(),
+            deltas(12, counts),
+            bounds,
+            varint(15, NOON),
+        ])
+    };
+    assert_eq!(
+        custom(&[span(11, 1, 1), span(11, 1, 1)], &[4, 1]).unwrap(),
+        json!({ "otel.count": 9, "otel.bounds": [0.1, 1.0, 10.0], "otel.buckets": [0, 4, 0, 5] })
+    );
+    assert_eq!(custom(&[], &[]).unwrap()["otel.buckets"], json!([0, 0, 0, 0]));
+    assert!(
+        custom(&[span(11, 3, 2)], &[4, 1])
+            .unwrap_err()
+            .contains("5 buckets do not have 3 bounds")
+    );
+    assert!(
+        custom(&[span(11, -1, 1)], &[4])
+            .unwrap_err()
+            .contains("before the first")
+    );
+}
+
+#[test]
+fn a_histogram_that_cannot_be_is_refused_with_the_reason() {
+    let with = |fields: &[Vec<u8>]| {
+        let all = [&[varint(1, 1), varint(15, NOON)][..], fields].concat();
+        histogram_labels(&all).unwrap_err()
+    };
+    for (fields, reason) in [
+        (vec![varint(4, zigzag(9))], "9 is no schema"),
+        (
+            vec![span(11, 0, 2), deltas(12, &[1])],
+            "1 counts do not belong to the buckets of 1 spans",
+        ),
+        (vec![span(11, 0, 1), deltas(12, &[1, 1])], "2 counts do not belong"),
+        (
+            vec![deltas(12, &[1])],
+            "1 counts do not belong to the buckets of 0 spans",
+        ),
+        (vec![span(11, 0, 1), deltas(12, &[-1])], "a bucket has a count below 0"),
+        (
+            vec![span(11, 0, 1), span(11, -1, 1), deltas(12, &[1, 1])],
+            "lies before the one before it",
+        ),
+        (
+            vec![span(11, 0, 1), span(11, i64::from(i32::MAX), 1), deltas(12, &[1, 1])],
+            "more than 16384 buckets",
+        ),
+        (
+            vec![span(11, 0, i64::from(u32::MAX)), deltas(12, &[1])],
+            "more than 16384 buckets",
+        ),
+        (
+            vec![bytes(13, &f64::NAN.to_le_bytes()), span(11, 0, 1)],
+            "the count NaN is none",
+        ),
+        (vec![double(2, -1.0)], "the count -1 is none"),
+        (vec![double(3, f64::INFINITY)], "the value inf is not a finite number"),
+        (vec![vec![0x7a; 2]], "the message ends within a field"),
+    ] {
+        let error = with(&fields);
+        assert!(error.contains(reason), "{reason}: {error}");
+    }
+    let large = histogram_labels(&[bytes(13, &vec![0; (1 << 20) + 8])]).unwrap_err();
+    assert!(large.contains("bytes, more than 1048576"), "{large}");
+    assert!(histogram_labels(&[histogram()]).is_ok(), "the control");
+}
+
+#[test]
+fn values_that_are_none_are_passed_over_or_refused() {
+    let stale = f64::from_bits(0x7ff0_0000_0000_0002);
+    let quantile = bytes(
+        1,
+        &[
+            labels(&[("__name__", "q"), ("quantile", "0.5")]),
+            bytes(2, &sample(f64::NAN, NOON)),
+        ]
+        .concat(),
+    );
+    let stale_histogram = bytes(4, &[double(3, stale), varint(15, NOON)].concat());
+    let body = [
+        series("stale", &[bytes(2, &sample(stale, NOON)), stale_histogram]),
+        quantile,
+        series("nan", &[bytes(2, &sample(f64::NAN, NOON))]),
+        series("inf", &[bytes(2, &sample(f64::NEG_INFINITY, NOON))]),
+        series("late", &[bytes(2, &sample(1.0, i64::MAX))]),
+        series("good", &[bytes(2, &sample(1.0, NOON))]),
+        bytes(1, &bytes(2, &sample(1.0, NOON))),
+        bytes(
+            1,
+            &[labels(&[("__name__", "x"), ("", "y")]), bytes(2, &sample(1.0, NOON))].concat(),
+        ),
+        series("\u{fffd}", &[bytes(2, &sample(1.0, 0))]),
+    ]
+    .concat();
+    let (rows, refused, kinds) = points(WriteVersion::V1, &body).unwrap();
+    let names: Vec<_> = rows
+        .iter()
+        .map(|row| (row["name"].as_str().unwrap(), row["ts"].as_str().unwrap()))
+        .collect();
+    assert_eq!(
+        names,
+        [
+            ("good", "2026-11-21T12:00:00.000000Z"),
+            ("\u{fffd}", "1970-01-01T00:00:00.000000Z")
+        ]
+    );
+    let refused: Vec<_> = refused.iter().map(|(row, reason)| (*row, reason.as_str())).collect();
+    assert_eq!(
+        refused,
+        [
+            (3, "the value NaN is not a finite number"),
+            (4, "the value -inf is not a finite number"),
+            (5, "the timestamp of 9223372036854775807 milliseconds is none"),
+            (7, "the series has no label __name__"),
+            (8, "a label has no name"),
+        ]
+    );
+    assert_eq!(kinds.len(), 10);
+}
+
+#[test]
+fn references_that_lead_nowhere_refuse_their_series_alone() {
+    let symbols: Vec<u8> = ["", "__name__", "good", "\u{e9}"]
+        .iter()
+        .flat_map(|symbol| bytes(4, symbol.as_bytes()))
+        .collect();
+    let of = |references: &[u8]| bytes(5, &[bytes(1, references), bytes(2, &sample(1.0, NOON))].concat());
+    let many = vec![1; (1 << 14) + 2];
+    let body = [
+        symbols,
+        bytes(4, b"\xff"),
+        of(&[1, 2, 3]),
+        of(&[1, 9]),
+        of(&[1, 4]),
+        of(&many),
+        of(&[1, 2]),
+        of(&[]),
+    ]
+    .concat();
+    let (rows, refused, _) = points(WriteVersion::V2, &body).unwrap();
+    assert_eq!(rows.len(), 1);
+    assert_eq!(rows[0]["name"], "good");
+    let refused: Vec<_> = refused.iter().map(|(row, reason)| (*row, reason.as_str())).collect();
+    assert_eq!(
+        refused,
+        [
+            (0, "a label has a name and no value: the number of references is odd"),
+            (1, "there is no symbol 9, but 5"),
+            (2, "the symbol 4 is not UTF-8"),
+            (3, "the labels have more than 16384 bytes of references"),
+            (5, "the series has no label __name__"),
+        ]
+    );
+    let endless = bytes(4, b"").repeat((1 << 18) + 1);
+    assert!(matches!(
+        points(WriteVersion::V2, &endless),
+        Err(WriteError::Symbols(_))
+    ));
+}
+
+#[test]
+fn what_is_no_request_is_refused_as_a_whole() {
+    for (version, whole) in [(WriteVersion::V1, version_1()), (WriteVersion::V2, version_2())] {
+        let cuts = (1..whole.len())
+            .filter(|length| points(version, &whole[..*length]).is_ok())
+            .count();
+        // Only between the fields of the request.
+        let fields = match version {
+            WriteVersion::V1 => 4,
+            WriteVersion::V2 => 8,
+        };
+        assert_eq!(cuts, fields, "{version:?}");
+        assert!(points(version, &[0x0b]).is_err() && points(version, &[0xff; 20]).is_err());
+        assert!(points(version, b"").unwrap().0.is_empty());
+    }
+    // The other version's fields are unknown ones.
+    assert!(points(WriteVersion::V2, &version_1()).unwrap().0.is_empty());
+}
+
+#[test]
+fn what_is_known_of_a_family_goes_before_the_name() {
+    use metric_family::metric_type;
+    use model::MetricType::{Counter, Gauge};
+    for (name, family, has_le, wanted) in [
+        ("a_total", None, false, Counter),
+        ("a_total", Some(0), false, Counter),
+        ("a_total", Some(2), false, Gauge),
+        ("a", Some(1), false, Counter),
+        ("a_bucket", None, true, Counter),
+        ("a_bucket", None, false, Gauge),
+        ("a_count", None, false, Gauge),
+        ("a_count", Some(3), false, Counter),
+        ("a_sum", Some(5), false, Counter),
+        ("a", Some(5), false, Gauge),
+        ("a_bucket", Some(4), true, Gauge),
+        ("a_info", Some(6), false, Gauge),
+        ("a_state", Some(7), false, Gauge),
+    ] {
+        assert_eq!(metric_type(name, family, has_le), wanted, "{name} {family:?}");
+    }
+}
+
+#[test]
+fn what_is_held_is_no_more_than_was_said() {
+    for (version, body) in [
+        (WriteVersion::V1, bytes(3, b"").repeat(10_000)),
+        (WriteVersion::V1, bytes(1, &bytes(2, b"").repeat(10_000))),
+        (WriteVersion::V2, bytes(4, b"").repeat(10_000)),
+    ] {
+        let write = WriteSettings {
+            version,
+            kinds: Arc::default(),
+        };
+        let said = opening_bytes(&body);
+        let opened = request(body.into(), write, settings(&[])).unwrap();
+        assert!(opened.held <= said, "{version:?}: {} {said}", opened.held);
+    }
+}
+
+#[test]
+fn fuzz_targets_take_their_samples() {
+    for target in fuzz::fuzz_targets() {
+        let tally = target.check(7, 300).unwrap();
+        assert_eq!(tally.accepted + tally.refused, 300, "{}", target.name());
+    }
+}
