@@ -122,11 +122,11 @@ impl Mixer {
             security: Arc::default(),
             export: self.parts.exported.clone(),
             otlp: crate::api::OtlpAnswers {
-                clock: crate::testing::Hand::new().clock(),
+                clock: chassis::system_clock(),
                 entity: ["service.name".to_owned()].into(),
             },
             senders: crate::api::SenderAnswers {
-                clock: crate::testing::Hand::new().clock(),
+                clock: chassis::system_clock(),
                 loki_entity: ["host".to_owned()].into(),
                 elasticsearch_entity: ["host.name".to_owned()].into(),
                 prometheus_entity: ["instance".to_owned()].into(),

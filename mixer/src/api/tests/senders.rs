@@ -82,6 +82,19 @@ impl SenderBench {
         serde_json::from_str::<Value>(&body).unwrap()["data"].take()
     }
 
+    /// What is said of the letters that were kept: subject, reason and content type.
+    async fn letters(&self) -> Vec<[String; 3]> {
+        let (status, _, body) = self.send(Method::GET, "/api/v1/telemetry/dead_letters", &[], "").await;
+        assert_eq!(status, StatusCode::OK, "{body}");
+        let answer: Value = serde_json::from_str(&body).unwrap();
+        let letters = answer["data"].as_array().unwrap().iter();
+        letters
+            .map(|letter| {
+                ["subject", "reason", "content_type"].map(|key| letter[key].as_str().unwrap_or("").to_owned())
+            })
+            .collect()
+    }
+
     async fn close(self) {
         self.mixer.close().await;
     }

@@ -11,6 +11,16 @@ fn said(way: ExportWay, answer: &ExportAnswer) -> (u8, String) {
             assert!(answer.body.is_empty() && answer.trailers.is_empty(), "{answer:?}");
             (answer.code(), answer.header("grpc-message").to_owned())
         }
+        // Who is not let in at all is told as everywhere.
+        _ if answer.header("content-type") == "application/problem+json" => {
+            let problem: Value = serde_json::from_slice(&answer.body).unwrap();
+            let code = match answer.status {
+                StatusCode::UNAUTHORIZED => 16,
+                StatusCode::FORBIDDEN | StatusCode::MISDIRECTED_REQUEST => 7,
+                other => panic!("{other} is told as OTLP does"),
+            };
+            (code, problem["detail"].as_str().unwrap().to_owned())
+        }
         ExportWay::Json => {
             assert_eq!(answer.header("content-type"), "application/json");
             let status: Value = serde_json::from_slice(&answer.body).unwrap();

@@ -73,10 +73,12 @@ async fn documents_are_stored_and_each_item_has_its_status() {
             { "ts": "2026-11-21T12:00:00.123000Z", "message": "two", "level": "info", "entity_name": "http" },
         ])
     );
-    let letters = bench
-        .rows("SELECT subject, count(*) AS n FROM dead_letters GROUP BY subject")
-        .await;
-    assert_eq!(letters, json!([{ "subject": "elasticsearch/logs", "n": 2 }]));
+    let letters = bench.letters().await;
+    assert_eq!(letters.len(), 2, "{letters:?}");
+    assert!(
+        letters.iter().all(|[subject, ..]| subject == "elasticsearch/logs"),
+        "{letters:?}"
+    );
     bench.close().await;
 }
 

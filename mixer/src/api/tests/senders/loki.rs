@@ -71,13 +71,8 @@ async fn refused_entries_are_named_and_kept_as_dead_letters_and_the_others_are_s
     }
     let rows = bench.rows("SELECT count(*) AS n FROM logs").await;
     assert_eq!(rows, json!([{ "n": 2 }]));
-    let letters = bench
-        .rows("SELECT subject, reason, content_type FROM dead_letters")
-        .await;
-    assert_eq!(
-        letters,
-        json!([{ "subject": "loki/logs", "reason": "field 2 is not UTF-8", "content_type": "application/x-protobuf" }])
-    );
+    let letter = ["loki/logs", "field 2 is not UTF-8", "application/x-protobuf"];
+    assert_eq!(bench.letters().await, [letter]);
     bench.close().await;
 }
 

@@ -143,10 +143,13 @@ async fn refused_samples_are_400_with_the_good_ones_stored_and_staleness_is_none
     );
     let rows = bench.rows("SELECT value FROM metrics ORDER BY value").await;
     assert_eq!(rows, json!([{ "value": 1.0 }, { "value": 4.0 }]));
-    let letters = bench.rows("SELECT subject, reason FROM dead_letters").await;
+    let letters = bench.letters().await;
+    let [[subject, reason, _]] = &letters[..] else {
+        panic!("{letters:?}");
+    };
     assert_eq!(
-        letters,
-        json!([{ "subject": "prometheus/metrics", "reason": "the value NaN is not a finite number" }])
+        (subject.as_str(), reason.as_str()),
+        ("prometheus/metrics", "the value NaN is not a finite number")
     );
     bench.close().await;
 }
