@@ -64,9 +64,9 @@ tree="$run/mixer/data/telemetry"
 duck_rows() { "$duckdb" -noheader -csv -c "select count(*) from read_parquet('$tree/$1/**/*.parquet') where $2"; }
 lines=0
 for file in "${files[@]}"; do lines=$((lines + $(wc -l < "$file"))); done
-rest_tail() { local sum=0 i; for i in "${!files[@]}"; do sum=$((sum + $(rest_rows "log-$i" file.path))); done; echo $sum; }
+rest_tail() { local sum=0 i; for i in "${!files[@]}"; do sum=$((sum + $(rest_rows "log-$i" log.file.path))); done; echo $sum; }
 duck_sink() { duck_rows logs "(attributes->>'gear.id') = 'sink' and flux_id is not null"; }
-duck_tail() { duck_rows logs "(attributes->>'gear.type') = 'file_tail' and (attributes->>'file.path') is not null"; }
+duck_tail() { duck_rows logs "(attributes->>'gear.type') = 'file_tail' and (attributes->>'log.file.path') is not null"; }
 rest_sink() { rest_rows sink '"flux_id":"'; }
 enough() { [ "$("$1")" -ge "$2" ]; }
 

@@ -3,7 +3,7 @@
 
 file_of() { echo "$run/node-01/data/files/$1"; }
 # Messages that a sink has written, or records of a file that is followed, since the scenario runs.
-written() { count "select count(*) from logs where attributes->>'gear.id' = '$1' and ts >= '$since' and (flux_id is not null or attributes->>'file.path' is not null)"; }
+written() { count "select count(*) from logs where attributes->>'gear.id' = '$1' and ts >= '$since' and (flux_id is not null or attributes->>'log.file.path' is not null)"; }
 # Who follows a file from its end sees what comes after it has begun: lines go on coming.
 at_sink() { [ "$kind" != file_tail ] || feed file_tail; written "$sink"; }
 measured() { count "select count(*) from metrics where name = 'system.memory.usage' and ts >= '$since'"; }

@@ -36,7 +36,7 @@ use bytes::Bytes;
 use model::stable_hash;
 
 use crate::MalformedProtobuf;
-use crate::sender::{OpenedRequest, SenderSettings};
+use crate::sender::{ExpandedTooFar, OpenedRequest, SenderSettings};
 use stream_entries::{StreamEntries, StreamWalker};
 
 pub use json::json_bytes;
@@ -60,6 +60,9 @@ pub enum LokiError {
     /// Not JSON, or not that of a request.
     #[error("the body is no push request of Loki as JSON: {0}")]
     Json(String),
+    /// Many entries under many labels.
+    #[error(transparent)]
+    Expanded(#[from] ExpandedTooFar),
 }
 
 /// Looks through a request.
@@ -76,10 +79,13 @@ pub fn request(encoding: LokiEncoding, body: Bytes, settings: SenderSettings) ->
         }
     };
     let walker = StreamWalker::new(&body);
+    let has_time = walker.clone().has_time(&body)?;
     let expanded = walker.clone().expanded(&body)?;
+    ExpandedTooFar::check(expanded, body.len())?;
     let first = walker.clone().first_labels(&body)?;
     Ok(OpenedRequest {
-        sender: Some(stable_hash(body.get(first).unwrap_or_default())),
+        // Entries without a time get that of the request: equal ones of another time are another request.
+        sender: has_time.then(|| stable_hash(body.get(first).unwrap_or_default())),
         records: Box::new(StreamEntries::new(walker, settings)),
         body,
         expanded,

@@ -41,6 +41,8 @@ use model::telemetry_codec::{PublisherIdentity, RecordFormat};
 use model::{Table, Timestamp, stable_hash};
 
 use crate::MalformedProtobuf;
+use crate::protobuf::FieldReader;
+use crate::sender::ExpandedTooFar;
 
 pub use export::export_request;
 pub use json::{JSON, json_bytes};
@@ -131,22 +133,9 @@ pub enum OtlpError {
     #[error("{0} are no signal of OTLP")]
     Signal(Table),
     /// Few bytes that are very much work: every record is read and written with its resource and scope.
-    #[error(
-        "the records with their resources and scopes become {expanded} bytes, more than {EXPANDED} times the {sent} sent: send fewer \
-         records with so many shared attributes"
-    )]
-    Expanded {
-        /// What they become.
-        expanded: u64,
-        /// The bytes of the body.
-        sent: usize,
-    },
+    #[error(transparent)]
+    Expanded(#[from] ExpandedTooFar),
 }
-
-/// The records of a request, each with its resource and scope, have at most so many times its bytes.
-const EXPANDED: u64 = 256;
-/// Or so many bytes.
-const EXPANDED_AT_LEAST: u64 = 16 << 20;
 
 /// A request that was looked through.
 #[derive(Debug)]
@@ -157,8 +146,26 @@ pub struct OtlpRequest {
     pub body: Bytes,
     /// The bytes of its records, each with its resource and scope.
     pub expanded: u64,
-    /// Stands for who sends: made of the first resource.
-    pub sender: u64,
+    /// Stands for who sends: made of the first resource. None if the first record has no time: it gets that of the request, so equal
+    /// bytes may be another one.
+    pub sender: Option<u64>,
+}
+
+/// Whether the first record has a time of its own.
+fn has_time(table: Table, walker: signal_walker::SignalWalker, body: &[u8]) -> Result<bool, MalformedProtobuf> {
+    // Of a log record, when it happened and when it was observed; of a span, its start and end; of every kind of point, its time.
+    let (record, times) = match table {
+        Table::Metrics => (metric_points::MetricWalker::new(walker).first(body)?, [3, 3]),
+        Table::Traces => (walker.first(body)?, [7, 8]),
+        _ => (walker.first(body)?, [1, 11]),
+    };
+    let mut reader = FieldReader::new(body, record);
+    while let Some(field) = reader.next()? {
+        if times.contains(&field.number) && field.fixed64().is_ok_and(|nanos| nanos > 0) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Looks through a request.
@@ -177,7 +184,8 @@ pub fn request(
     };
     let walker = signal_walker::SignalWalker::new(&body);
     let first = walker.clone().first_resource(&body)?;
-    let sender = stable_hash(body.get(first).unwrap_or_default());
+    let has_time = has_time(table, walker.clone(), &body)?;
+    let sender = has_time.then(|| stable_hash(body.get(first).unwrap_or_default()));
     let (records, expanded): (Box<dyn RecordFormat>, u64) = match table {
         Table::Logs => {
             let expanded = walker.clone().expanded(&body)?;
@@ -194,10 +202,7 @@ pub fn request(
         }
         Table::DeadLetters | Table::Messages => return Err(OtlpError::Signal(table)),
     };
-    let sent = body.len();
-    if expanded > EXPANDED.saturating_mul(sent as u64).saturating_add(EXPANDED_AT_LEAST) {
-        return Err(OtlpError::Expanded { expanded, sent });
-    }
+    ExpandedTooFar::check(expanded, body.len())?;
     Ok(OtlpRequest {
         records,
         body,

@@ -40,7 +40,7 @@ use bytes::Bytes;
 use model::stable_hash;
 
 use crate::MalformedProtobuf;
-use crate::sender::{OpenedRequest, SenderSettings};
+use crate::sender::{ExpandedTooFar, OpenedRequest, SenderSettings};
 use metric_family::FamilyTypes;
 use series_points::SeriesPoints;
 use series_walker::SeriesWalker;
@@ -72,6 +72,9 @@ pub enum WriteError {
     /// More symbols than a request may have.
     #[error("the request has more than {0} symbols: send several smaller ones")]
     Symbols(usize),
+    /// Many samples under many labels.
+    #[error(transparent)]
+    Expanded(#[from] ExpandedTooFar),
 }
 
 /// The most bytes that are held of a body while it is looked through.
@@ -99,6 +102,7 @@ pub fn request(body: Bytes, write: WriteSettings, settings: SenderSettings) -> R
         kinds.push(kind);
         expanded = expanded.saturating_add((range.len() + labels) as u64);
     }
+    ExpandedTooFar::check(expanded, body.len())?;
     let held = kinds.capacity() + symbols.bytes() + families.bytes();
     write.kinds.get_or_init(|| kinds);
     // Series of one Prometheus come in any order.

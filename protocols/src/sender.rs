@@ -17,6 +17,42 @@ pub struct SenderSettings {
     pub now: Timestamp,
 }
 
+/// The records of a request become at most so many times its bytes, each with what it shares with others …
+const EXPANDED: u64 = 256;
+/// … or so many.
+const EXPANDED_AT_LEAST: u64 = 16 << 20;
+/// The most bytes of labels that the records of one stream or series share.
+pub(crate) const MOST_LABELS: usize = 1 << 20;
+
+/// More than a request may become.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the records with what they share become {expanded} bytes, more than {EXPANDED} times the {sent} sent: send fewer records \
+     under so many labels"
+)]
+pub struct ExpandedTooFar {
+    expanded: u64,
+    sent: usize,
+}
+
+impl ExpandedTooFar {
+    /// Refuses what would be hours of work by few bytes.
+    pub(crate) const fn check(expanded: u64, sent: usize) -> Result<(), Self> {
+        if expanded > EXPANDED.saturating_mul(sent as u64).saturating_add(EXPANDED_AT_LEAST) {
+            return Err(Self { expanded, sent });
+        }
+        Ok(())
+    }
+}
+
+/// That labels of so many bytes are not shared by records.
+pub(crate) fn check_labels(bytes: usize) -> Result<(), String> {
+    if bytes > MOST_LABELS {
+        return Err(format!("the labels have {bytes} bytes, more than {MOST_LABELS}"));
+    }
+    Ok(())
+}
+
 /// A request that was looked through.
 #[derive(Debug)]
 pub struct OpenedRequest {

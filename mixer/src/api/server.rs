@@ -15,6 +15,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use axum::response::Response;
@@ -50,8 +51,10 @@ const MAX_STREAMS: u32 = 64;
 /// The largest head of a request of HTTP/2, in bytes.
 const MAX_HEAD_LIST: u32 = 64 << 10;
 /// What a client may send of a request, and of all of a connection, before it is read.
-const STREAM_WINDOW: u32 = 1 << 20;
-const CONNECTION_WINDOW: u32 = 4 << 20;
+const STREAM_WINDOW: u32 = 256 << 10;
+const CONNECTION_WINDOW: u32 = 512 << 10;
+/// How long a connection of HTTP/2 may have no request.
+const IDLE_TIME: Duration = Duration::from_secs(600);
 
 /// How slowly a client may take its answers.
 #[derive(Debug, Clone, Copy)]
@@ -258,12 +261,15 @@ async fn connection(
         response
     };
     let router = tower::ServiceExt::<http::Request<TrackedBody<Incoming>>>::map_response(router, answered);
+    let activity = Arc::new(ConnectionActivity::default());
+    let seen = Arc::clone(&activity);
     let service = TowerToHyperService::new(tower::ServiceExt::map_request(
         router,
         move |mut request: http::Request<Incoming>| {
             if let Some(client) = &client {
                 request.extensions_mut().insert(client.clone());
             }
+            request.extensions_mut().insert(seen.begin());
             request.map(|body| unread.track(body))
         },
     ));
@@ -274,7 +280,7 @@ async fn connection(
             http.timer(TokioTimer::new())
                 .header_read_timeout(HEAD_TIME)
                 .max_buf_size(MAX_HEAD);
-            until_stopped(http.serve_connection(stream, service), &stop).await
+            until_stopped(http.serve_connection(stream, service), (&stop, std::future::pending())).await
         }
         HttpVersion::Http2 => {
             let mut http = http2::Builder::new(TokioExecutor::new());
@@ -285,7 +291,8 @@ async fn connection(
                 .initial_connection_window_size(CONNECTION_WINDOW)
                 .keep_alive_interval(Some(patience.silence))
                 .keep_alive_timeout(patience.silence);
-            until_stopped(http.serve_connection(stream, service), &stop).await
+            let serving = http.serve_connection(stream, service);
+            until_stopped(serving, (&stop, activity.unused(HEAD_TIME, IDLE_TIME))).await
         }
     };
     if let Err(error) = ended {
@@ -293,19 +300,65 @@ async fn connection(
     }
 }
 
-/// Serves a connection to its end, which begins at the stop.
-async fn until_stopped<C>(served: C, stop: &CancellationToken) -> hyper::Result<()>
+/// The requests of a connection.
+#[derive(Debug, Default)]
+struct ConnectionActivity {
+    begun: AtomicUsize,
+    running: AtomicUsize,
+}
+
+/// A request that is not answered, or not forgotten, yet.
+#[derive(Debug, Clone)]
+struct RunningRequest(Arc<RunningCount>);
+
+#[derive(Debug)]
+struct RunningCount(Arc<ConnectionActivity>);
+
+impl Drop for RunningCount {
+    fn drop(&mut self) {
+        self.0.running.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl ConnectionActivity {
+    /// Counts a request, until what this gives is dropped.
+    fn begin(self: &Arc<Self>) -> RunningRequest {
+        self.begun.fetch_add(1, Ordering::Relaxed);
+        self.running.fetch_add(1, Ordering::Relaxed);
+        RunningRequest(Arc::new(RunningCount(Arc::clone(self))))
+    }
+
+    /// Returns when no first request came in `first`, or no further one in `idle`: a client of HTTP/2 that sends nothing, or only
+    /// answers pings, keeps its place otherwise.
+    async fn unused(&self, first: Duration, idle: Duration) {
+        let (mut seen, mut wait) = (0, first);
+        loop {
+            tokio::time::sleep(wait).await;
+            let begun = self.begun.load(Ordering::Relaxed);
+            if begun == seen && self.running.load(Ordering::Relaxed) == 0 {
+                return;
+            }
+            (seen, wait) = (begun, idle);
+        }
+    }
+}
+
+/// Serves a connection to its end, which begins at the stop, or when it is not used.
+async fn until_stopped<C>(
+    served: C,
+    (stop, unused): (&CancellationToken, impl Future<Output = ()>),
+) -> hyper::Result<()>
 where
     C: GracefulConnection<Error = hyper::Error>,
 {
     let mut served = pin!(served);
     tokio::select! {
-        ended = served.as_mut() => ended,
-        () = stop.cancelled() => {
-            served.as_mut().graceful_shutdown();
-            tokio::time::timeout(GRACE, served).await.unwrap_or(Ok(()))
-        }
+        ended = served.as_mut() => return ended,
+        () = stop.cancelled() => {}
+        () = unused => {}
     }
+    served.as_mut().graceful_shutdown();
+    tokio::time::timeout(GRACE, served).await.unwrap_or(Ok(()))
 }
 
 impl HttpVersion {

@@ -49,7 +49,7 @@ fn piece(rest: &str, in_word: bool) -> Option<(&str, usize)> {
         '\'' => Some(("?", literal_end(rest)?)),
         '"' => {
             let end = rest.get(1..)?.find('"')? + 2;
-            Some((rest.get(..end)?, end))
+            (end <= MOST).then_some((rest.get(..end)?, end))
         }
         // What follows is a parameter's number, or a quote of another kind.
         '$' if !in_word && !rest.get(1..)?.starts_with(|c: char| c.is_ascii_digit()) => None,

@@ -14,7 +14,7 @@ use model::{FluxId, Level, SpanId, Timestamp, TraceId};
 use super::label_parser;
 use crate::protobuf::{FieldReader, MalformedProtobuf, step};
 use crate::record_shape;
-use crate::sender::{EntityField, SenderSettings};
+use crate::sender::{EntityField, SenderSettings, check_labels};
 
 /// Of a request: streams. Of a stream: its labels, its entries.
 const STREAMS: u32 = 1;
@@ -68,6 +68,20 @@ impl StreamWalker {
             bytes = bytes.saturating_add((entry.len() + self.labels.len()) as u64);
         }
         Ok(bytes)
+    }
+
+    /// Whether the first entry has a time.
+    pub(super) fn has_time(mut self, body: &[u8]) -> Result<bool, MalformedProtobuf> {
+        let Some(entry) = self.next(body)? else {
+            return Ok(false);
+        };
+        let mut reader = FieldReader::new(body, entry);
+        while let Some(field) = reader.next()? {
+            if field.number == 1 {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Where the labels of the first stream with entries are.
@@ -156,6 +170,7 @@ impl StreamEntries {
         self.attributes.clear();
         self.field.clear();
         self.said = LabelMeaning::default();
+        check_labels(self.walker.labels.len())?;
         let labels = body.get(self.walker.labels.clone()).unwrap_or_default();
         let labels = std::str::from_utf8(labels).map_err(|_| "the labels are not UTF-8".to_owned())?;
         let (settings, field) = (&self.settings, &mut self.field);

@@ -92,7 +92,7 @@ impl ScopeContext {
 
     fn resource(&mut self, body: &[u8], range: &Range<usize>) -> Result<(), String> {
         let mut reader = FieldReader::new(body, range.clone());
-        let (mut id, mut name) = (None, None::<(usize, String)>);
+        let (mut id, mut name, mut dropped) = (None, None::<(usize, String)>, 0);
         while let Some(field) = reader.next()? {
             match field.number {
                 1 => {
@@ -113,14 +113,11 @@ impl ScopeContext {
                     }
                     set_attribute(&mut self.attributes, body, ("resource.", key), &value, range.len())?;
                 }
-                2 => set_count(
-                    &mut self.attributes,
-                    "otel.resource.dropped_attributes_count",
-                    field.varint()?,
-                ),
+                2 => dropped = field.varint()?,
                 _ => {}
             }
         }
+        set_count(&mut self.attributes, "otel.resource.dropped_attributes_count", dropped);
         if let Some((_, name)) = name {
             if name.len() > MAX_ENTITY_NAME {
                 return Err(format!(
@@ -141,33 +138,27 @@ impl ScopeContext {
 
     fn scope(&mut self, body: &[u8], range: &Range<usize>) -> Result<(), String> {
         let mut reader = FieldReader::new(body, range.clone());
+        let (mut name, mut version, mut dropped) = ("", "", 0);
         while let Some(field) = reader.next()? {
             match field.number {
-                1 | 2 => {
-                    let key = if field.number == 1 {
-                        "otel.scope.name"
-                    } else {
-                        "otel.scope.version"
-                    };
-                    let value = field.text(body)?;
-                    if !value.is_empty() {
-                        self.attributes.set("", key, value);
-                    }
-                }
+                1 => name = field.text(body)?,
+                2 => version = field.text(body)?,
                 3 => {
                     let (key, value) = key_value(body, &field)?;
                     if !self.take_flux_id(key, &value) {
                         set_attribute(&mut self.attributes, body, ("otel.scope.", key), &value, range.len())?;
                     }
                 }
-                4 => set_count(
-                    &mut self.attributes,
-                    "otel.scope.dropped_attributes_count",
-                    field.varint()?,
-                ),
+                4 => dropped = field.varint()?,
                 _ => {}
             }
         }
+        for (key, text) in [("otel.scope.name", name), ("otel.scope.version", version)] {
+            if !text.is_empty() {
+                self.attributes.set("", key, text);
+            }
+        }
+        set_count(&mut self.attributes, "otel.scope.dropped_attributes_count", dropped);
         Ok(())
     }
 

@@ -40,6 +40,8 @@ impl RecordFormat for LogRecords {
         let (mut at, mut observed) = (0, 0);
         let (mut number, mut severity_text, mut event, mut value) = (0, "", "", TypedValue::None);
         while let Some(field) = reader.next()? {
+            // A field that is repeated is a leaf each time.
+            attributes.check(size)?;
             match field.number {
                 1 => at = field.fixed64()?,
                 2 => number = field.int32()?,

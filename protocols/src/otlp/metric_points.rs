@@ -148,6 +148,11 @@ impl MetricWalker {
         Ok(())
     }
 
+    /// As of [`SignalWalker::first`].
+    pub(super) fn first(mut self, body: &[u8]) -> Result<Range<usize>, MalformedProtobuf> {
+        Ok(self.next(body)?.unwrap_or_default())
+    }
+
     /// As of [`SignalWalker::expanded`].
     pub(super) fn expanded(mut self, body: &[u8]) -> Result<u64, MalformedProtobuf> {
         let mut bytes = 0u64;
@@ -243,6 +248,7 @@ impl MetricPoints {
         let (labels, size) = (&mut self.context.attributes, range.len());
         let (mut reader, mut point) = (FieldReader::new(body, range.clone()), PointHead::default());
         while let Some(field) = reader.next()? {
+            labels.check(size)?;
             match field.number {
                 2 => point.start = field.fixed64()?,
                 3 => point.at = field.fixed64()?,
@@ -265,6 +271,7 @@ impl MetricPoints {
         let (mut reader, mut point) = (FieldReader::new(body, range.clone()), PointHead::default());
         let mut buckets = HistogramBuckets::default();
         while let Some(field) = reader.next()? {
+            labels.check(size)?;
             match field.number {
                 2 => point.start = field.fixed64()?,
                 3 => point.at = field.fixed64()?,
@@ -292,6 +299,7 @@ impl MetricPoints {
         let (mut reader, mut point) = (FieldReader::new(body, range.clone()), PointHead::default());
         let mut scale = 0;
         while let Some(field) = reader.next()? {
+            labels.check(size)?;
             match field.number {
                 1 => {
                     let (key, value) = key_value(body, &field)?;
@@ -324,6 +332,7 @@ impl MetricPoints {
         let mut quantile = QUANTILES;
         labels.set("", "otel.summary", &true);
         while let Some(field) = reader.next()? {
+            labels.check(size)?;
             match field.number {
                 2 => point.start = field.fixed64()?,
                 3 => point.at = field.fixed64()?,

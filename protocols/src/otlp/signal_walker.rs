@@ -76,6 +76,11 @@ impl SignalWalker {
         Ok(bytes)
     }
 
+    /// Where the first record is; nowhere if there is none.
+    pub(super) fn first(mut self, body: &[u8]) -> Result<Range<usize>, MalformedProtobuf> {
+        Ok(self.next(body)?.unwrap_or_default())
+    }
+
     /// The bytes of the present resource and scope.
     pub(super) fn shared_bytes(&self) -> usize {
         let node = |node: &NodeFields| node.itself.len() + node.schema_url.len();

@@ -15,6 +15,8 @@ use crate::protobuf::{FieldReader, MessageField};
 pub(super) const KINDS: [&str; 6] = ["", "internal", "server", "client", "producer", "consumer"];
 /// The trace was sampled (W3C), and it is known whether the parent is remote.
 const USUAL_FLAGS: u32 = 0x101;
+/// The most bytes that the events, or the links, of a span become.
+const LARGEST_LIST: usize = 4 << 20;
 pub(super) const STATUS_OK: i32 = 1;
 pub(super) const STATUS_ERROR: i32 = 2;
 
@@ -61,6 +63,8 @@ impl RecordFormat for SpanRecords {
         let (mut trace_id, mut span_id, mut parent): (&[u8], &[u8], &[u8]) = (&[], &[], &[]);
         let (mut name, mut start, mut end, mut status) = ("", 0, 0, 0);
         while let Some(field) = reader.next()? {
+            // A field that is repeated is a leaf each time.
+            attributes.check(size)?;
             match field.number {
                 1 => trace_id = field.bytes(body)?,
                 2 => span_id = field.bytes(body)?,
@@ -165,6 +169,7 @@ fn read_status(attributes: &mut AttributeBuffer, body: &[u8], range: Range<usize
 
 impl NestedRecords {
     fn event(&mut self, body: &[u8], range: Range<usize>) -> Result<(), String> {
+        check_list(&self.events)?;
         let Self {
             events: to, attributes, ..
         } = self;
@@ -188,6 +193,7 @@ impl NestedRecords {
     }
 
     fn link(&mut self, body: &[u8], range: Range<usize>) -> Result<(), String> {
+        check_list(&self.links)?;
         let Self {
             links: to, attributes, ..
         } = self;
@@ -223,6 +229,14 @@ impl NestedRecords {
 fn nested_attribute(to: &mut AttributeBuffer, body: &[u8], field: &MessageField, size: usize) -> Result<(), String> {
     let (key, value) = key_value(body, field)?;
     set_attribute(to, body, ("", key), &value, size)
+}
+
+/// An event of two bytes becomes fifty.
+fn check_list(list: &[u8]) -> Result<(), String> {
+    if list.len() > LARGEST_LIST {
+        return Err(format!("the events or links become more than {LARGEST_LIST} bytes"));
+    }
+    Ok(())
 }
 
 fn begin(list: &mut Vec<u8>) {

@@ -14,7 +14,7 @@ use super::series_walker::{RecordKind, SeriesWalker, WriteVersion, labels};
 use super::symbol_table::SymbolTable;
 use crate::protobuf::FieldReader;
 use crate::record_shape;
-use crate::sender::{EntityField, SenderSettings};
+use crate::sender::{EntityField, MOST_LABELS, SenderSettings, check_labels};
 
 const NAME: &str = "__name__";
 /// What is behind the name of a metric whose exemplars are rows.
@@ -92,6 +92,8 @@ impl SeriesPoints {
         self.attributes.clear();
         self.field.clear();
         self.series = SeriesHead::default();
+        let bytes = self.walker.label_bytes(body, &self.symbols)?;
+        check_labels(bytes)?;
         let (settings, field) = (&self.settings, &mut self.field);
         let (series, attributes) = (&mut self.series, &mut self.attributes);
         let itself = (body, self.walker.itself.clone());
@@ -154,7 +156,12 @@ impl SeriesPoints {
         let (mut exemplar, mut others) = (Map::new(), Map::new());
         exemplar.insert("time".to_owned(), time(point.millis)?.to_string().into());
         exemplar.insert("value".to_owned(), point.value.into());
+        let mut bytes = 0;
         labels((body, range), self.walker.version, &self.symbols, |key, value| {
+            bytes += key.len() + value.len();
+            if bytes > MOST_LABELS {
+                return Err(format!("the exemplar's labels have more than {MOST_LABELS} bytes"));
+            }
             if let Some(id) = record_shape::parsed_id::<TraceId>(&record_shape::TRACE_IDS, key, value) {
                 exemplar.insert("trace_id".to_owned(), id.to_string().into());
             } else if let Some(id) = record_shape::parsed_id::<SpanId>(&record_shape::SPAN_IDS, key, value) {

@@ -50,6 +50,17 @@ pub(super) struct OpenedBody {
 }
 
 impl BodyFormat {
+    /// Whose rows are those that do not say it.
+    pub(super) fn publisher(&self) -> PublisherIdentity {
+        let publisher = match self {
+            Self::Records { publisher, .. } => publisher,
+            Self::Shaped { settings, .. } => &settings.fallback,
+            Self::Otlp(_, settings) => &settings.fallback,
+            Self::Loki(_, settings) | Self::Bulk(_, settings) | Self::RemoteWrite(_, settings) => &settings.fallback,
+        };
+        publisher.clone()
+    }
+
     /// The bytes that are needed beside the body until it is open.
     pub(super) fn opening_bytes(&self, body: &[u8], largest: usize) -> usize {
         match self {
@@ -123,7 +134,7 @@ impl BodyFormat {
                     0
                 };
                 let budget = DecodeBudget::of_expanded(opened.expanded, converted, largest);
-                let request = key.of_content(table, opened.sender, &sent);
+                let request = opened.sender.and_then(|sender| key.of_content(table, sender, &sent));
                 let records = BodyRecordReader::of_format(table, opened.records, opened.body, publisher);
                 Ok(OpenedBody {
                     records: records.with_writers(writers).keeping_refused(),

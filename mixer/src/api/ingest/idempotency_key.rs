@@ -68,8 +68,9 @@ pub(super) struct IdempotentRequest {
 pub(super) enum BodyKey {
     /// Its header, if it has one.
     Header(Option<IdempotencyHeader>),
-    /// Its body: senders repeat the same bytes. Of a caller who may write for some entities only, of these.
-    Content(BTreeSet<String>),
+    /// Its body: senders repeat the same bytes. Of a publisher, who may be whose rows they are, and of a caller who may write for some
+    /// entities only, of these.
+    Content(PublisherIdentity, BTreeSet<String>),
 }
 
 impl BodyKey {
@@ -89,9 +90,15 @@ impl BodyKey {
 
     /// The request that a body in a format of others is, of a sender.
     pub(super) fn of_content(&self, table: Table, sender: u64, body: &[u8]) -> Option<IdempotentRequest> {
-        let Self::Content(writers) = self else { return None };
+        let Self::Content(publisher, writers) = self else {
+            return None;
+        };
         let mut digest = Sha256::new();
-        for text in std::iter::once(table.name()).chain(writers.iter().map(String::as_str)) {
+        digest.update(publisher.entity_id.as_bytes());
+        for text in [table.name(), &publisher.entity_name]
+            .into_iter()
+            .chain(writers.iter().map(String::as_str))
+        {
             digest.update(text);
             digest.update([0]);
         }

@@ -12,7 +12,7 @@
 //! # Invariants
 //!
 //! - A request is known again by its bytes: what a client repeats after an unclear answer is stored once.
-//! - No answer is 429: clients of OTLP drop what was answered with that.
+//! - What can be stored later is 503, never 409 or 429: some clients of OTLP drop what was answered with these.
 
 use std::sync::Arc;
 
@@ -23,6 +23,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use http::header::{ACCEPT_ENCODING, CONTENT_TYPE, RETRY_AFTER};
+use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
 use model::{Clock, Table};
 use protocols::otlp::{self, JSON, OtlpEncoding, OtlpSettings, PROTOBUF, SIGNALS, export_response};
@@ -73,7 +74,12 @@ pub(in crate::api) fn grpc_paths(router: Router) -> Router {
     let rewritten = MapRequestLayer::new(|mut request: Request| {
         let signal = SIGNALS.iter().find(|(.., service)| *service == request.uri().path());
         if let Some((_, path, _)) = signal {
-            *request.uri_mut() = Uri::from_static(path);
+            let mut parts = request.uri().clone().into_parts();
+            parts.path_and_query = Some(PathAndQuery::from_static(path));
+            // The authority stays: the host is checked by it.
+            if let Ok(uri) = Uri::from_parts(parts) {
+                *request.uri_mut() = uri;
+            }
         }
         request
     });
@@ -131,10 +137,12 @@ pub(in crate::api) const fn is_of_the_door(status: StatusCode) -> bool {
     )
 }
 
-/// What a client of OTLP must see to try again: it drops what was answered with 409 or 429.
+/// What a client of OTLP must see to try again: some drop what was answered with 408, 409 or 429.
 const fn retriable(status: StatusCode) -> StatusCode {
     match status {
-        StatusCode::TOO_MANY_REQUESTS | StatusCode::CONFLICT => StatusCode::SERVICE_UNAVAILABLE,
+        StatusCode::TOO_MANY_REQUESTS | StatusCode::CONFLICT | StatusCode::REQUEST_TIMEOUT => {
+            StatusCode::SERVICE_UNAVAILABLE
+        }
         other => other,
     }
 }
@@ -176,12 +184,13 @@ async fn export(
         fallback: headers::publisher(&head.headers)?,
         now,
     };
+    let key = BodyKey::Content(settings.fallback.clone(), caller.scope.entities.clone());
     let plan = IngestPlan {
         table,
         format: BodyFormat::Otlp(encoding, settings),
         packing,
         framing,
-        key: BodyKey::Content(caller.scope.entities.clone()),
+        key,
         origin: Some(BodyOrigin {
             subject: format!("otlp/{table}"),
             // What is kept are single records, as protobuf.

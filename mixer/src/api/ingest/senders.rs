@@ -59,10 +59,10 @@ impl SenderAnswers {
     ) -> IngestPlan {
         IngestPlan {
             table,
-            format,
             packing,
             framing: BodyFraming::Nothing,
-            key: BodyKey::Content(caller.scope.entities.clone()),
+            key: BodyKey::Content(format.publisher(), caller.scope.entities.clone()),
+            format,
             origin: Some(BodyOrigin {
                 subject: format!("{protocol}/{table}"),
                 content_type: content_type.to_owned(),
