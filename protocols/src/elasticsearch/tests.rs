@@ -89,7 +89,7 @@ fn a_bad_document_refuses_its_item_alone() {
         (&json!("good"), &json!("2026-11-21T12:00:00.000000Z"))
     );
     let wanted = [
-        (0, "failed to parse: EOF"),
+        (0, "failed to parse: control character"),
         (1, "failed to parse: invalid type"),
         (2, "@timestamp: \"yesterday\" is no time"),
         (3, "failed to parse: trailing characters"),
