@@ -144,9 +144,7 @@ impl ExportStore {
         let recorded = self.cx.recorder().record_encoded(owner, batches, note).await;
         recorded.map_err(|error| match error {
             RecordingError::Full => ExportRefusal::full(error.to_string()),
-            RecordingError::ExceedsSpool { .. } => {
-                ExportRefusal::new(StatusCode::PAYLOAD_TOO_LARGE, error.to_string())
-            }
+            RecordingError::ExceedsSpool { .. } => ExportRefusal::new(StatusCode::PAYLOAD_TOO_LARGE, error.to_string()),
             other => ExportRefusal::busy(other.to_string()),
         })
     }
