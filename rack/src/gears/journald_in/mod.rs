@@ -65,6 +65,7 @@ struct JournalFollower {
 impl ActiveGear for JournalFollower {
     fn init<'a>(&'a mut self, cx: &'a Arc<GearContext>) -> GearFuture<'a> {
         async move {
+            cx.check_recording()?;
             let programs = cx.programs().clone();
             let admitted = tokio::task::spawn_blocking(move || programs.admit(PROGRAM)).await?;
             admitted.map_err(GearError::Config)?;

@@ -91,6 +91,18 @@ fn the_entry_of_the_cursor_is_passed_over_and_one_in_its_place_is_not() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_rack_that_records_nothing_follows_no_journal() {
+    let folder = tempfile::tempdir().unwrap();
+    let bench = Bench::open_with(folder.path(), false);
+    let mut runtime = bench.runtime();
+    let gear = "\n  - { name: journal, type: journald_in, deploy: rack-a }";
+    let error = runtime.apply(&push("h", gear, "")).await.error.unwrap();
+    assert!(error.contains("observability.enabled"), "{error}");
+    runtime.close().await;
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_program_is_the_operators_to_allow() {
     let folder = tempfile::tempdir().unwrap();
     let bench = Bench::open(folder.path());

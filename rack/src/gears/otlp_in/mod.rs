@@ -129,10 +129,7 @@ impl OtlpReceiver {
 impl ActiveGear for OtlpReceiver {
     fn init<'a>(&'a mut self, cx: &'a Arc<GearContext>) -> GearFuture<'a> {
         async move {
-            if !cx.recorder().is_enabled() {
-                let off = "observability.enabled is false on this Rack, which records nothing then: set it to true or remove this gear";
-                return Err(GearError::Config(off.to_owned()));
-            }
+            cx.check_recording()?;
             let (auth, policy) = (self.config.auth.clone(), cx.policy().clone());
             let authentication =
                 tokio::task::spawn_blocking(move || RequestAuthentication::of(auth.as_ref(), &policy)).await?;
