@@ -26,7 +26,7 @@ pub const MANIFEST: GearManifest = GearManifest {
           and the answer is the message on `reply` that names it: its body, and 200 or its `http.response.status_code`; 504 where none comes in time. A reply that \
           nobody waits for is rejected. A request that repeats the `Idempotency-Key`, the body and the address of one of the last 16384 since the gear began, as `http_out` does when it tries again, gets its answer and makes no \
           message; with `reply_within` keys do nothing. The header `Flux-Id` of an answer names the business signal. `traceparent` and `tracestate` are obeyed. `Flux-Id` and `Flux-Parent`, which `http_out` sends, or else `flux_id` in `baggage`, make the message one of the sender's business signal; \
-          they are obeyed only with `trust_flux_id`, which is true unless said otherwise where `listen` is a loopback address. Then a bad `Flux-Id` or `Flux-Parent` is answered 400; a bad `flux_id` is passed over. \
+          they are obeyed only with `trust_flux_id`, which is true for the first two where `listen` is a loopback address and nothing is said; `baggage`, which programs pass on unasked, is obeyed only where it is written. Then a bad `Flux-Id` or `Flux-Parent` is answered 400; a bad `flux_id` is passed over. \
           Set it to true where a gateway or a firewall lets in only senders that you trust, and to false behind a proxy on this machine that strangers reach. \
           What a browser sends for a page of another site is refused: a `Host` that is not the address of `listen`, a loopback name or one of `allowed_hosts` is answered 421, \
           an `Origin` that is not the host, or `Sec-Fetch-Site: cross-site` or `same-site`, 403. With `auth`, a request without the token or the signature is answered 401.",
@@ -49,8 +49,8 @@ pub struct HttpInConfig {
     /// How long a request waits for a reply, 1h at most. Without it the answer is 202 once the message was taken.
     #[serde(default)]
     pub reply_within: Option<HumanDuration>,
-    /// Whether `Flux-Id`, `Flux-Parent` and `baggage` of a request are obeyed: its message belongs to the sender's business signal then. Without it, they are where
-    /// `listen` is a loopback address.
+    /// Whether `Flux-Id`, `Flux-Parent` and `baggage` of a request are obeyed: its message belongs to the sender's business signal then. Without it, the first two
+    /// are where `listen` is a loopback address, and `baggage` nowhere.
     #[serde(default)]
     trust_flux_id: Option<bool>,
     /// More hosts that requests may be for, `rack.example` or `rack.example:8181`, such as the name by which a proxy passes them on.
@@ -72,6 +72,13 @@ impl HttpInConfig {
     #[must_use]
     pub fn trusts(&self) -> bool {
         self.trust_flux_id.unwrap_or_else(|| self.listen.ip().is_loopback())
+    }
+
+    /// Whether the signal in `baggage` is obeyed: only where the configuration says so. Any client on this machine passes on baggage that
+    /// it was sent.
+    #[must_use]
+    pub fn obeys_baggage(&self) -> bool {
+        self.trust_flux_id == Some(true)
     }
 
     /// The hosts of `allowed_hosts`.
@@ -128,6 +135,7 @@ mod tests {
             }
             let config = gear_manifest::config::<HttpInConfig>(config.as_object().unwrap()).unwrap();
             assert_eq!(config.trusts(), trusts, "{listen} {said:?}");
+            assert_eq!(config.obeys_baggage(), said == Some(true), "{listen} {said:?}");
         }
     }
 

@@ -16,6 +16,8 @@ use crate::poll_interval::check_interval;
 const MOST_BODY: u32 = 64 << 20;
 /// The most samples of an answer that may be asked for: what waits for the disk in memory is bounded.
 const MOST_SAMPLES: u32 = 50_000;
+/// The most targets.
+const MOST_TARGETS: usize = 256;
 
 /// What the type is.
 pub const MANIFEST: GearManifest = GearManifest {
@@ -39,7 +41,7 @@ pub const MANIFEST: GearManifest = GearManifest {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PrometheusScrapeConfig {
-    /// What is scraped.
+    /// What is scraped, 256 targets at most.
     pub targets: Vec<ScrapeTargetConfig>,
     /// The time from one scrape of a target to the next.
     #[serde(default = "default_interval")]
@@ -103,6 +105,9 @@ impl GearConfig for PrometheusScrapeConfig {
         if self.targets.is_empty() {
             return Err("targets must have at least one, such as { url: \"http://127.0.0.1:9100/metrics\" }".into());
         }
+        if self.targets.len() > MOST_TARGETS {
+            return Err(format!("targets must have at most {MOST_TARGETS}: use several gears"));
+        }
         http_headers::validate(&self.headers)?;
         for target in &self.targets {
             let url = parse_url(&target.url)?;
@@ -157,6 +162,10 @@ mod tests {
         for (config, says) in [
             (json!({}), "targets"),
             (with("targets", json!([])), "at least one"),
+            (
+                with("targets", json!(vec![json!({ "url": "http://x" }); MOST_TARGETS + 1])),
+                "targets must have at most 256",
+            ),
             (with("targets", json!([{ "url": "x:1" }])), "must begin with http://"),
             (
                 with("targets", json!([{ "url": "http://x", "labels": { "a.b": "c" } }])),

@@ -67,6 +67,8 @@ fn record(level: Level, message: &Message) -> LogRecord {
         (MESSAGE_ID, message.id.to_string()),
     ];
     let facts = message.meta.as_map().iter();
+    // A key may be there once.
+    let facts = facts.filter(|(key, _)| ![FLUX_ID, MESSAGE_ID].contains(&key.as_str()));
     let facts = facts.map(|(key, value)| attribute(key, any_value(value)));
     let own = own.map(|(key, value)| attribute(key, text(value)));
     let at = nanos(message.ts);
@@ -235,6 +237,23 @@ mod tests {
         ] {
             assert_eq!(attributes[key], value, "{key}");
         }
+    }
+
+    #[test]
+    fn facts_of_a_message_do_not_pass_for_its_ids() {
+        let mut message = message(Value::Null, b"x");
+        for key in [FLUX_ID, MESSAGE_ID] {
+            message.meta.set(key, "0193c3f2-7d1a-7000-8000-0123456789ab");
+        }
+        let attributes = record(Level::Info, &message).attributes;
+        for (key, id) in [
+            (FLUX_ID, message.flux_id.to_string()),
+            (MESSAGE_ID, message.id.to_string()),
+        ] {
+            let found: Vec<_> = attributes.iter().filter(|found| found.key == key).collect();
+            assert_eq!(found, [&attribute(key, text(id))]);
+        }
+        assert_eq!(attributes.len(), 4);
     }
 
     #[test]

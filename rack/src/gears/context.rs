@@ -137,6 +137,15 @@ impl GearContext {
         &self.parts.recorder
     }
 
+    /// Says that this Rack records nothing, to a gear that has nothing to do then.
+    pub(crate) fn check_recording(&self) -> Result<(), GearError> {
+        if self.recorder().is_enabled() {
+            return Ok(());
+        }
+        let off = "observability.enabled is false on this Rack, which records nothing then: set it to true or remove this gear";
+        Err(GearError::Config(off.to_owned()))
+    }
+
     /// What the gear is at.
     pub(crate) const fn in_hand(&self) -> &CurrentWork {
         &self.in_hand

@@ -31,10 +31,10 @@ pub(crate) struct FluxHeaders {
 }
 
 impl FluxHeaders {
-    /// What the headers of a request say; none if they name no signal.
-    pub(crate) fn read(headers: &HeaderMap) -> Result<Option<Self>, String> {
+    /// What the headers of a request say; none if they name no signal. `baggage` is read only where it is obeyed.
+    pub(crate) fn read(headers: &HeaderMap, obeys_baggage: bool) -> Result<Option<Self>, String> {
         let flux_id = id(headers, FLUX_ID, |text| text.parse().ok(), FluxId::created)?;
-        let flux_id = flux_id.or_else(|| carried_flux_id(headers));
+        let flux_id = flux_id.or_else(|| carried_flux_id(headers).filter(|_| obeys_baggage));
         let parent = id(headers, FLUX_PARENT, |text| text.parse().ok(), MessageId::created)?;
         Ok(flux_id.map(|flux_id| Self { flux_id, parent }))
     }
@@ -89,7 +89,7 @@ mod tests {
         for (name, value) in headers {
             map.append(*name, value.parse().unwrap());
         }
-        FluxHeaders::read(&map)
+        FluxHeaders::read(&map, true)
     }
 
     #[test]
@@ -114,6 +114,17 @@ mod tests {
             }
         }
         assert!(read(&[(FLUX_ID, ID), (FLUX_ID, OTHER)]).is_err());
+    }
+
+    #[test]
+    fn baggage_that_is_not_obeyed_names_no_signal() {
+        let mut map = HeaderMap::new();
+        map.insert(BAGGAGE, format!("flux_id={OTHER}").parse().unwrap());
+        assert_eq!(FluxHeaders::read(&map, false), Ok(None));
+        assert!(FluxHeaders::read(&map, true).unwrap().is_some());
+        map.insert(FLUX_ID, ID.parse().unwrap());
+        let named = FluxHeaders::read(&map, false).unwrap().unwrap();
+        assert_eq!(named.flux_id.to_string(), ID);
     }
 
     #[test]

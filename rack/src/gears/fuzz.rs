@@ -74,7 +74,7 @@ pub(crate) fn targets() -> Vec<FuzzTarget> {
                 .into_iter()
                 .filter_map(|value| Some((FLUX_ID.parse().ok()?, value)))
                 .collect();
-            FluxHeaders::read(&headers).is_ok_and(|read| read.is_some())
+            FluxHeaders::read(&headers, true).is_ok_and(|read| read.is_some())
         }),
     ]);
     all

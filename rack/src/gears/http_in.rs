@@ -147,6 +147,7 @@ impl ActiveGear for HttpReceiver {
                     waiting: self.waiting.clone(),
                     keys: Arc::clone(&self.keys),
                     trusts: self.config.trusts(),
+                    obeys_baggage: self.config.obeys_baggage(),
                     untrusted: Arc::clone(&untrusted),
                 };
                 serve(incoming, entry)
@@ -207,6 +208,8 @@ struct HttpRequestHandler {
     keys: Arc<IdempotencyCache>,
     /// Whether what a request says of its signal is obeyed.
     trusts: bool,
+    /// Whether that holds of `baggage`.
+    obeys_baggage: bool,
     /// Whether it was told that it is not.
     untrusted: Arc<AtomicBool>,
 }
@@ -265,7 +268,7 @@ impl HttpRequestHandler {
     /// Whose message a request carries, as far as its sender is trusted.
     fn named(&self, headers: &HeaderMap) -> Result<Option<FluxHeaders>, String> {
         if self.trusts {
-            return FluxHeaders::read(headers);
+            return FluxHeaders::read(headers, self.obeys_baggage);
         }
         if FluxHeaders::are_in(headers) && !self.untrusted.swap(true, Relaxed) {
             let said = "a request names a business signal in Flux-Id or baggage, which is ignored here: its message begins a signal of its own; set \

@@ -1,4 +1,5 @@
-//! Admission control of a spool that never drops: producers reserve bytes before they hand something over.
+//! Admission control of the spool: producers reserve bytes before they hand something over. Where the spool may drop, only those do that
+//! can be told to come again.
 //!
 //! # Invariants
 //!
@@ -68,15 +69,19 @@ impl AdmissionControl {
     pub(super) fn try_reserve(&self, bytes: u64, on_disk: impl FnOnce() -> u64, class: AdmissionClass) -> bool {
         let mut reserved = self.reserved.lock();
         let used = on_disk() + *reserved;
-        let limit = match class {
-            AdmissionClass::Producer => self.max_bytes / 8 * 7,
-            AdmissionClass::Consumer => self.max_bytes,
-        };
-        let is_admitted = used + bytes <= limit || used == 0;
+        let is_admitted = used + bytes <= self.limit(class) || used == 0;
         if is_admitted {
             *reserved += bytes;
         }
         is_admitted
+    }
+
+    /// The share of a class, in bytes.
+    pub(super) const fn limit(&self, class: AdmissionClass) -> u64 {
+        match class {
+            AdmissionClass::Producer => self.max_bytes / 8 * 7,
+            AdmissionClass::Consumer => self.max_bytes,
+        }
     }
 
     /// Gives bytes back: they are on disk, or never will be.

@@ -2,14 +2,16 @@
 //!
 //! # Invariants
 //!
-//! - They have room up to seven eighths of the spool's bound, whatever it does when it is full: what the Rack says of itself has more.
+//! - They have room up to seven eighths of the spool's bound, whatever it does when it is full: what the Rack says of itself has more. What
+//!   was admitted and is not yet on disk counts as well.
+//! - What is larger than that is refused for good: it would never find room.
 //! - What was handed over is written whole, whether or not somebody still waits for it.
 
 use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use super::{AdmissionClass, RecordingError, SpoolBatch, SpoolHandle, segment_log};
+use super::{AdmissionClass, RecordingError, SpoolBatch, SpoolHandle, SpoolPermit, segment_log};
 
 impl SpoolHandle {
     /// Writes batches together, with their checkpoints; returns when they are durable.
@@ -22,19 +24,24 @@ impl SpoolHandle {
             .iter()
             .map(|batch| segment_log::size_of_batch(batch) as u64)
             .sum();
-        if !self.has_room_for(bytes) {
-            return Err(RecordingError::Full);
+        let limit = self.0.admission.limit(AdmissionClass::Producer);
+        if bytes > limit {
+            return Err(RecordingError::ExceedsSpool { bytes, limit });
         }
-        let admitted = tokio::time::timeout(within, self.acquire_permit(bytes, AdmissionClass::Producer));
+        let admitted = tokio::time::timeout(within, self.try_acquire_permit(bytes));
         let permit = admitted.await.map_err(|_| RecordingError::Full)??;
         let (done, durable) = oneshot::channel();
         permit.submit_transaction(|| batches, vec![done])?;
         durable.await.unwrap_or(Err(RecordingError::Closed))
     }
 
-    fn has_room_for(&self, bytes: u64) -> bool {
-        let waiting = self.0.index.lock().waiting_bytes();
-        waiting == 0 || waiting.saturating_add(bytes) <= self.0.max_bytes / 8 * 7
+    /// Reserves now or never, behind producers that wait, and waits for a free slot.
+    async fn try_acquire_permit(&self, bytes: u64) -> Result<SpoolPermit, RecordingError> {
+        let class = AdmissionClass::Producer;
+        let turn = self.0.admission.queue(class).lock().await;
+        let reservation = self.try_reserve(bytes, class).ok_or(RecordingError::Full)?;
+        drop(turn);
+        self.acquire_slot(reservation).await
     }
 }
 
@@ -82,6 +89,30 @@ mod tests {
             assert_eq!(spool.status().dropped_rows, 0, "{policy:?}");
             let known = ["first", "second", "third"].map(|key| spool.checkpoint(key).is_some());
             assert_eq!(known, [true, false, true], "{policy:?}");
+            assert!(thread.close(Duration::from_secs(5)).await);
+        }
+    }
+
+    #[tokio::test]
+    async fn requests_at_once_are_admitted_together_and_one_that_never_fits_is_refused_for_good() {
+        for policy in [SpoolFullPolicy::Block, SpoolFullPolicy::DropOldest] {
+            let folder = tempfile::tempdir().unwrap();
+            let clock = Clock::new(|| Timestamp::from_micros(1));
+            let limits = SpoolLimits::new(1 << 20, policy);
+            let (spool, thread, _) = open(folder.path(), limits, clock, SpoolKind::Telemetry).unwrap();
+            let submit = |bytes: usize| spool.submit_bounded(vec![batch(bytes, "key")], Duration::from_secs(5));
+            let limit = (1 << 20) / 8 * 7;
+            let never = submit(limit).await.unwrap_err();
+            assert!(
+                matches!(never, RecordingError::ExceedsSpool { .. }),
+                "{policy:?}: {never}"
+            );
+            let results = futures::future::join_all((0..8).map(|_| submit(200_000))).await;
+            let stored = results.iter().filter(|result| result.is_ok()).count();
+            assert!((1..=4).contains(&stored), "{policy:?}: {results:?}");
+            let refused = results.iter().filter(|result| **result == Err(RecordingError::Full));
+            assert_eq!(refused.count(), 8 - stored, "{policy:?}: {results:?}");
+            assert_eq!(spool.status().dropped_rows, 0, "{policy:?}");
             assert!(thread.close(Duration::from_secs(5)).await);
         }
     }

@@ -24,6 +24,16 @@ pub enum RecordingError {
     /// There is no room for rows of somebody who can send them again.
     #[error("the Rack's spool is full: the Mixer must take more of it first, or its operator raises spool.max_size_mb")]
     Full,
+    /// More than the share of the spool that such rows have.
+    #[error(
+        "the rows of one request have {bytes} bytes, more than the Rack's spool takes ({limit}): raise spool.max_size_mb or send fewer at once"
+    )]
+    ExceedsSpool {
+        /// The size of the rows.
+        bytes: u64,
+        /// The most that is taken.
+        limit: u64,
+    },
     /// More than one batch may hold.
     #[error("{bytes} bytes of rows in one call; the most is {DURABLE_BYTES}: hand over fewer rows at once")]
     TooLarge {

@@ -145,16 +145,16 @@ struct SpoolCore {
     index: Arc<Mutex<SpoolIndex>>,
     changed: watch::Sender<u64>,
     boot_epoch: u64,
-    max_bytes: u64,
     heard: AtomicU64,
-    /// Of a spool that never drops.
-    admission: Option<AdmissionControl>,
+    /// Of everybody where the spool never drops; else only of those who can be told to come again.
+    admission: AdmissionControl,
+    never_drops: bool,
 }
 
 impl SpoolCore {
     fn release(&self, bytes: u64) {
-        if let Some(admission) = self.admission.as_ref().filter(|_| bytes > 0) {
-            admission.release(bytes);
+        if bytes > 0 {
+            self.admission.release(bytes);
         }
     }
 }
@@ -201,6 +201,10 @@ impl SpoolHandle {
         class: AdmissionClass,
     ) -> Result<SpoolPermit, RecordingError> {
         let reservation = self.reserve(bytes, class).await?;
+        self.acquire_slot(reservation).await
+    }
+
+    async fn acquire_slot(&self, reservation: ByteReservation) -> Result<SpoolPermit, RecordingError> {
         let slot = Arc::clone(&self.0.slots).acquire_owned().await;
         Ok(SpoolPermit {
             reservation,
@@ -209,27 +213,33 @@ impl SpoolHandle {
     }
 
     async fn reserve(&self, bytes: u64, class: AdmissionClass) -> Result<ByteReservation, RecordingError> {
-        let mut reservation = ByteReservation {
-            shared: Arc::clone(&self.0),
-            bytes: 0,
-        };
-        let Some(admission) = self.0.admission.as_ref().filter(|_| bytes > 0) else {
-            return Ok(reservation);
-        };
+        if !self.0.never_drops || bytes == 0 {
+            let shared = Arc::clone(&self.0);
+            return Ok(ByteReservation { shared, bytes: 0 });
+        }
+        let admission = &self.0.admission;
         let _turn = admission.queue(class).lock().await;
         let mut changed = self.changed();
         loop {
             if self.0.slots.is_closed() {
                 return Err(RecordingError::Closed);
             }
-            if admission.try_reserve(bytes, || self.0.index.lock().waiting_bytes(), class) {
-                reservation.bytes = bytes;
+            if let Some(reservation) = self.try_reserve(bytes, class) {
                 admission.reset_full_warning();
                 return Ok(reservation);
             }
             admission.warn_full();
             changed.changed().await.map_err(|_| RecordingError::Closed)?;
         }
+    }
+
+    fn try_reserve(&self, bytes: u64, class: AdmissionClass) -> Option<ByteReservation> {
+        let on_disk = || self.0.index.lock().waiting_bytes();
+        let is_admitted = self.0.admission.try_reserve(bytes, on_disk, class);
+        is_admitted.then(|| ByteReservation {
+            shared: Arc::clone(&self.0),
+            bytes,
+        })
     }
 
     /// Takes floors from the Mixer.
@@ -375,9 +385,9 @@ pub(crate) fn open(
         index: spool.index(),
         changed: watch::Sender::new(0),
         boot_epoch: spool.epoch(),
-        max_bytes: limits.max_bytes,
         heard: AtomicU64::new(0),
-        admission: (limits.when_full == SpoolFullPolicy::Block).then(|| AdmissionControl::new(limits.max_bytes)),
+        admission: AdmissionControl::new(limits.max_bytes),
+        never_drops: limits.when_full == SpoolFullPolicy::Block,
     });
     let (finished, done) = oneshot::channel();
     let mut writer = SpoolWriter {

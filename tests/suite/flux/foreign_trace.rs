@@ -19,7 +19,7 @@ fn scenario(url: &str) -> String {
 meta: {{ name: foreign-trace, version: '1' }}
 racks: [ {{ name: rack-a }}, {{ name: rack-b }} ]
 gears:
-  - {{ name: door, type: http_in, deploy: rack-a, config: {{ listen: '127.0.0.1:0', path: /orders }} }}
+  - {{ name: door, type: http_in, deploy: rack-a, config: {{ listen: '127.0.0.1:0', path: /orders, trust_flux_id: true }} }}
   - {{ name: stamp, type: map, deploy: rack-a, config: {{ data: \"{{'said': text}}\" }} }}
   - {{ name: post, type: http_out, deploy: rack-b, config: {{ url: {url:?} }} }}
 wires:

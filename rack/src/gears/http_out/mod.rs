@@ -231,16 +231,14 @@ impl RetryingSender {
 
     /// What an attempt came to, for the message and for the breaker.
     fn record_attempt(&self, tried: Result<HttpResponse, String>) -> AttemptResult {
+        // Also where another attempt is not worth it: the target is in trouble.
+        let is_failure = tried.as_ref().map_or(true, |answer| answer.status.is_server_error());
         let verdict = match tried {
             Ok(answer) => self.verdict(answer),
-            Err(what) => AttemptResult::Again(AttemptFailure {
-                what,
-                wait: None,
-                is_failure: true,
-            }),
+            Err(what) => AttemptResult::Again(AttemptFailure { what, wait: None }),
         };
         let shown = || self.target.shown();
-        if matches!(&verdict, AttemptResult::Again(trouble) if trouble.is_failure) {
+        if is_failure {
             if self.kept.breaker.failed(self.rules, Instant::now()) {
                 let (failures, open_for) = (self.rules.failures, HumanDuration::from(self.rules.open_for));
                 self.cx.error(format!(
@@ -264,7 +262,6 @@ impl RetryingSender {
             return AttemptResult::Again(AttemptFailure {
                 what: format!("it answered {status}"),
                 wait: answer.retry_after(self.cx.recorder().now()),
-                is_failure: status.is_server_error(),
             });
         }
         let hint = if status.is_redirection() {
@@ -326,6 +323,4 @@ struct AttemptFailure {
     what: String,
     /// How long the target wants to be left alone.
     wait: Option<Duration>,
-    /// Whether it counts for the breaker.
-    is_failure: bool,
 }

@@ -1,12 +1,14 @@
 //! `journald_in`: follows the journal of systemd; each entry becomes a log record.
 //!
 //! ```text
-//! journalctl --follow --after-cursor ─▶ entries ─▶ records and the last cursor in one write of the spool
+//! journalctl --follow --cursor ─▶ entries ─▶ records and the last cursor in one write of the spool
 //! ```
 //!
 //! # Invariants
 //!
 //! - The cursor is durable with the records behind which it stands: a gear that begins anew goes on exactly there.
+//! - Its entry is asked for again, and passed over: systemd before 255 passes over the one behind a cursor whatever it is, also where
+//!   that of the cursor is gone. Without an entry so far, the place is the time at which the gear began first.
 //! - A slow disk holds up the program, which waits to write; nothing is dropped between it and the spool.
 //! - The program runs only where the Rack's operator allows it ([`super::exec`]); it ends with the gear, and what a scenario says reaches it
 //!   as values of options only.
@@ -63,6 +65,7 @@ struct JournalFollower {
 impl ActiveGear for JournalFollower {
     fn init<'a>(&'a mut self, cx: &'a Arc<GearContext>) -> GearFuture<'a> {
         async move {
+            cx.check_recording()?;
             let programs = cx.programs().clone();
             let admitted = tokio::task::spawn_blocking(move || programs.admit(PROGRAM)).await?;
             admitted.map_err(GearError::Config)?;
@@ -113,11 +116,16 @@ impl JournalFollower {
     /// Runs the program to its end; what it said then.
     async fn follow(&self, cx: &Arc<GearContext>, keeper: &ChildSpawner) -> Result<String, GearError> {
         let key = format!("journald_in/{}", cx.name());
-        let cursor = cx.recorder().checkpoint(&key);
-        let cursor = cursor.and_then(|cursor| String::from_utf8(cursor).ok());
+        let place = cx.recorder().checkpoint(&key);
+        let mut place = place.and_then(|place| String::from_utf8(place).ok());
+        if place.is_none() && self.config.start == JournalStart::Now {
+            let now = time_place(cx.recorder().now());
+            write(cx, &key, Vec::new(), Some(now.clone())).await?;
+            place = Some(now);
+        }
         let call = ProgramCall {
             program: PROGRAM.to_owned(),
-            arguments: arguments(&self.config, cursor.as_deref()),
+            arguments: arguments(&self.config, place.as_deref()),
             environment: vec![("LC_ALL".to_owned(), "C".to_owned())],
             folder: None,
         };
@@ -134,7 +142,7 @@ impl JournalFollower {
         };
         let stuck = || cx.error(format!("{PROGRAM} cannot be killed; waiting for its exit"));
         let taking = async {
-            let taken = record(cx, &key, outputs.out).await;
+            let taken = record(cx, &key, place, outputs.out).await;
             if taken.is_err() {
                 failed.cancel();
             }
@@ -150,28 +158,49 @@ impl JournalFollower {
     }
 }
 
-/// How the program is called.
-fn arguments(config: &JournaldInConfig, cursor: Option<&str>) -> Vec<String> {
-    let mut arguments: Vec<String> = Vec::from(["--follow", "--quiet", "--output=export"].map(str::to_owned));
+/// A time as a place, which `--since` takes; no cursor begins so.
+fn time_place(at: Timestamp) -> String {
+    let micros = at.micros();
+    format!("@{}.{:06}", micros.div_euclid(1_000_000), micros.rem_euclid(1_000_000))
+}
+
+/// How the program is called, to begin at a place: a cursor or a time.
+fn arguments(config: &JournaldInConfig, place: Option<&str>) -> Vec<String> {
+    let mut arguments: Vec<String> =
+        Vec::from(["--follow", "--quiet", "--output=export", "--no-tail"].map(str::to_owned));
     arguments.push(format!("--output-fields={FIELDS}"));
-    match (cursor, config.start) {
-        (Some(cursor), _) => arguments.extend(["--no-tail".to_owned(), format!("--after-cursor={cursor}")]),
-        (None, JournalStart::All) => arguments.push("--no-tail".to_owned()),
-        (None, JournalStart::Now) => arguments.push("--lines=0".to_owned()),
+    if let Some(place) = place {
+        let option = if place.starts_with('@') { "since" } else { "cursor" };
+        arguments.push(format!("--{option}={place}"));
     }
     arguments.extend(config.units.iter().map(|unit| format!("--unit={unit}")));
     arguments
 }
 
+/// Takes away the entry at the place from which the program goes on; it can only be the first.
+fn remove_recorded(entries: &mut Vec<JournalEntry>, place: &mut Option<String>) {
+    if let Some(first) = entries.first()
+        && place.take().is_some_and(|place| place == first.cursor)
+    {
+        entries.remove(0);
+    }
+}
+
 /// Records entries as they come.
-async fn record(cx: &GearContext, key: &str, out: Option<OutputReader<ChildStdout>>) -> Result<(), GearError> {
+async fn record(
+    cx: &GearContext,
+    key: &str,
+    mut place: Option<String>,
+    out: Option<OutputReader<ChildStdout>>,
+) -> Result<(), GearError> {
     let Some(mut out) = out else { return Ok(()) };
     let mut reader = JournalExportReader::default();
     while let Some(bytes) = out.next().await {
-        let entries = reader.take(bytes).map_err(|error| GearError::Outside {
+        let mut entries = reader.take(bytes).map_err(|error| GearError::Outside {
             what: format!("read what {PROGRAM} writes"),
             reason: std::io::Error::other(error),
         })?;
+        remove_recorded(&mut entries, &mut place);
         let (mut rows, mut size, mut last) = (Vec::new(), 0, None);
         for entry in entries {
             let cursor = entry.cursor.clone();

@@ -61,18 +61,45 @@ fn an_entry_is_a_record_of_its_time_and_priority() {
 
 #[test]
 fn a_gear_goes_on_behind_its_cursor_and_begins_where_it_is_told() {
-    let called = |value: Value, cursor| arguments(&config(&value), cursor).split_off(4);
-    assert_eq!(called(json!({}), None), ["--lines=0"]);
-    assert_eq!(called(json!({ "start": "all" }), None), ["--no-tail"]);
+    let called = |value: Value, place| arguments(&config(&value), place).split_off(5);
+    let now = time_place(Timestamp::from_micros(1_700_000_000_000_042));
+    assert_eq!(called(json!({}), Some(&*now)), ["--since=@1700000000.000042"]);
+    assert_eq!(called(json!({ "start": "all" }), None), Vec::<String>::new());
     assert_eq!(
         called(json!({ "units": ["a.service", "--output=cat"] }), Some("s=1;i=2")),
-        [
-            "--no-tail",
-            "--after-cursor=s=1;i=2",
-            "--unit=a.service",
-            "--unit=--output=cat"
-        ]
+        ["--cursor=s=1;i=2", "--unit=a.service", "--unit=--output=cat"]
     );
+}
+
+#[test]
+fn the_entry_of_the_cursor_is_passed_over_and_one_in_its_place_is_not() {
+    let entry = |cursor: &str| JournalEntry {
+        cursor: cursor.to_owned(),
+        ..JournalEntry::default()
+    };
+    let left = |reads: &[&[&str]]| -> Vec<String> {
+        let mut place = Some("b".to_owned());
+        let reads = reads.iter().flat_map(|read| {
+            let mut entries: Vec<_> = read.iter().map(|cursor| entry(cursor)).collect();
+            remove_recorded(&mut entries, &mut place);
+            entries
+        });
+        reads.map(|entry| entry.cursor).collect()
+    };
+    assert_eq!(left(&[&[], &["b", "c"], &["d"]]), ["c", "d"]);
+    assert_eq!(left(&[&["c"], &["b"]]), ["c", "b"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_rack_that_records_nothing_follows_no_journal() {
+    let folder = tempfile::tempdir().unwrap();
+    let bench = Bench::open_with(folder.path(), false);
+    let mut runtime = bench.runtime();
+    let gear = "\n  - { name: journal, type: journald_in, deploy: rack-a }";
+    let error = runtime.apply(&push("h", gear, "")).await.error.unwrap();
+    assert!(error.contains("observability.enabled"), "{error}");
+    runtime.close().await;
+    bench.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

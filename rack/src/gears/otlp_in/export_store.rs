@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use axum::http::StatusCode;
 use bytes::Bytes;
+use model::batch::time_range;
 use model::telemetry_codec::{self, BodyRecordReader, PublisherIdentity};
 use model::{EntityId, Table};
 use protocols::otlp::{self, OtlpEncoding, OtlpSettings};
@@ -59,6 +60,8 @@ pub(super) struct ExportStore {
 /// A request as rows.
 struct DecodedExport {
     batches: Vec<EncodedBatch>,
+    /// Whether a record has a time of its own. Without any, equal bytes may be another request.
+    has_time: bool,
     stored: StoredExport,
 }
 
@@ -117,16 +120,18 @@ impl ExportStore {
                     ));
                 }
             };
-            let DecodedExport { batches, stored } = decode((table, encoding), body, settings, &mut room)?;
-            Ok((Some((guard, batches)), stored, room))
+            let decoded = decode((table, encoding), body, settings, &mut room)?;
+            Ok((Some((guard, decoded.batches, decoded.has_time)), decoded.stored, room))
         });
         let (rows, stored, _room) = decoding.await.map_err(|error| decoding_stopped(&error))??;
         drop(turn);
-        if let Some((guard, batches)) = rows {
-            if !batches.is_empty() {
+        if let Some((guard, batches, has_time)) = rows {
+            if !batches.is_empty() && has_time {
                 let (number, note) = guard.note(stored.refused);
-                self.record(owner.entity_id, batches, note).await?;
+                self.record(owner.entity_id, batches, Some(note)).await?;
                 guard.end(number, stored.refused);
+            } else if !batches.is_empty() {
+                self.record(owner.entity_id, batches, None).await?;
             }
             if stored.refused > 0 {
                 self.cx.count_lost(stored.refused, &stored.reason);
@@ -139,11 +144,12 @@ impl ExportStore {
         &self,
         owner: EntityId,
         batches: Vec<EncodedBatch>,
-        note: SourceCheckpoint,
+        note: Option<SourceCheckpoint>,
     ) -> Result<(), ExportRefusal> {
         let recorded = self.cx.recorder().record_encoded(owner, batches, note).await;
         recorded.map_err(|error| match error {
             RecordingError::Full => ExportRefusal::full(error.to_string()),
+            RecordingError::ExceedsSpool { .. } => ExportRefusal::new(StatusCode::PAYLOAD_TOO_LARGE, error.to_string()),
             other => ExportRefusal::busy(other.to_string()),
         })
     }
@@ -179,15 +185,16 @@ fn decode(
     if encoding == OtlpEncoding::Json {
         room.grow(usize::try_from(otlp::json_bytes(&body)).unwrap_or(usize::MAX))?;
     }
-    let publisher = settings.fallback.clone();
+    let (publisher, now) = (settings.fallback.clone(), settings.now);
     let opened = otlp::request(table, encoding, body, settings);
     let opened = opened.map_err(|error| ExportRefusal::malformed(error.to_string()))?;
     let mut records = BodyRecordReader::of_format(table, opened.records, opened.body, publisher);
-    let mut batches = Vec::new();
+    let (mut batches, mut has_time) = (Vec::new(), false);
     // A part grows as columns and is then written.
     room.grow(2 * BATCH_BYTES)?;
     while let Some(part) = records.next_part(BATCH_BYTES).map_err(|error| defect(&error))? {
         let rows = part.batch.num_rows();
+        has_time |= time_range(&part.batch) != Some((now, now));
         let payload = telemetry_codec::encode_arrow(&[part.batch]).map_err(|error| defect(&error))?;
         if payload.len() > DURABLE_BYTES {
             let reason = format!(
@@ -208,6 +215,7 @@ fn decode(
     let named: Vec<_> = named.map(|bad| format!("record {}: {}", bad.row, bad.reason)).collect();
     Ok(DecodedExport {
         batches,
+        has_time,
         stored: StoredExport {
             refused: records.rejected(),
             reason: named.join("; "),

@@ -20,6 +20,7 @@
 //!
 //! What becomes of a record's fields (`protocols::otlp`); which request is another one's repetition ([`request_window`]).
 
+mod connection_activity;
 mod export_refusal;
 mod export_store;
 mod request_body;
@@ -55,6 +56,7 @@ use tokio_util::sync::CancellationToken;
 use super::request_authentication::RequestAuthentication;
 use super::tcp_listener::{GearListener, IncomingStream, ListenerAddress, WRITE_TIMEOUT};
 use super::{ActiveGear, Gear, GearContext, GearError, GearFuture, RawConfig};
+use connection_activity::ConnectionActivity;
 use export_refusal::ExportRefusal;
 use export_store::{ExportStore, ReceivedRequest, StoredExport};
 use request_body::{BodyPacking, grpc_message};
@@ -66,7 +68,7 @@ const MAX_CONNECTIONS: usize = 256;
 const MAX_STREAMS: u32 = 32;
 /// The most bytes of a request's headers.
 const MAX_HEAD: u32 = 16 << 10;
-/// How long a request's head may take, and how long a connection may be idle.
+/// How long a request's head may take, and how long a connection may be idle; of HTTP/2, how long its first request may take to come.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long a connection of HTTP/2 may be silent before it is asked whether it lives.
 const KEEP_ALIVE: Duration = Duration::from_secs(60);
@@ -127,10 +129,7 @@ impl OtlpReceiver {
 impl ActiveGear for OtlpReceiver {
     fn init<'a>(&'a mut self, cx: &'a Arc<GearContext>) -> GearFuture<'a> {
         async move {
-            if !cx.recorder().is_enabled() {
-                let off = "observability.enabled is false on this Rack, which records nothing then: set it to true or remove this gear";
-                return Err(GearError::Config(off.to_owned()));
-            }
+            cx.check_recording()?;
             let (auth, policy) = (self.config.auth.clone(), cx.policy().clone());
             let authentication =
                 tokio::task::spawn_blocking(move || RequestAuthentication::of(auth.as_ref(), &policy)).await?;
@@ -186,9 +185,12 @@ async fn serve(incoming: IncomingStream, handler: ExportHandler, version: Served
     };
     let unread = UnreadBodyFlag::default();
     let stream = TokioIo::new(LingeringStream::new(stream, unread.clone()));
+    let activity = Arc::new(ConnectionActivity::default());
+    let requests = Arc::clone(&activity);
     let service = service_fn(move |request: Request<Incoming>| {
-        let (handler, unread) = (handler.clone(), unread.clone());
+        let (handler, unread, open) = (handler.clone(), unread.clone(), requests.begin());
         async move {
+            let _open = open;
             let request = request.map(|body| unread.track(body));
             let mut response = handler.answer(request).await;
             // HTTP/2 ends a request alone.
@@ -201,7 +203,9 @@ async fn serve(incoming: IncomingStream, handler: ExportHandler, version: Served
     match version {
         ServedVersion::Http1 => {
             let mut http = http1::Builder::new();
-            http.timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT);
+            http.timer(TokioTimer::new())
+                .header_read_timeout(HEADER_TIMEOUT)
+                .max_buf_size(MAX_HEAD as usize);
             until_stopped(http.serve_connection(stream, service), &stop).await;
         }
         ServedVersion::Http2 => {
@@ -211,7 +215,7 @@ async fn serve(incoming: IncomingStream, handler: ExportHandler, version: Served
                 .max_header_list_size(MAX_HEAD)
                 .keep_alive_interval(Some(KEEP_ALIVE))
                 .keep_alive_timeout(WRITE_TIMEOUT);
-            until_stopped(http.serve_connection(stream, service), &stop).await;
+            until_idle(http.serve_connection(stream, service), &stop, &activity).await;
         }
     }
 }
@@ -224,6 +228,21 @@ async fn until_stopped<C: GracefulConnection>(served: C, stop: &CancellationToke
         () = stop.cancelled() => served.as_mut().graceful_shutdown(),
     }
     served.await.ok();
+}
+
+/// The same of HTTP/2, which also ends without requests.
+async fn until_idle<C: GracefulConnection>(served: C, stop: &CancellationToken, activity: &ConnectionActivity) {
+    let mut served = pin!(served);
+    tokio::select! {
+        _ = served.as_mut() => return,
+        () = stop.cancelled() => {}
+        () = activity.wait_idle() => {}
+    }
+    // Without a request there is nothing to end, and perhaps no preface, which a graceful end would wait for.
+    if activity.has_begun() {
+        served.as_mut().graceful_shutdown();
+        tokio::time::timeout(HEADER_TIMEOUT, served).await.ok();
+    }
 }
 
 /// What a request meets.

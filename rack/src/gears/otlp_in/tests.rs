@@ -148,6 +148,22 @@ async fn a_request_that_comes_again_is_stored_once_also_by_the_next_life_of_the_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn equal_events_without_a_time_are_two() {
+    let folder = tempfile::tempdir().unwrap();
+    let bench = Bench::open(folder.path());
+    let (runtime, http, _) = start(&bench, "", 1).await;
+    let with_time = logs(&["one"]);
+    let without = with_time.replace("1700000000000000000", "0");
+    assert_ne!(without, with_time);
+    for body in [&without, &without, &with_time, &with_time] {
+        assert_eq!(post(http, "/v1/logs", &[AS_JSON], body.clone()).await.status, 200);
+    }
+    assert_eq!(messages(&bench), ["one", "one", "one"]);
+    runtime.close().await;
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn grpc_is_answered_in_trailers_and_a_refusal_in_headers() {
     let folder = tempfile::tempdir().unwrap();
     let bench = Bench::open(folder.path());

@@ -124,3 +124,24 @@ async fn what_otlp_calls_retriable_is_tried_again_with_the_same_bytes_and_nothin
     rejected.await;
     bench.close().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_collector_that_fails_opens_the_breaker_also_where_no_attempt_is_repeated() {
+    let folder = tempfile::tempdir().unwrap();
+    let bench = Bench::open(folder.path());
+    let mut server = Server::start(answers(vec![answer(500, &[], ""), answer(500, &[], "")])).await;
+    let config = format!(
+        "url: 'http://{}/v1/logs', breaker: {{ failures: 2, open_for: 1h, when_open: reject }}",
+        server.at
+    );
+    let (runtime, mut door) = start(&bench, &config).await;
+    door.write_all(b"one\ntwo\n").await.unwrap();
+    for _ in 0..2 {
+        server.next().await;
+    }
+    bench
+        .says("out", "failed 2 times in a row: nothing is sent to it")
+        .await;
+    runtime.close().await;
+    bench.close().await;
+}

@@ -54,6 +54,7 @@ struct PrometheusScraper {
 impl ActiveGear for PrometheusScraper {
     fn init<'a>(&'a mut self, cx: &'a Arc<GearContext>) -> GearFuture<'a> {
         async move {
+            cx.check_recording()?;
             let (config, policy, job) = (self.config.clone(), cx.policy().clone(), cx.name().clone());
             let targets = tokio::task::spawn_blocking(move || {
                 let target = |target: &ScrapeTargetConfig| ScrapeTarget::of(target, &config, &policy, &job);
@@ -212,7 +213,11 @@ impl ScrapeTarget {
         let mut labels = point.labels;
         for (name, value) in &self.labels {
             if let Some(own) = labels.get(name).cloned() {
-                labels.set(&format!("exported_{name}"), own);
+                let mut renamed = format!("exported_{name}");
+                while labels.get(&renamed).is_some() {
+                    renamed.insert_str(0, "exported_");
+                }
+                labels.set(&renamed, own);
             }
             labels.set(name, value.as_str());
         }

@@ -36,7 +36,7 @@ async fn wait_for(bench: &Bench, name: &str, count: usize) -> Vec<Map<String, Va
 async fn samples_become_points_with_the_labels_of_their_target_and_each_scrape_says_how_it_went() {
     let folder = tempfile::tempdir().unwrap();
     let bench = Bench::open(folder.path());
-    let text = "# TYPE jobs counter\njobs_total{job=\"own\",kind=\"a\"} 7\n# TYPE t histogram\nt_bucket{le=\"1\"} 2\nt_bucket{le=\"+Inf\"} 3\n\
+    let text = "# TYPE jobs counter\njobs_total{job=\"own\",exported_job=\"older\",kind=\"a\"} 7\n# TYPE t histogram\nt_bucket{le=\"1\"} 2\nt_bucket{le=\"+Inf\"} 3\n\
                 t_sum 4.5\nt_count 3\n# EOF\n";
     let open_metrics = ("content-type", "application/openmetrics-text; version=1.0.0");
     let mut server = Server::start(answers(vec![
@@ -79,7 +79,8 @@ async fn samples_become_points_with_the_labels_of_their_target_and_each_scrape_s
     for (name, value) in [
         ("kind", "a"),
         ("job", "mine"),
-        ("exported_job", "own"),
+        ("exported_job", "older"),
+        ("exported_exported_job", "own"),
         ("site", "north"),
         ("instance", instance.as_str()),
     ] {
@@ -110,6 +111,18 @@ async fn samples_become_points_with_the_labels_of_their_target_and_each_scrape_s
     bench.says("scrape", "it answered 500").await;
     bench.says("scrape", "can be scraped again").await;
     assert!(!bench.logs("scrape").iter().any(|log| log.contains("# EOF")));
+    runtime.close().await;
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_rack_that_records_nothing_scrapes_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let bench = Bench::open_with(folder.path(), false);
+    let mut runtime = bench.runtime();
+    let gear = "\n  - { name: scrape, type: prometheus_scrape, deploy: rack-a, config: { targets: [ { url: 'http://127.0.0.1:9/' } ] } }";
+    let error = runtime.apply(&push("h", gear, "")).await.error.unwrap();
+    assert!(error.contains("observability.enabled"), "{error}");
     runtime.close().await;
     bench.close().await;
 }

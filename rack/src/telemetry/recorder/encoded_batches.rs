@@ -2,7 +2,7 @@
 //!
 //! # Invariants
 //!
-//! - After a crash all batches of a call and its checkpoint are there, or none.
+//! - After a crash all batches of a call and its checkpoint, if any, are there, or none.
 //! - A call never waits for room: who sent the rows is told to come again.
 
 use std::sync::atomic::Ordering::Relaxed;
@@ -36,15 +36,15 @@ impl TelemetryRecorder {
         self.shared.spool.checkpoints(prefix)
     }
 
-    /// Records batches of an owner and a checkpoint together, and returns when they are on disk.
+    /// Records batches of an owner and perhaps a checkpoint together, and returns when they are on disk.
     ///
     /// # Errors
-    /// [`RecordingError::Full`] if there is no room, [`RecordingError::Closed`] if the Rack stops.
+    /// [`RecordingError::Full`] if there is no room, [`RecordingError::ExceedsSpool`] if there never will be, [`RecordingError::Closed`] if the Rack stops.
     pub(crate) async fn record_encoded(
         &self,
         owner: EntityId,
         batches: Vec<EncodedBatch>,
-        checkpoint: SourceCheckpoint,
+        checkpoint: Option<SourceCheckpoint>,
     ) -> Result<(), RecordingError> {
         let (count, rows) = (
             batches.len() as u64,
@@ -60,7 +60,7 @@ impl TelemetryRecorder {
         };
         let mut batches: Vec<SpoolBatch> = batches.into_iter().map(of_spool).collect();
         if let Some(last) = batches.last_mut() {
-            last.checkpoints.push(checkpoint);
+            last.checkpoints.extend(checkpoint);
         }
         self.shared.spool.submit_bounded(batches, TURN_WITHIN).await?;
         self.shared.counters.batches.fetch_add(count, Relaxed);
