@@ -11,8 +11,8 @@ mod telemetry;
 mod value_checks;
 
 pub use sections::{
-    SendersConfig, ApiConfig, AuditConfig, BusServerConfig, BusTlsMode, EnrollmentConfig, IngestConfig, MixerBaseConfig, MixerSection,
-    OtlpReceiverConfig, PostgresConfig, QueryConfig, QuotasConfig, ServerMode, StoreConfig, TailConfig,
+    ApiConfig, AuditConfig, BusServerConfig, BusTlsMode, EnrollmentConfig, IngestConfig, MixerBaseConfig, MixerSection,
+    OtlpReceiverConfig, PostgresConfig, QueryConfig, QuotasConfig, SendersConfig, ServerMode, StoreConfig, TailConfig,
 };
 pub use telemetry::{
     EmbeddedConfig, MixerSwitches, ObservabilityConfig, ObservabilityTier, OtlpConfig, OtlpMessagesConfig,

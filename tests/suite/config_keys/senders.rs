@@ -66,8 +66,8 @@ fn push(mixer: &TestMixer) -> Result<(), Failure> {
 
 #[test]
 fn the_keys_of_senders_say_which_field_names_an_entity() -> Result<(), Failure> {
-    let others = "senders.loki_entity = [\"plant\", \"host\"]\nsenders.elasticsearch_entity = [\"plant\"]\n\
-                  senders.prometheus_entity = [\"plant\"]\n";
+    let others = "[senders]\nloki_entity = [\"plant\", \"host\"]\nelasticsearch_entity = [\"plant\"]\n\
+                  prometheus_entity = [\"plant\"]\n";
     for (toml, entry, document, series) in [
         ("", "press-1", "press-2", "press-3"),
         (others, "north", "south", "west"),
