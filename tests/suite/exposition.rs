@@ -155,7 +155,7 @@ fn scrapers_get_the_text_format_that_they_ask_for() -> Result<(), Failure> {
     assert!(of("gauge").contains("platform_wire_waiting_bytes"), "{found:?}");
     assert_eq!(
         of("histogram"),
-        BTreeSet::from(["platform_api_request_duration_seconds"])
+        BTreeSet::from(["platform_http_server_request_duration_seconds"])
     );
     let prometheus = "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,\
                       text/plain;version=0.0.4;q=0.5,*/*;q=0.1";
