@@ -40,7 +40,8 @@ impl TelemetryRecorder {
     /// Records batches of an owner and perhaps a checkpoint together, and returns when they are on disk.
     ///
     /// # Errors
-    /// [`RecordingError::Full`] if there is no room, [`RecordingError::ExceedsSpool`] if there never will be, [`RecordingError::Closed`] if the Rack stops.
+    /// [`RecordingError::Full`] if there is no room, [`RecordingError::ExceedsSpool`] if there never will be,
+    /// [`RecordingError::Closed`] if the Rack stops.
     pub(crate) async fn record_encoded(
         &self,
         owner: EntityId,
