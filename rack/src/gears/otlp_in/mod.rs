@@ -14,6 +14,7 @@
 //! - An answer that says stored comes after the rows are on disk; from there they reach the Mixer once, by the spool's sequence.
 //! - At most [`MAX_CONNECTIONS`] connections at each address, [`MAX_STREAMS`] requests on one of HTTP/2, and a bounded memory for all of them
 //!   ([`request_room`]).
+//! - A connection that asks for nothing ends, over HTTP/2 as well ([`connection_activity`]).
 //! - Every connection's task, and every request that has begun to be stored, is joined before the gear ends.
 //!
 //! # Not here

@@ -3,7 +3,8 @@
 //! # Invariants
 //!
 //! - Each target has a rhythm of its own, begun at another time than the others'; a scrape that is late is not made up for.
-//! - A scrape is whole or failed. It says so as `up`, and how long it took; a failure is logged once until the target answers again.
+//! - A scrape is whole and on the Rack's disk, or failed. It says so as `up`, and how long it took; a failure is logged once until the
+//!   target answers again.
 //! - What a target says of itself cannot pass for what the configuration says of it: labels of such names are renamed.
 //!
 //! # Not here
@@ -130,22 +131,25 @@ impl ScrapeTarget {
             let scraping = async {
                 tokio::time::sleep_until(schedule.due()).await;
                 let (ts, began) = (cx.recorder().now(), Instant::now());
-                (ts, self.scrape().await, began.elapsed())
+                let scraped = self.scrape().await;
+                let took = began.elapsed();
+                let stored = match scraped {
+                    Ok(points) => self.record(cx, points, ts).await,
+                    Err(reason) => Err(reason),
+                };
+                (ts, stored, took)
             };
-            let (ts, scraped, took) = tokio::select! {
+            let (ts, stored, took) = tokio::select! {
                 biased;
                 () = cx.stopping() => return,
-                scraped = scraping => scraped,
+                stored = scraping => stored,
             };
             schedule.advance(Instant::now());
             let shown = http_client::shown(&self.url);
-            let up = match scraped {
-                Ok(points) => {
+            let up = match stored {
+                Ok(()) => {
                     if is_failing {
                         cx.log(Level::Info, format!("{shown} can be scraped again"));
-                    }
-                    for point in points {
-                        cx.recorder().metric_row(self.row(point, ts));
                     }
                     1.0
                 }
@@ -168,6 +172,15 @@ impl ScrapeTarget {
                 cx.recorder().metric_row(self.row(point, ts));
             }
         }
+    }
+
+    /// Stores the points of a scrape, all or none; in words why not.
+    async fn record(&self, cx: &GearContext, points: Vec<ScrapedPoint>, ts: Timestamp) -> Result<(), String> {
+        let owner = cx.recorder().owner();
+        let owner = owner.ok_or("the Rack is not adopted by its cluster yet")?;
+        let rows = points.into_iter().map(|point| self.row(point, ts)).collect();
+        let recorded = cx.recorder().record_points(owner, rows).await;
+        recorded.map_err(|error| format!("its samples are not stored: {error}"))
     }
 
     /// The points of one scrape; in words why there are none.

@@ -72,3 +72,34 @@ async fn a_full_queue_loses_its_oldest_rows_and_counts_them() {
     assert!(matches!(rows.front(), Some(TelemetryRow::Log(row)) if row.message == "10"));
     assert!(thread.close(std::time::Duration::from_secs(5)).await);
 }
+
+#[tokio::test]
+async fn points_of_one_call_are_on_disk_together_or_refused_together() {
+    let bench = bench();
+    let owner = RackIdentity {
+        entity_id: model::EntityId::for_name("rack-a"),
+        name: "rack-a".parse().unwrap(),
+        cluster_key: ed25519_dalek::SigningKey::from_bytes(&[7; 32]).verifying_key(),
+        former_cluster_keys: Vec::new(),
+    };
+    let record = |count: usize| {
+        let row = MetricRow {
+            ts: Timestamp::from_micros(1),
+            name: "x".repeat(1_000),
+            metric_type: MetricType::Gauge,
+            value: 1.0,
+            labels: Attributes::new(),
+        };
+        bench.recorder.record_points(owner.clone(), vec![row; count])
+    };
+    let stored = || {
+        let counters = &bench.counters;
+        (counters.batches.load(Relaxed), counters.rows.load(Relaxed))
+    };
+    assert_eq!(record(700).await, Ok(()));
+    assert_eq!(stored(), (2, 700), "more than one part");
+    assert_eq!(record(400).await, Err(RecordingError::Full));
+    assert_eq!(stored(), (2, 700));
+    assert_eq!(record(0).await, Ok(()));
+    assert!(bench.thread.close(std::time::Duration::from_secs(5)).await);
+}
