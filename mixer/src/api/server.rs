@@ -309,7 +309,9 @@ struct ConnectionActivity {
 
 /// A request that is not answered, or not forgotten, yet.
 #[derive(Debug, Clone)]
-struct RunningRequest(Arc<RunningCount>);
+struct RunningRequest {
+    _count: Arc<RunningCount>,
+}
 
 #[derive(Debug)]
 struct RunningCount(Arc<ConnectionActivity>);
@@ -325,7 +327,9 @@ impl ConnectionActivity {
     fn begin(self: &Arc<Self>) -> RunningRequest {
         self.begun.fetch_add(1, Ordering::Relaxed);
         self.running.fetch_add(1, Ordering::Relaxed);
-        RunningRequest(Arc::new(RunningCount(Arc::clone(self))))
+        RunningRequest {
+            _count: Arc::new(RunningCount(Arc::clone(self))),
+        }
     }
 
     /// Returns when no first request came in `first`, or no further one in `idle`: a client of HTTP/2 that sends nothing, or only
