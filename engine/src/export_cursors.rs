@@ -231,6 +231,11 @@ impl ExportCursors {
         self.low_water.load(Ordering::Acquire)
     }
 
+    /// Telemetry from this LSN on is not kept beyond the log.
+    pub(crate) fn unstored_from(&self) -> u64 {
+        self.inner.lock().now.unstored_from
+    }
+
     /// A signal's next row.
     pub(crate) fn next(&self, table: Table) -> Option<ArrivalPosition> {
         self.inner.lock().now.next.get(table_index(table)).copied()
