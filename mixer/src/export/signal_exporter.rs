@@ -121,8 +121,9 @@ impl SignalExporter {
             let request = self.pack(message, stop).await?;
             let reason = match self.send(&request, stop).await? {
                 RequestOutcome::Accepted { rejected, reason } => {
+                    let rejected = rejected.min(count as u64);
                     self.count(|status| {
-                        status.rows.add((count as u64).saturating_sub(rejected));
+                        status.rows.add(count as u64 - rejected);
                         status.rejected.add(rejected);
                     });
                     (rejected > 0).then(|| format!("the collector accepted it but for {rejected} records: {reason}"))
