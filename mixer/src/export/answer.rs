@@ -6,6 +6,7 @@
 //! | later | 408, 429, 502, 503, 504, none | `CANCELLED`, `DEADLINE_EXCEEDED`, `ABORTED`, `OUT_OF_RANGE`, `UNAVAILABLE`, `DATA_LOSS`, `RESOURCE_EXHAUSTED` with a delay, none | sent again |
 //! | denied | 401, 403, 407; 404, 405, 415, 3xx; 2xx with what is no answer of OTLP | `UNAUTHENTICATED`, `PERMISSION_DENIED`; `UNIMPLEMENTED` | sent again: an operator mends it |
 //! | too large | 413 | `RESOURCE_EXHAUSTED` or `OUT_OF_RANGE` that says so | sent in two halves |
+//! | invalid | 400 | `INVALID_ARGUMENT` | sent in halves, a few times: a record of it may be to blame |
 //! | refused | any other | any other | a dead letter |
 //!
 //! Source: <https://opentelemetry.io/docs/specs/otlp/>, "Failures".
@@ -40,6 +41,8 @@ pub(super) enum ExportAnswer {
     Denied { reason: String },
     /// Too much at once.
     TooLarge { reason: String },
+    /// Never: something of it is wrong.
+    Invalid { reason: String },
     /// Never.
     Refused { reason: String },
 }
@@ -77,6 +80,7 @@ impl CollectorResponse {
             },
             401 | 403 | 404 | 405 | 407 | 415 | 300..=399 => ExportAnswer::Denied { reason },
             413 => ExportAnswer::TooLarge { reason },
+            400 => ExportAnswer::Invalid { reason },
             _ => ExportAnswer::Refused { reason },
         }
     }
@@ -149,6 +153,7 @@ impl CollectorResponse {
             // One of these is the library's answer to a message that is too large, which comes again for ever.
             code::RESOURCE_EXHAUSTED | code::OUT_OF_RANGE if says_too_large(&said) => ExportAnswer::TooLarge { reason },
             code::UNAUTHENTICATED | code::PERMISSION_DENIED | code::UNIMPLEMENTED => ExportAnswer::Denied { reason },
+            code::INVALID_ARGUMENT => ExportAnswer::Invalid { reason },
             code::RESOURCE_EXHAUSTED if wait.is_none() => ExportAnswer::Refused { reason },
             code::CANCELLED
             | code::DEADLINE_EXCEEDED
@@ -224,6 +229,7 @@ mod tests {
             ExportAnswer::Later { .. } => "later",
             ExportAnswer::Denied { .. } => "denied",
             ExportAnswer::TooLarge { .. } => "too large",
+            ExportAnswer::Invalid { .. } => "invalid",
             ExportAnswer::Refused { .. } => "refused",
         }
     }
@@ -235,7 +241,8 @@ mod tests {
             (&[408, 429, 502, 503, 504][..], "later"),
             (&[401, 403, 404, 405, 407, 415, 302][..], "denied"),
             (&[413][..], "too large"),
-            (&[400, 409, 422, 500, 501][..], "refused"),
+            (&[400][..], "invalid"),
+            (&[409, 422, 500, 501][..], "refused"),
         ] {
             for status in statuses {
                 let body: &[u8] = if wanted == "accepted" { &[] } else { b"<html>" };
@@ -304,7 +311,8 @@ mod tests {
         for (codes, wanted) in [
             (&["1", "4", "10", "11", "14", "15"][..], "later"),
             (&["7", "12", "16"][..], "denied"),
-            (&["2", "3", "5", "6", "8", "9", "13"][..], "refused"),
+            (&["3"][..], "invalid"),
+            (&["2", "5", "6", "8", "9", "13"][..], "refused"),
             (&["0"][..], "accepted"),
         ] {
             for code in codes {

@@ -29,6 +29,9 @@ const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LEAST_PAUSE: Duration = Duration::from_millis(100);
 /// The longest of our own accord.
 const MAX_PAUSE: Duration = Duration::from_secs(60);
+/// So often what was one request is divided because something of it is wrong: enough to find a bad row or two of the most that a
+/// request has, and no flood where every row is.
+const MAX_DIVISIONS: usize = 32;
 /// How long an answer is waited for when the process ends: what was accepted is not to be sent again.
 const LAST_ANSWER: Duration = Duration::from_secs(5);
 
@@ -45,6 +48,7 @@ pub(super) struct SignalExporter {
 enum RequestOutcome {
     Accepted { rejected: u64, reason: String },
     TooLarge(String),
+    Invalid(String),
     Refused(String),
 }
 
@@ -107,8 +111,14 @@ impl SignalExporter {
 
     /// Sends some rows, until all of them are settled.
     async fn export(&self, mut waiting: VecDeque<LogEntry>, stop: &CancellationToken) -> Result<(), ExportStopped> {
-        let mut divided: VecDeque<RequestRows> = VecDeque::new();
-        while let Some(rows) = divided.pop_front().or_else(|| RequestRows::take(&mut waiting)) {
+        let (mut divided, mut divisions): (VecDeque<RequestRows>, usize) = (VecDeque::new(), 0);
+        loop {
+            if divided.is_empty() {
+                divisions = 0;
+            }
+            let Some(rows) = divided.pop_front().or_else(|| RequestRows::take(&mut waiting)) else {
+                break;
+            };
             let (count, arrived) = (rows.count(), rows.arrived());
             self.count(|status| status.set_oldest(arrived));
             let Some((first, end)) = rows.range() else { continue };
@@ -128,8 +138,12 @@ impl SignalExporter {
                     });
                     (rejected > 0).then(|| format!("the collector accepted it but for {rejected} records: {reason}"))
                 }
-                RequestOutcome::TooLarge(reason) => match rows.halve(&mut divided) {
-                    Ok(()) => continue,
+                RequestOutcome::Invalid(reason) if divisions >= MAX_DIVISIONS => Some(reason),
+                RequestOutcome::Invalid(reason) | RequestOutcome::TooLarge(reason) => match rows.halve(&mut divided) {
+                    Ok(()) => {
+                        divisions += 1;
+                        continue;
+                    }
                     Err(_) => Some(reason),
                 },
                 RequestOutcome::Refused(reason) => Some(reason),
@@ -197,6 +211,7 @@ impl SignalExporter {
                     return Ok(RequestOutcome::Accepted { rejected, reason });
                 }
                 ExportAnswer::TooLarge { reason } => return Ok(RequestOutcome::TooLarge(reason)),
+                ExportAnswer::Invalid { reason } => return Ok(RequestOutcome::Invalid(reason)),
                 ExportAnswer::Refused { reason } => return Ok(RequestOutcome::Refused(reason)),
                 ExportAnswer::Later { reason, wait } => (reason, false, wait),
                 ExportAnswer::Denied { reason } => (reason, true, None),
