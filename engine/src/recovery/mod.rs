@@ -218,7 +218,7 @@ fn replay(
 ) -> Result<RecoveredStore, Error> {
     let RecoveryInputs { settings, layout, .. } = &ground;
     let (store, low_water) = (catalog.state().store, catalog.state().low_water);
-    let exported = ExportPositions::read(&layout.meta, store, low_water, settings.export)?;
+    let exported = ExportPositions::read(&layout.meta, store, low_water)?;
     // What an export left that is switched off is stored from here on, as far as it was not: then nothing waits for it.
     let exporting = exported.filter(|_| settings.export != ExportMode::Off);
     let kept_from = LogKeeping {
