@@ -122,15 +122,14 @@ impl fmt::Display for CollectorTarget {
     }
 }
 
-/// Headers that are the connection's or the body's own.
-const OWN_HEADERS: [HeaderName; 5] = [HOST, CONTENT_LENGTH, TRANSFER_ENCODING, CONNECTION, CONTENT_ENCODING];
-
 /// Headers from the configuration; their values are never shown. Or which name or value cannot be one.
 pub(crate) fn header_map<'a>(headers: impl Iterator<Item = (&'a str, &'a str)>) -> Result<HeaderMap, String> {
+    // They are the connection's or the body's.
+    let own = [HOST, CONTENT_LENGTH, TRANSFER_ENCODING, CONNECTION, CONTENT_ENCODING];
     let mut map = HeaderMap::new();
     for (name, value) in headers {
         let key = HeaderName::from_bytes(name.as_bytes()).map_err(|_| format!("{name:?} is no name of a header"))?;
-        if OWN_HEADERS.contains(&key) {
+        if own.contains(&key) {
             return Err(format!("{name:?} is set by the Mixer itself: remove it"));
         }
         let value = HeaderValue::from_str(value);
