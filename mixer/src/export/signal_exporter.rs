@@ -81,10 +81,13 @@ impl SignalExporter {
             let exported = match next {
                 Ok(entries) => {
                     pause = RetryPause::default();
+                    self.count(SignalStatus::clear_trouble);
                     self.export(entries.into(), &stop).await
                 }
                 Err(error) => {
                     self.trouble(error.to_string(), false);
+                    // What waits cannot be read: it waits at least since then.
+                    self.count(|status| status.set_oldest(status.trouble().map(|trouble| trouble.since)));
                     wait(pause.next(&self.parts.entropy), &stop).await
                 }
             };
