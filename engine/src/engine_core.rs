@@ -71,6 +71,8 @@ pub(crate) struct EngineCore {
     pub(crate) export: OnceLock<LogExport>,
     /// Until then the log keeps every frame from this LSN on.
     pub(crate) unexported_from: u64,
+    /// Until then, telemetry from this LSN on is not kept beyond the log, if it is not now.
+    pub(crate) unstored_from: u64,
     #[cfg(test)]
     pub(crate) hooks: TestHooks,
 }
@@ -255,6 +257,16 @@ impl EngineCore {
     /// Whether rows of a table are kept beyond the log.
     pub(crate) const fn is_stored(&self, table: Table) -> bool {
         !(matches!(self.settings.export, ExportMode::Only) && table.is_telemetry())
+    }
+
+    /// Rows of a table that have a higher LSN than this are not kept beyond the log.
+    pub(crate) fn stored_through(&self, table: Table) -> u64 {
+        if self.is_stored(table) {
+            return u64::MAX;
+        }
+        let export = self.export.get();
+        let unstored_from = export.map_or(self.unstored_from, |export| export.cursors.unstored_from());
+        unstored_from.saturating_sub(1)
     }
 
     /// How batches are placed now.

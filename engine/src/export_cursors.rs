@@ -136,8 +136,8 @@ impl ExportPositions {
     }
 
     /// What an earlier run left in the folder `meta`; `None` if it exported nothing. Where the file is damaged, everything from
-    /// `low_water` on counts as not exported, and as not kept here only if telemetry is not kept now.
-    pub(crate) fn read(meta: &Path, store: Uuid, low_water: u64, mode: ExportMode) -> Result<Option<Self>, Error> {
+    /// `low_water` on counts as not exported, and is kept here: who knows what was.
+    pub(crate) fn read(meta: &Path, store: Uuid, low_water: u64) -> Result<Option<Self>, Error> {
         let path = meta.join(NAME);
         let bytes = match std::fs::read(&path) {
             Ok(bytes) => bytes,
@@ -153,7 +153,7 @@ impl ExportPositions {
             );
             Self {
                 version: 0,
-                unstored_from: if mode == ExportMode::Only { 0 } else { u64::MAX },
+                unstored_from: u64::MAX,
                 next: [ArrivalPosition::before(low_water); SIGNALS],
             }
         })))
@@ -229,6 +229,11 @@ impl ExportCursors {
     /// Every frame with a lower LSN is exported, durably known to be so.
     pub(crate) fn low_water(&self) -> u64 {
         self.low_water.load(Ordering::Acquire)
+    }
+
+    /// Telemetry from this LSN on is not kept beyond the log.
+    pub(crate) fn unstored_from(&self) -> u64 {
+        self.inner.lock().now.unstored_from
     }
 
     /// A signal's next row.

@@ -311,9 +311,10 @@ impl MemtableFlusher {
             let committed = self.cut_at.unwrap_or(state.committed);
             state.hot.freeze(place, committed, rows, bytes)
         };
-        let Some(frozen) = frozen else {
+        let Some(mut frozen) = frozen else {
             return Ok(false);
         };
+        frozen.limit_through(self.shared.stored_through(place.0));
         let done = if in_memory {
             self.flush_sealed(place, &frozen)
         } else {

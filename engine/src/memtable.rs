@@ -54,6 +54,8 @@ pub(crate) struct MemtableChunk {
     pub(crate) rows: Arc<HotBatch>,
     /// The first LSN in it.
     pub(crate) first: u64,
+    /// The last one.
+    last: u64,
     /// What it counts against the cap of hot rows.
     pub(crate) weight: u64,
 }
@@ -68,7 +70,7 @@ impl MemtableChunk {
 
     /// Several, in order, as one.
     fn join(chunks: &[Self]) -> Option<Self> {
-        let first = chunks.first()?;
+        let (first, last) = (chunks.first()?, chunks.last()?);
         let schema = first.rows.batch.schema_ref();
         // Schemas are equal and sizes small; were it to fail, several chunks are as right as one.
         let batch = concat_batches(schema, chunks.iter().map(|chunk| &chunk.rows.batch)).ok()?;
@@ -81,6 +83,7 @@ impl MemtableChunk {
                 counts: OnceLock::new(),
             }),
             first: first.first,
+            last: last.last,
             weight: chunks.iter().map(|chunk| chunk.weight).sum(),
         })
     }
@@ -91,11 +94,20 @@ impl MemtableChunk {
 pub(crate) struct FrozenRows {
     pub(crate) rows: Vec<RecordBatch>,
     pub(crate) first: u64,
+    /// The last LSN among them.
+    last: u64,
     /// Every row of the partition with this LSN or a lower one is among these or already in a file.
     pub(crate) through: u64,
     pub(crate) origins: OriginRanges,
     /// Whether more rows of the partition wait behind them.
     pub(crate) more: bool,
+}
+
+impl FrozenRows {
+    /// Rows of the partition with a higher LSN than `stored` were not inserted: of those only the ones that are here are complete.
+    pub(crate) fn limit_through(&mut self, stored: u64) {
+        self.through = self.through.min(stored).max(self.last);
+    }
 }
 
 #[derive(Debug, Default)]
@@ -174,6 +186,7 @@ impl MemtableSet {
         here.fresh.push(MemtableChunk {
             rows,
             first: lsn,
+            last: lsn,
             weight,
         });
         here.origins.add(origin);
@@ -213,10 +226,11 @@ impl MemtableSet {
         }
         let behind = here.fresh.split_off(take);
         here.frozen = std::mem::replace(&mut here.fresh, behind);
-        let first = here.frozen.first()?.first;
+        let (first, last) = (here.frozen.first()?.first, here.frozen.last()?.last);
         Some(FrozenRows {
             rows: here.frozen.iter().map(|chunk| chunk.rows.batch.clone()).collect(),
             first,
+            last,
             through: here
                 .fresh
                 .first()

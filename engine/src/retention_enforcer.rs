@@ -14,7 +14,7 @@ use crate::manifest::FileEntry;
 use crate::retention::clock_guard::{ClockGuard, ClockVerdict, SLACK};
 use crate::retention::external_readers::ExternalReaders;
 use crate::retention::pending_delete::PendingDeletion;
-use crate::retention::{RetentionCandidate, RetentionRun, cap, gather, plan};
+use crate::retention::{RetentionCandidate, RetentionRun, cap, counted_log, gather, plan};
 
 /// Checks the rules and clears away what went.
 #[derive(Debug)]
@@ -200,7 +200,7 @@ impl RetentionEnforcer {
     }
 }
 
-/// The partitions of the catalogue, and the bytes of log and catalogue.
+/// The partitions of the catalogue, and the bytes that log and catalogue count.
 fn candidates(shared: &EngineCore, ours: &HashSet<u64>, now: Timestamp) -> (Vec<RetentionCandidate>, u64) {
     let (entries, catalog_bytes) = {
         let catalog = shared.store.catalog.lock();
@@ -217,7 +217,8 @@ fn candidates(shared: &EngineCore, ours: &HashSet<u64>, now: Timestamp) -> (Vec<
     let has_rows = |place| state.hot.has(place);
     let candidates = gather(&entries, now, shared.settings.seal_grace, about, has_rows);
     drop(state);
-    (candidates, shared.counters.wal_bytes.get() + catalog_bytes)
+    let log = counted_log(&shared.settings, shared.counters.wal_bytes.get());
+    (candidates, log + catalog_bytes)
 }
 
 #[cfg(test)]

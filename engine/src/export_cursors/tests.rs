@@ -7,7 +7,7 @@ use super::*;
 const STORE: Uuid = Uuid::from_u128(7);
 
 fn read(dir: &Path) -> Option<ExportPositions> {
-    ExportPositions::read(dir, STORE, 3, ExportMode::Copy).unwrap()
+    ExportPositions::read(dir, STORE, 3).unwrap()
 }
 
 fn begin(dir: &Path) -> ExportCursors {
@@ -60,10 +60,10 @@ fn a_torn_block_leaves_the_one_before_and_two_damaged_ones_export_again() {
     assert_eq!(torn(&[]), at(7, 0));
     assert_eq!(torn(&[newest]), at(6, 0));
     assert_eq!(torn(&[0, BLOCK]), at(3, 0), "from the low water on");
-    let other = ExportPositions::read(dir.path(), Uuid::from_u128(8), 4, ExportMode::Only).unwrap();
+    let other = ExportPositions::read(dir.path(), Uuid::from_u128(8), 4).unwrap();
     assert_eq!(
         other.map(|found| (found.unstored_from, found.low_water())),
-        Some((0, 4))
+        Some((u64::MAX, 4))
     );
 }
 

@@ -106,3 +106,18 @@ fn a_bounded_freeze_is_complete_through_the_lsn_before_the_rest() {
     let frozen = hot.freeze(place(), 12, 1, 1).unwrap();
     assert_eq!((frozen.first, frozen.through, frozen.more), (4, 8, true));
 }
+
+#[test]
+fn a_freeze_is_complete_only_through_what_was_inserted() {
+    let mut hot = MemtableSet::default();
+    for lsn in 1..=20 {
+        insert(&mut hot, lsn, 1);
+    }
+    hot.join(place());
+    for (stored, wanted) in [(u64::MAX, 40), (30, 30), (20, 20), (5, 20)] {
+        let mut frozen = hot.freeze(place(), 40, 1000, 1 << 30).unwrap();
+        frozen.limit_through(stored);
+        assert_eq!((frozen.first, frozen.through), (1, wanted), "{stored}");
+        hot.unfreeze(place());
+    }
+}

@@ -178,6 +178,14 @@ struct RecoveryInputs {
     link: Option<Arc<RemoteLink>>,
 }
 
+/// What an earlier run's export asks of the log, as LSNs; `u64::MAX` for nothing.
+struct LogKeeping {
+    /// From here on something is not exported.
+    unexported_from: u64,
+    /// From here on telemetry was not kept elsewhere.
+    unstored_from: u64,
+}
+
 fn check_one_file_system(layout: &StoreLayout) -> Result<(), Error> {
     let device = |dir: &Path| {
         std::fs::metadata(dir)
@@ -210,10 +218,13 @@ fn replay(
 ) -> Result<RecoveredStore, Error> {
     let RecoveryInputs { settings, layout, .. } = &ground;
     let (store, low_water) = (catalog.state().store, catalog.state().low_water);
-    let exported = ExportPositions::read(&layout.meta, store, low_water, settings.export)?;
+    let exported = ExportPositions::read(&layout.meta, store, low_water)?;
     // What an export left that is switched off is stored from here on, as far as it was not: then nothing waits for it.
     let exporting = exported.filter(|_| settings.export != ExportMode::Off);
-    let unexported_from = exporting.map_or(u64::MAX, |exported| exported.low_water());
+    let kept_from = LogKeeping {
+        unexported_from: exporting.map_or(u64::MAX, |exported| exported.low_water()),
+        unstored_from: exporting.map_or(u64::MAX, |exported| exported.unstored_from),
+    };
     let options = WalOptions {
         store: catalog.state().store,
         // Replay holds one segment at a time.
@@ -222,7 +233,7 @@ fn replay(
             .min(settings.group_max.get().max(LOG_SEGMENT / 16)),
         max_bytes: settings.wal_max.get(),
         low_water: catalog.state().low_water,
-        replay_from: catalog.state().replay_from().min(unexported_from),
+        replay_from: catalog.state().replay_from().min(kept_from.unexported_from),
         quarantine: layout.quarantine.clone(),
         recall: settings.tail_max.get(),
     };
@@ -231,7 +242,7 @@ fn replay(
         .max(low_water)
         .max(exported.map_or(0, |exported| exported.highest()));
     let largest_frame = MAX_FRAME.min(options.max_group_bytes());
-    let (shared, mut publisher) = assemble(ground, catalog, &mut findings, (largest_frame, unexported_from));
+    let (shared, mut publisher) = assemble(ground, catalog, &mut findings, largest_frame, &kept_from);
     let (wal, recovered) = replay::run(&shared, &mut publisher, &mut findings, exported, |sink| {
         WriteAheadLog::open(&shared.store.layout.wal, options, sink)
     })?;
@@ -323,7 +334,8 @@ fn assemble(
     ground: RecoveryInputs,
     catalog: StoreManifest,
     findings: &mut RecoveryFindings,
-    (largest_frame, unexported_from): (u64, u64),
+    largest_frame: u64,
+    kept_from: &LogKeeping,
 ) -> (Arc<EngineCore>, MemtableFlusher) {
     let RecoveryInputs {
         settings,
@@ -383,7 +395,8 @@ fn assemble(
         },
         remote: link,
         export: OnceLock::new(),
-        unexported_from,
+        unexported_from: kept_from.unexported_from,
+        unstored_from: kept_from.unstored_from,
         #[cfg(test)]
         hooks: TestHooks::default(),
         settings,

@@ -33,7 +33,7 @@ use serde::Serialize;
 
 use crate::manifest::FileEntry;
 use crate::memtable::PartitionKey;
-use crate::{RetentionPolicy, Settings};
+use crate::{ExportMode, RetentionPolicy, Settings};
 pub use preview::{RetentionPreview, preview_rotation};
 use std::collections::BTreeMap;
 
@@ -145,6 +145,16 @@ pub(crate) fn plan(
         gone.push((candidate, reason));
     }
     gone
+}
+
+/// What a log of so many bytes counts by size. As the queue of an export it counts nothing: it has a bound of its own, and a
+/// collector that is away must not cost what is stored.
+pub(crate) const fn counted_log(settings: &Settings, bytes: u64) -> u64 {
+    if matches!(settings.export, ExportMode::Off) {
+        bytes
+    } else {
+        0
+    }
 }
 
 /// Keeps of what goes by age only the oldest, at most a quarter of `partitions` and at least one. Whether that was less.

@@ -8,7 +8,7 @@ use model::{Clock, Timestamp};
 use serde::Serialize;
 
 use super::clock_guard::SLACK;
-use super::{PartitionRemoval, gather, plan};
+use super::{PartitionRemoval, counted_log, gather, plan};
 use crate::layout::StoreLayout;
 use crate::manifest::{FileEntry, StoreManifest, known_store_id};
 use crate::{Error, Settings};
@@ -49,7 +49,7 @@ pub fn preview_rotation(settings: &Settings, clock: &Clock) -> Result<RetentionP
     };
     let at = clock.now();
     let entries: Vec<FileEntry> = found.state.files().cloned().collect();
-    let other = bytes_below(&layout.wal)? + bytes_below(&layout.meta)?;
+    let (log, meta) = (bytes_below(&layout.wal)?, bytes_below(&layout.meta)?);
     let about = |entry: &FileEntry| (false, index_bytes(&layout, entry));
     let candidates = gather(&entries, at, settings.seal_grace, about, |_| false);
     let indexes: u64 = candidates.iter().map(|candidate| candidate.index_bytes).sum();
@@ -57,9 +57,9 @@ pub fn preview_rotation(settings: &Settings, clock: &Clock) -> Result<RetentionP
     Ok(RetentionPreview {
         at,
         files: entries.len() as u64,
-        total_bytes: other + indexes + entries.iter().map(|entry| entry.size).sum::<u64>(),
+        total_bytes: log + meta + indexes + entries.iter().map(|entry| entry.size).sum::<u64>(),
         clock_ahead_seconds: ahead.and_then(|last| u64::try_from((at.micros() - last.micros()) / 1_000_000).ok()),
-        removals: plan(candidates, settings, at, other)
+        removals: plan(candidates, settings, at, counted_log(settings, log) + meta)
             .iter()
             .map(|(gone, reason)| gone.removal(*reason))
             .collect(),

@@ -134,3 +134,15 @@ fn an_index_counts_for_the_size_and_goes_with_its_partition() {
     let gone = |most| plan(all(), &limits(RetentionPolicy::Size, 1, most), Timestamp::MAX, 0).len();
     assert_eq!((gone(600), gone(599), gone(450), gone(449)), (0, 1, 1, 2));
 }
+
+#[test]
+fn the_queue_of_an_export_counts_nothing_by_size() {
+    let of = |export| Settings {
+        export,
+        ..Settings::new("/store")
+    };
+    assert_eq!(counted_log(&of(ExportMode::Off), 7), 7);
+    for export in [ExportMode::Copy, ExportMode::Only] {
+        assert_eq!(counted_log(&of(export), 10 << 30), 0);
+    }
+}

@@ -285,6 +285,25 @@ async fn hot_rows_of_before_are_stored_when_telemetry_is_only_exported_from_now_
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_flush_of_rows_of_before_does_not_count_for_those_that_only_wait_in_the_log() {
+    let mut bench = bench(ExportMode::Off);
+    let engine = bench.open().await;
+    let mut sent = append(&bench, &engine, 1, 3).await;
+    drop(engine);
+    bench.settings.export = ExportMode::Only;
+    let engine = reopen(&bench).await;
+    sent.extend(append(&bench, &engine, 2, 2).await);
+    engine.flush().await.unwrap();
+    assert_eq!(stats(&engine).memtable_rows, 0);
+    assert_eq!(messages(&engine.view()), sent[..3]);
+    drop(engine);
+    bench.settings.export = ExportMode::Off;
+    for _ in 0..2 {
+        assert_eq!(messages(&reopen(&bench).await.view()), sent);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_log_keeps_what_is_settled_until_that_is_synced() {
     let mut bench = bench(ExportMode::Only);
     bench.settings.wal_max = ByteSize::mib(1);

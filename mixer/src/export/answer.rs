@@ -4,8 +4,9 @@
 //! |---|---|---|---|
 //! | accepted | 2xx | `OK` | settled; what it rejected of it is a dead letter |
 //! | later | 408, 429, 502, 503, 504, none | `CANCELLED`, `DEADLINE_EXCEEDED`, `ABORTED`, `OUT_OF_RANGE`, `UNAVAILABLE`, `DATA_LOSS`, `RESOURCE_EXHAUSTED` with a delay, none | sent again |
-//! | denied | 401, 403, 407; 404, 405, 415, 3xx | `UNAUTHENTICATED`, `PERMISSION_DENIED`; `UNIMPLEMENTED` | sent again: an operator mends it |
+//! | denied | 401, 403, 407; 404, 405, 415, 3xx; 2xx with what is no answer of OTLP | `UNAUTHENTICATED`, `PERMISSION_DENIED`; `UNIMPLEMENTED` | sent again: an operator mends it |
 //! | too large | 413 | `RESOURCE_EXHAUSTED` or `OUT_OF_RANGE` that says so | sent in two halves |
+//! | invalid | 400 | `INVALID_ARGUMENT` | sent in halves, a few times: a record of it may be to blame |
 //! | refused | any other | any other | a dead letter |
 //!
 //! Source: <https://opentelemetry.io/docs/specs/otlp/>, "Failures".
@@ -16,10 +17,10 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 use bytes::Bytes;
 use chrono::DateTime;
-use http::header::RETRY_AFTER;
+use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, StatusCode};
 use model::Timestamp;
-use protocols::otlp::{rejected_of, status_of};
+use protocols::otlp::{PROTOBUF, rejected_of, rejected_of_json, status_of};
 
 use super::endpoint::CollectorProtocol;
 use protocols::grpc::{self, code};
@@ -40,6 +41,8 @@ pub(super) enum ExportAnswer {
     Denied { reason: String },
     /// Too much at once.
     TooLarge { reason: String },
+    /// Never: something of it is wrong.
+    Invalid { reason: String },
     /// Never.
     Refused { reason: String },
 }
@@ -64,7 +67,7 @@ impl CollectorResponse {
 
     fn judge_http(&self, now: Timestamp) -> ExportAnswer {
         if self.status.is_success() {
-            return accepted(&self.body);
+            return self.judge_success();
         }
         let said = status_of(&self.body).ok().map(|(message, _)| message);
         let said = said.filter(|message| !message.is_empty());
@@ -77,8 +80,32 @@ impl CollectorResponse {
             },
             401 | 403 | 404 | 405 | 407 | 415 | 300..=399 => ExportAnswer::Denied { reason },
             413 => ExportAnswer::TooLarge { reason },
+            400 => ExportAnswer::Invalid { reason },
             _ => ExportAnswer::Refused { reason },
         }
+    }
+
+    /// A page for people is no acceptance: whoever answered took nothing.
+    fn judge_success(&self) -> ExportAnswer {
+        let kind = self.headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+        let kind = kind.map(|kind| kind.split(';').next().unwrap_or_default().trim());
+        let is = |wanted: &str| kind.is_some_and(|kind| kind.eq_ignore_ascii_case(wanted));
+        let said = if self.body.is_empty() {
+            Some((0, String::new()))
+        } else if is("application/json") {
+            rejected_of_json(&self.body).ok()
+        } else if kind.is_none() || is(PROTOBUF) {
+            rejected_of(&self.body).ok()
+        } else {
+            None
+        };
+        let Some((rejected, reason)) = said else {
+            let kind = kind.unwrap_or("no content type");
+            let status = format!("{} with what is no answer of OTLP ({kind})", self.status);
+            let reason = reason(&status, &String::from_utf8_lossy(&self.body));
+            return ExportAnswer::Denied { reason };
+        };
+        accepted(rejected, &reason)
     }
 
     /// In seconds or until a date.
@@ -110,7 +137,9 @@ impl CollectorResponse {
         if status == 0 {
             // Answers are asked for unpacked; one that is packed all the same says that it took the request.
             let message = grpc::message(&self.body).ok().filter(|framed| !framed.is_packed);
-            return accepted(&message.map(|framed| framed.message).unwrap_or_default());
+            let message = message.map(|framed| framed.message).unwrap_or_default();
+            let (rejected, reason) = rejected_of(&message).unwrap_or_default();
+            return accepted(rejected, &reason);
         }
         let details = header("grpc-status-details-bin").and_then(|details| {
             let details = details.to_str().ok()?.trim_end_matches('=');
@@ -124,6 +153,7 @@ impl CollectorResponse {
             // One of these is the library's answer to a message that is too large, which comes again for ever.
             code::RESOURCE_EXHAUSTED | code::OUT_OF_RANGE if says_too_large(&said) => ExportAnswer::TooLarge { reason },
             code::UNAUTHENTICATED | code::PERMISSION_DENIED | code::UNIMPLEMENTED => ExportAnswer::Denied { reason },
+            code::INVALID_ARGUMENT => ExportAnswer::Invalid { reason },
             code::RESOURCE_EXHAUSTED if wait.is_none() => ExportAnswer::Refused { reason },
             code::CANCELLED
             | code::DEADLINE_EXCEEDED
@@ -144,9 +174,7 @@ fn says_too_large(said: &str) -> bool {
     texts.iter().any(|text| said.contains(text))
 }
 
-/// An answer whose message cannot be read took the request, too.
-fn accepted(message: &[u8]) -> ExportAnswer {
-    let (rejected, reason) = rejected_of(message).unwrap_or_default();
+fn accepted(rejected: u64, reason: &str) -> ExportAnswer {
     ExportAnswer::Accepted {
         rejected,
         reason: reason.chars().take(SHOWN).collect(),
@@ -201,6 +229,7 @@ mod tests {
             ExportAnswer::Later { .. } => "later",
             ExportAnswer::Denied { .. } => "denied",
             ExportAnswer::TooLarge { .. } => "too large",
+            ExportAnswer::Invalid { .. } => "invalid",
             ExportAnswer::Refused { .. } => "refused",
         }
     }
@@ -212,10 +241,12 @@ mod tests {
             (&[408, 429, 502, 503, 504][..], "later"),
             (&[401, 403, 404, 405, 407, 415, 302][..], "denied"),
             (&[413][..], "too large"),
-            (&[400, 409, 422, 500, 501][..], "refused"),
+            (&[400][..], "invalid"),
+            (&[409, 422, 500, 501][..], "refused"),
         ] {
             for status in statuses {
-                let answer = response(*status, &[], b"<html>").judge(CollectorProtocol::Http, Timestamp::default());
+                let body: &[u8] = if wanted == "accepted" { &[] } else { b"<html>" };
+                let answer = response(*status, &[], body).judge(CollectorProtocol::Http, Timestamp::default());
                 assert_eq!(kind(&answer), wanted, "{status}");
             }
         }
@@ -226,6 +257,31 @@ mod tests {
             reason: "too old".to_owned(),
         };
         assert_eq!(accepted, wanted);
+    }
+
+    #[test]
+    fn a_success_that_is_no_answer_of_otlp_is_no_acceptance() {
+        let partial = export_response(OtlpEncoding::Json, model::Table::Logs, 2, "too old");
+        let html = b"<html>Log in</html>";
+        let cases: [(&str, &[u8], &str); 6] = [
+            ("text/html; charset=utf-8", html, "denied"),
+            ("application/x-protobuf", html, "denied"),
+            ("application/json", html, "denied"),
+            ("text/plain", &[], "accepted"),
+            ("application/json;charset=utf-8", b"{}", "accepted"),
+            ("Application/JSON", &partial, "accepted"),
+        ];
+        for (kind, body, wanted) in cases {
+            let answer = response(200, &[("content-type", kind)], body);
+            let answer = answer.judge(CollectorProtocol::Http, Timestamp::default());
+            assert_eq!(self::kind(&answer), wanted, "{kind}");
+            if body == partial {
+                assert!(
+                    matches!(answer, ExportAnswer::Accepted { rejected: 2, .. }),
+                    "{answer:?}"
+                );
+            }
+        }
     }
 
     #[test]
@@ -255,7 +311,8 @@ mod tests {
         for (codes, wanted) in [
             (&["1", "4", "10", "11", "14", "15"][..], "later"),
             (&["7", "12", "16"][..], "denied"),
-            (&["2", "3", "5", "6", "8", "9", "13"][..], "refused"),
+            (&["3"][..], "invalid"),
+            (&["2", "5", "6", "8", "9", "13"][..], "refused"),
             (&["0"][..], "accepted"),
         ] {
             for code in codes {

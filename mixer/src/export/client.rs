@@ -3,6 +3,8 @@
 //! # Invariants
 //!
 //! - Connections are used again. Redirects are not followed.
+//! - A connection of gRPC on which an answer did not come in time is not used again: it may be dead. There are no pings of HTTP/2:
+//!   libraries of gRPC close the connection of a client that sends more than one in five minutes.
 //! - Of an answer [`MAX_ANSWER`] bytes are kept. No answer, in whatever way, is [`ExportAnswer::Later`].
 //!
 //! # Not here
@@ -23,6 +25,7 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use model::Clock;
+use parking_lot::Mutex;
 use protocols::otlp::PROTOBUF;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
@@ -37,6 +40,8 @@ use protocols::grpc::{ENCODING, GRPC};
 
 /// How long a connection is kept without a request.
 const IDLE: Duration = Duration::from_secs(60);
+/// After so long without a byte, TCP asks.
+const TCP_PAUSE: Duration = Duration::from_secs(30);
 /// An answer is a few numbers and a sentence.
 const MAX_ANSWER: usize = 64 << 10;
 /// What a collector learns of who sends.
@@ -44,10 +49,14 @@ const AGENT: &str = concat!("platform-mixer/", env!("CARGO_PKG_VERSION"));
 /// How long gRPC lets the collector take.
 const GRPC_TIMEOUT: &str = "grpc-timeout";
 
+/// A client with its connections; clones share them.
+type HttpClient = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
+
 /// Sends requests to one collector.
 #[derive(Debug)]
 pub(super) struct CollectorClient {
-    client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
+    client: Mutex<HttpClient>,
+    connector: HttpsConnector<HttpConnector>,
     settings: ExportSettings,
     clock: Clock,
 }
@@ -59,6 +68,7 @@ impl CollectorClient {
         http.enforce_http(false);
         http.set_nodelay(true);
         http.set_connect_timeout(Some(settings.timeout));
+        http.set_keepalive(Some(TCP_PAUSE));
         let connector = HttpsConnectorBuilder::new()
             .with_tls_config(tls(&settings.target)?)
             .https_or_http();
@@ -68,14 +78,9 @@ impl CollectorClient {
         } else {
             connector.enable_http1().wrap_connector(http)
         };
-        let client = Client::builder(TokioExecutor::new())
-            .pool_timer(TokioTimer::new())
-            .timer(TokioTimer::new())
-            .pool_idle_timeout(IDLE)
-            .http2_only(is_grpc)
-            .build(connector);
         Ok(Self {
-            client,
+            client: Mutex::new(without_connections(connector.clone(), is_grpc)),
+            connector,
             settings,
             clock,
         })
@@ -102,18 +107,25 @@ impl CollectorClient {
                 return ExportAnswer::Refused { reason };
             }
         };
+        let client = self.client.lock().clone();
         let exchange = async {
-            let response = self.client.request(built).await.map_err(|error| text(&error))?;
+            let response = client.request(built).await.map_err(|error| text(&error))?;
             read(response).await
         };
         let timeout = self.settings.timeout;
         match tokio::time::timeout(timeout, exchange).await {
             Ok(Ok(response)) => response.judge(self.protocol(), self.clock.now()),
             Ok(Err(reason)) => ExportAnswer::Later { reason, wait: None },
-            Err(_) => ExportAnswer::Later {
-                reason: format!("no answer within {timeout:?}"),
-                wait: None,
-            },
+            Err(_) => {
+                if self.protocol() == CollectorProtocol::Grpc {
+                    // All requests share a connection, which may be dead: the next one begins with its own.
+                    *self.client.lock() = without_connections(self.connector.clone(), true);
+                }
+                ExportAnswer::Later {
+                    reason: format!("no answer within {timeout:?}"),
+                    wait: None,
+                }
+            }
         }
     }
 
@@ -142,6 +154,15 @@ impl CollectorClient {
         }
         Ok(built)
     }
+}
+
+fn without_connections(connector: HttpsConnector<HttpConnector>, is_grpc: bool) -> HttpClient {
+    Client::builder(TokioExecutor::new())
+        .pool_timer(TokioTimer::new())
+        .timer(TokioTimer::new())
+        .pool_idle_timeout(IDLE)
+        .http2_only(is_grpc)
+        .build(connector)
 }
 
 /// The whole answer, as far as it is kept.

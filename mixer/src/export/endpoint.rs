@@ -8,6 +8,7 @@
 
 use std::fmt;
 
+use http::header::{CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, HOST, TRANSFER_ENCODING};
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderMap, HeaderName, HeaderValue, Uri};
 use model::Table;
@@ -123,9 +124,14 @@ impl fmt::Display for CollectorTarget {
 
 /// Headers from the configuration; their values are never shown. Or which name or value cannot be one.
 pub(crate) fn header_map<'a>(headers: impl Iterator<Item = (&'a str, &'a str)>) -> Result<HeaderMap, String> {
+    // They are the connection's or the body's.
+    let own = [HOST, CONTENT_LENGTH, TRANSFER_ENCODING, CONNECTION, CONTENT_ENCODING];
     let mut map = HeaderMap::new();
     for (name, value) in headers {
         let key = HeaderName::from_bytes(name.as_bytes()).map_err(|_| format!("{name:?} is no name of a header"))?;
+        if own.contains(&key) {
+            return Err(format!("{name:?} is set by the Mixer itself: remove it"));
+        }
         let value = HeaderValue::from_str(value);
         let mut value = value.map_err(|_| format!("the value of {name:?} has characters that no header may have"))?;
         value.set_sensitive(true);
@@ -187,6 +193,16 @@ mod tests {
         assert_eq!(map["x-api-key"], "s3cret");
         assert!(!format!("{map:?}").contains("s3cret"));
         assert!(header_map([("a b", "x")].into_iter()).is_err());
+        for own in [
+            "Host",
+            "content-length",
+            "Transfer-Encoding",
+            "connection",
+            "content-encoding",
+        ] {
+            let refused = header_map([(own, "1")].into_iter()).unwrap_err();
+            assert!(refused.contains(own) && refused.contains("remove"), "{refused}");
+        }
         let refused = header_map([("k", "s3\ncret")].into_iter()).unwrap_err();
         assert!(refused.contains("\"k\"") && !refused.contains("s3"), "{refused}");
     }

@@ -29,6 +29,9 @@ const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LEAST_PAUSE: Duration = Duration::from_millis(100);
 /// The longest of our own accord.
 const MAX_PAUSE: Duration = Duration::from_secs(60);
+/// So often what was one request is divided because something of it is wrong: enough to find a bad row or two of the most that a
+/// request has, and no flood where every row is.
+const MAX_DIVISIONS: usize = 32;
 /// How long an answer is waited for when the process ends: what was accepted is not to be sent again.
 const LAST_ANSWER: Duration = Duration::from_secs(5);
 
@@ -45,6 +48,7 @@ pub(super) struct SignalExporter {
 enum RequestOutcome {
     Accepted { rejected: u64, reason: String },
     TooLarge(String),
+    Invalid(String),
     Refused(String),
 }
 
@@ -77,10 +81,13 @@ impl SignalExporter {
             let exported = match next {
                 Ok(entries) => {
                     pause = RetryPause::default();
+                    self.count(SignalStatus::clear_trouble);
                     self.export(entries.into(), &stop).await
                 }
                 Err(error) => {
                     self.trouble(error.to_string(), false);
+                    // What waits cannot be read: it waits at least since then.
+                    self.count(|status| status.set_oldest(status.trouble().map(|trouble| trouble.since)));
                     wait(pause.next(&self.parts.entropy), &stop).await
                 }
             };
@@ -107,8 +114,14 @@ impl SignalExporter {
 
     /// Sends some rows, until all of them are settled.
     async fn export(&self, mut waiting: VecDeque<LogEntry>, stop: &CancellationToken) -> Result<(), ExportStopped> {
-        let mut divided: VecDeque<RequestRows> = VecDeque::new();
-        while let Some(rows) = divided.pop_front().or_else(|| RequestRows::take(&mut waiting)) {
+        let (mut divided, mut divisions): (VecDeque<RequestRows>, usize) = (VecDeque::new(), 0);
+        loop {
+            if divided.is_empty() {
+                divisions = 0;
+            }
+            let Some(rows) = divided.pop_front().or_else(|| RequestRows::take(&mut waiting)) else {
+                break;
+            };
             let (count, arrived) = (rows.count(), rows.arrived());
             self.count(|status| status.set_oldest(arrived));
             let Some((first, end)) = rows.range() else { continue };
@@ -121,14 +134,19 @@ impl SignalExporter {
             let request = self.pack(message, stop).await?;
             let reason = match self.send(&request, stop).await? {
                 RequestOutcome::Accepted { rejected, reason } => {
+                    let rejected = rejected.min(count as u64);
                     self.count(|status| {
-                        status.rows.add((count as u64).saturating_sub(rejected));
+                        status.rows.add(count as u64 - rejected);
                         status.rejected.add(rejected);
                     });
                     (rejected > 0).then(|| format!("the collector accepted it but for {rejected} records: {reason}"))
                 }
-                RequestOutcome::TooLarge(reason) => match rows.halve(&mut divided) {
-                    Ok(()) => continue,
+                RequestOutcome::Invalid(reason) if divisions >= MAX_DIVISIONS => Some(reason),
+                RequestOutcome::Invalid(reason) | RequestOutcome::TooLarge(reason) => match rows.halve(&mut divided) {
+                    Ok(()) => {
+                        divisions += 1;
+                        continue;
+                    }
                     Err(_) => Some(reason),
                 },
                 RequestOutcome::Refused(reason) => Some(reason),
@@ -196,6 +214,7 @@ impl SignalExporter {
                     return Ok(RequestOutcome::Accepted { rejected, reason });
                 }
                 ExportAnswer::TooLarge { reason } => return Ok(RequestOutcome::TooLarge(reason)),
+                ExportAnswer::Invalid { reason } => return Ok(RequestOutcome::Invalid(reason)),
                 ExportAnswer::Refused { reason } => return Ok(RequestOutcome::Refused(reason)),
                 ExportAnswer::Later { reason, wait } => (reason, false, wait),
                 ExportAnswer::Denied { reason } => (reason, true, None),

@@ -238,10 +238,10 @@ async fn what_is_refused_for_good_or_in_part_is_a_dead_letter_with_the_request()
     for (protocol, refusal, says) in [
         (
             CollectorProtocol::Http,
-            ScriptedAnswer::Status(400),
-            "400 Bad Request: scripted",
+            ScriptedAnswer::Status(500),
+            "500 Internal Server Error: scripted",
         ),
-        (CollectorProtocol::Grpc, ScriptedAnswer::Code(3), "gRPC status 3"),
+        (CollectorProtocol::Grpc, ScriptedAnswer::Code(2), "gRPC status 2"),
     ] {
         let dir = tempfile::tempdir().unwrap();
         let store = ExportingStore::open(dir.path()).await;
@@ -285,6 +285,28 @@ async fn a_request_that_is_too_large_comes_in_halves_down_to_a_single_row() {
         let counts: Vec<usize> = collector.received().iter().map(|export| export.rows.len()).collect();
         assert_eq!(counts, [5, 2, 1, 1, 3], "{protocol:?}");
         assert_eq!(collector.accepted(), sent[1..]);
+        assert_eq!(store.letters().len(), 1);
+        export.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bad_row_takes_no_others_to_the_dead_letters() {
+    for (protocol, invalid) in [
+        (CollectorProtocol::Http, ScriptedAnswer::Status(400)),
+        (CollectorProtocol::Grpc, ScriptedAnswer::Code(3)),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let store = ExportingStore::open(dir.path()).await;
+        let sent = store.append("a", 4).await;
+        // All four; the first two are right; the others; the third.
+        let script = [invalid, ScriptedAnswer::Accept, invalid, invalid];
+        let collector = TestCollector::start(protocol, &script).await;
+        let export = store.export(protocol, &collector);
+        export.settled(3, 1).await;
+        let counts: Vec<usize> = collector.received().iter().map(|export| export.rows.len()).collect();
+        assert_eq!(counts, [4, 2, 2, 1, 1], "{protocol:?}");
+        assert_eq!(collector.accepted(), [&sent[..2], &sent[3..]].concat());
         assert_eq!(store.letters().len(), 1);
         export.stop().await;
     }
@@ -358,7 +380,7 @@ async fn a_letter_for_which_the_log_has_no_room_is_a_file() {
         rows += 500;
     }
     let protocol = CollectorProtocol::Http;
-    let collector = TestCollector::start(protocol, &[ScriptedAnswer::Status(400)]).await;
+    let collector = TestCollector::start(protocol, &[ScriptedAnswer::Status(500)]).await;
     let export = store.export(protocol, &collector);
     let status = export.logs();
     eventually("the letter is kept", || async {

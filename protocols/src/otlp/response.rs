@@ -89,13 +89,37 @@ pub fn rejected_of(answer: &[u8]) -> Result<(u64, String), MalformedProtobuf> {
         let mut partial = FieldReader::new(answer, field.range()?);
         while let Some(field) = partial.next()? {
             match field.number {
-                1 => rejected = field.varint()?,
+                1 => {
+                    // It is a signed number on the wire: one below zero rejects nothing.
+                    let count = field.varint()?;
+                    rejected = if i64::try_from(count).is_ok() { count } else { 0 };
+                }
                 2 => reason = String::from_utf8_lossy(field.bytes(answer)?).into_owned(),
                 _ => {}
             }
         }
     }
     Ok((rejected, reason))
+}
+
+/// What an answer to a request says as JSON: how many of its records were rejected, and why.
+///
+/// # Errors
+/// If it is no such message.
+pub fn rejected_of_json(answer: &[u8]) -> Result<(u64, String), serde_json::Error> {
+    const COUNTS: [&str; 3] = ["rejectedLogRecords", "rejectedSpans", "rejectedDataPoints"];
+    let answer: serde_json::Map<String, serde_json::Value> = serde_json::from_slice(answer)?;
+    let Some(partial) = answer.get("partialSuccess") else {
+        return Ok((0, String::new()));
+    };
+    let rejected = COUNTS.iter().find_map(|name| {
+        let count = partial.get(*name)?;
+        // Numbers of 64 bits are texts, of some they are numbers.
+        let text = count.as_str().and_then(|count| count.parse::<i64>().ok());
+        u64::try_from(text.or_else(|| count.as_i64())?).ok()
+    });
+    let reason = partial.get("errorMessage").and_then(serde_json::Value::as_str);
+    Ok((rejected.unwrap_or(0), reason.unwrap_or_default().to_owned()))
 }
 
 /// What a `google.rpc.Status` says: its message, and how long to wait before trying again.
@@ -167,5 +191,24 @@ mod tests {
             let _ = (status_of(&later[..cut]), rejected_of(&later[..cut]));
         }
         assert!(status_of(b"<html>").is_err());
+        // -1 as a signed number.
+        let below = bytes_field(1, &number_field(1, u64::MAX));
+        assert_eq!(rejected_of(&below).unwrap(), (0, String::new()));
+    }
+
+    #[test]
+    fn what_is_answered_as_json_is_read_again() {
+        for signal in [model::Table::Logs, model::Table::Traces, model::Table::Metrics] {
+            let partial = export_response(OtlpEncoding::Json, signal, 3, "no name");
+            assert_eq!(rejected_of_json(&partial).unwrap(), (3, "no name".to_owned()));
+        }
+        for nothing in [
+            &b"{}"[..],
+            br#"{"partialSuccess":{}}"#,
+            br#"{"partialSuccess":{"rejectedSpans":-1}}"#,
+        ] {
+            assert_eq!(rejected_of_json(nothing).unwrap(), (0, String::new()));
+        }
+        assert!(rejected_of_json(b"<html>").is_err() && rejected_of_json(b"[]").is_err());
     }
 }

@@ -12,8 +12,9 @@ enum Step {
     /// So many rows are settled.
     Settle(usize),
     Flush,
-    Close(bool),
-    Crash(bool),
+    /// The end, and a start with the same mode or with another one of the two others.
+    Close(Option<bool>),
+    Crash(Option<bool>),
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -22,8 +23,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         1 => (0usize..20).prop_map(Step::Again),
         5 => (1usize..12).prop_map(Step::Settle),
         2 => Just(Step::Flush),
-        1 => any::<bool>().prop_map(Step::Close),
-        2 => any::<bool>().prop_map(Step::Crash),
+        1 => any::<Option<bool>>().prop_map(Step::Close),
+        2 => any::<Option<bool>>().prop_map(Step::Crash),
     ];
     prop::collection::vec(step, 1..40)
 }
@@ -35,7 +36,7 @@ struct History {
     batches: Vec<AppendBatch>,
     sent: Vec<String>,
     settled: usize,
-    /// Appended while telemetry was stored too.
+    /// Appended while telemetry was stored, or not settled when that began.
     stored: Vec<String>,
 }
 
@@ -52,7 +53,7 @@ impl History {
                 assert_eq!(self.engine().append(one.clone()).await.unwrap(), stored(*rows));
                 self.batches.push(one);
                 let names = (0..*rows).map(|row| format!("{seq:04}/{row}"));
-                if self.bench.settings.export == ExportMode::Copy {
+                if self.bench.settings.export != ExportMode::Only {
                     self.stored.extend(names.clone());
                 }
                 self.sent.extend(names);
@@ -64,6 +65,7 @@ impl History {
                 }
             }
             Step::Settle(rows) => self.settle(*rows).await,
+            Step::Flush if self.bench.settings.export == ExportMode::Off => self.engine().flush().await.unwrap(),
             Step::Flush => {
                 // The log lets go of what all signals have settled.
                 let others = OtherSignals::pass(self.engine());
@@ -80,7 +82,7 @@ impl History {
 
     /// What comes next is what was not settled; of that, `rows` are settled.
     async fn settle(&mut self, rows: usize) {
-        if self.settled == self.sent.len() {
+        if self.settled == self.sent.len() || self.bench.settings.export == ExportMode::Off {
             return;
         }
         let mut follower = self.engine().follow_log(Table::Logs).unwrap();
@@ -98,13 +100,21 @@ impl History {
         }
     }
 
-    async fn reopen(&mut self, other: bool) {
-        if other {
-            let export = &mut self.bench.settings.export;
-            *export = match export {
-                ExportMode::Copy => ExportMode::Only,
-                _ => ExportMode::Copy,
-            };
+    async fn reopen(&mut self, other: Option<bool>) {
+        let before = self.bench.settings.export;
+        let others = match before {
+            ExportMode::Copy => [ExportMode::Only, ExportMode::Off],
+            ExportMode::Only => [ExportMode::Copy, ExportMode::Off],
+            ExportMode::Off => [ExportMode::Copy, ExportMode::Only],
+        };
+        let now = other.map_or(before, |other| others[usize::from(other)]);
+        self.bench.settings.export = now;
+        if before == ExportMode::Off && now != ExportMode::Off {
+            // The export begins with what comes from now on.
+            self.settled = self.sent.len();
+        }
+        if now != ExportMode::Only {
+            self.stored.extend_from_slice(&self.sent[self.settled..]);
         }
         self.engine = None;
         self.engine = Some(reopen(&self.bench).await);

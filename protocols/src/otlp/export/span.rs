@@ -93,15 +93,47 @@ fn event(event: &Value) -> Option<Event> {
     })
 }
 
+/// An id of so many bytes, or the empty one: of another length a collector refuses the whole request.
+fn link_id(link: &Value, key: &str, length: usize) -> Option<Vec<u8>> {
+    let id = model::hex::decode(link.get(key)?.as_str()?)?;
+    (id.is_empty() || id.len() == length).then_some(id)
+}
+
 fn link(link: &Value) -> Option<Link> {
     let flags = link.get("flags").and_then(Value::as_u64);
     let state = link.get("trace_state").and_then(Value::as_str);
     Some(Link {
-        trace_id: model::hex::decode(link.get("trace_id")?.as_str()?)?,
-        span_id: model::hex::decode(link.get("span_id")?.as_str()?)?,
+        trace_id: link_id(link, "trace_id", 16)?,
+        span_id: link_id(link, "span_id", 8)?,
         trace_state: state.unwrap_or_default().to_owned(),
         attributes: nested_attributes(link),
         dropped_attributes_count: dropped(link),
         flags: flags.and_then(|flags| flags.try_into().ok()).unwrap_or_default(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_with_an_id_of_another_length_stays_an_attribute() {
+        let (trace, span) = ("0102030405060708090a0b0c0d0e0f10", "0102030405060708");
+        for (trace, span, is_link) in [
+            (trace, span, true),
+            (trace, "01", false),
+            (span, span, false),
+            ("xy", span, false),
+        ] {
+            let links = serde_json::json!([{ "trace_id": trace, "span_id": span }]);
+            let mut own = OwnAttributes::default();
+            own.0.insert("otel.links".to_owned(), links);
+            assert_eq!(
+                own.list("otel.links", link).len(),
+                usize::from(is_link),
+                "{trace} {span}"
+            );
+            assert_eq!(own.rest(None).is_empty(), is_link, "{trace} {span}");
+        }
+    }
 }
