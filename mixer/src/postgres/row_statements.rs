@@ -63,7 +63,7 @@ impl PgSession {
     pub(super) fn declare(
         &mut self,
         cursor: &CursorDeclaration,
-        (query, values): (Arc<PreparedStatement>, Vec<Value>),
+        (query, values): (Arc<PreparedStatement>, (Vec<Value>, usize)),
         out: &mut BackendWriter,
     ) -> Result<(), PgError> {
         self.check_transaction()?;
@@ -71,7 +71,7 @@ impl PgSession {
             let message = "DECLARE CURSOR can only be used in transaction blocks";
             return Err(PgError::error("25P01", message));
         }
-        self.make_room(&cursor.name)?;
+        self.make_room(&cursor.name, values.1)?;
         let form = if cursor.is_binary {
             FormatCode::Binary
         } else {

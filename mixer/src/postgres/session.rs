@@ -199,7 +199,7 @@ impl PgSession {
                 let cursor = CursorDeclaration::parse(statement)?;
                 let whole = (text, begin + cursor.begin);
                 let query = self.prepare_query(cursor.query.clone(), whole, &[], interrupt).await?;
-                return Ok(self.declare(&cursor, (Arc::new(query), Vec::new()), out)?);
+                return Ok(self.declare(&cursor, (Arc::new(query), (Vec::new(), 0)), out)?);
             }
             Some(UtilityStatement::Fetch) => {
                 let fetch = CursorFetch::parse(statement)?;

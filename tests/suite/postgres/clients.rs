@@ -183,6 +183,12 @@ fn no_more_cursors_have_rows_left_than_portals_may() -> Result<(), Failure> {
         assert_eq!(rows(&client, &two).await?, [["1"], ["1"]]);
         assert_eq!(rows(&client, &format!("CLOSE a; {}", cursor("c"))).await?, [["1"]]);
         assert_eq!(refused(&client, &cursor("d")).await, "54000");
+        client.simple_query("ROLLBACK").await?;
+        let length = client.prepare("SELECT length($1::text)").await?;
+        client.query_one(&length, &[&"a".repeat(1 << 20)]).await?;
+        let error = client.query_one(&length, &[&"a".repeat((4 << 20) + 1)]).await;
+        let error = error.err().ok_or("it passes")?;
+        assert_eq!(error.code().map(|code| code.code()), Some("54000"));
         Ok(())
     })
 }
