@@ -4,7 +4,7 @@
 //!
 //! - A copy is an ordinary query whose rows are written in another form, with all of its bounds.
 //! - A cursor is a portal by its name: it holds what a portal holds, for no longer, and runs at its first `FETCH`. One `WITH HOLD`
-//!   outlives its transaction and keeps its place among the portals.
+//!   outlives its transaction if that is committed, and keeps its place among the portals.
 
 use std::sync::Arc;
 
@@ -79,6 +79,7 @@ impl PgSession {
         };
         let mut portal = StatementPortal::new(query, values, FormatList::All(form));
         portal.is_held = cursor.is_held;
+        portal.is_new = self.transaction != TransactionStatus::None;
         self.portals.insert(cursor.name.clone(), portal);
         out.complete("DECLARE CURSOR");
         Ok(())

@@ -156,7 +156,9 @@ impl PgSession {
     /// The transaction ends, and its portals with it.
     fn end(&mut self, commits: bool) {
         self.transaction = TransactionStatus::None;
-        self.portals.retain(|_, portal| portal.is_held);
+        self.portals
+            .retain(|_, portal| portal.is_held && (commits || !portal.is_new));
+        self.portals.values_mut().for_each(|portal| portal.is_new = false);
         if commits {
             self.settings.commit();
         } else {

@@ -81,6 +81,8 @@ pub(super) struct StatementPortal {
     state: PortalState,
     /// Whether it outlives its transaction, as cursors `WITH HOLD` do.
     pub(super) is_held: bool,
+    /// Whether the transaction that runs made it: it goes if that is rolled back, held or not.
+    pub(super) is_new: bool,
 }
 
 impl StatementPortal {
@@ -93,6 +95,7 @@ impl StatementPortal {
             forms,
             state: PortalState::Bound,
             is_held: false,
+            is_new: false,
         }
     }
 

@@ -169,6 +169,14 @@ fn a_cursor_gives_its_rows_in_parts_and_ends_with_its_transaction() -> Result<()
         assert_eq!(rows(&client, "FETCH 2 kept").await?, [["2"], ["3"]]);
         client.simple_query("CLOSE ALL").await?;
         assert_eq!(refused(&client, "FETCH kept").await, "34000");
+
+        let made = "BEGIN; DECLARE \"my cursor\" CURSOR WITH HOLD FOR VALUES (1)";
+        client.simple_query(&format!("{made}; ROLLBACK")).await?;
+        assert_eq!(refused(&client, "FETCH \"my cursor\"").await, "34000");
+        client.simple_query(&format!("{made}; COMMIT; BEGIN; ROLLBACK")).await?;
+        assert_eq!(rows(&client, "FETCH \"my cursor\"").await?, [["1"]]);
+        client.simple_query("CLOSE \"my cursor\"").await?;
+        assert_eq!(refused(&client, "FETCH \"my cursor\"").await, "34000");
         Ok(())
     })
 }
