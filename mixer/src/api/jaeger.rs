@@ -134,7 +134,7 @@ type JaegerResult<T> = Result<JaegerResponse<T>, JaegerProblem>;
 
 async fn services(CallerQuerier(querier): CallerQuerier, RawQuery(query): RawQuery) -> JaegerResult<Value> {
     JaegerParams::parse(query.as_deref(), &[])?;
-    let page = querier.services(&search_params::recent()).await?;
+    let page = querier.service_names(&search_params::recent()).await?;
     Ok(values(page, "service").into())
 }
 

@@ -43,6 +43,16 @@ pub(crate) async fn services(scan: QueryScan, limit: usize) -> Result<JsonPage, 
     Ok(scan.last_page(objects(&found).collect()).truncate_to(limit))
 }
 
+/// The names of services, sorted.
+pub(crate) async fn service_names(scan: QueryScan, limit: usize) -> Result<JsonPage, Error> {
+    let frame = scan.frame(scan.window, RowOrder::Any)?;
+    let frame = frame.select(vec![filter::service_of("attributes").alias("service")])?;
+    let frame = frame.aggregate(vec![ident("service")], Vec::new())?;
+    let frame = frame.sort(vec![ident("service").sort(true, false)])?;
+    let found = frame.limit(0, Some(limit + 1))?.collect().await?;
+    Ok(scan.last_page(objects(&found).collect()).truncate_to(limit))
+}
+
 /// Each operation with its kind, if that is known, by their names.
 pub(crate) async fn operations(scan: QueryScan, limit: usize) -> Result<JsonPage, Error> {
     let keys = || ["span_name", "span_kind"].map(ident).to_vec();
