@@ -33,7 +33,7 @@ const MOST_DIGITS: usize = 18;
 /// Those that may be there several times.
 const REPEATED: [&str; 2] = ["tag", "traceID"];
 /// Those that mean nothing where they are empty.
-const OPTIONAL: [&str; 7] = [
+const OPTIONAL: [&str; 11] = [
     "operation",
     "spanKind",
     "tags",
@@ -41,6 +41,10 @@ const OPTIONAL: [&str; 7] = [
     "minDuration",
     "maxDuration",
     "lookback",
+    "start",
+    "end",
+    "limit",
+    "endTs",
 ];
 const SEARCH: [&str; 13] = [
     "service",
