@@ -53,6 +53,22 @@ fn without_times_a_search_is_of_two_days_or_of_its_lookback() {
 }
 
 #[test]
+fn tags_that_spans_are_shown_with_find_them() {
+    let flux = "019aa5b8-0c3e-7c11-9d5b-0123456789ab";
+    let asked = search(&format!(
+        "service=a&tag=entity.name:rack-a&tag=flux_id:{flux}&tag=otel.status_code:ERROR&tag=a:b"
+    ));
+    assert_eq!(asked.filter.entity.as_deref(), Some("rack-a"));
+    assert_eq!(asked.filter.flux_id, flux.parse().ok());
+    assert_eq!(asked.filter.status, Some(SpanStatus::Error));
+    assert_eq!(asked.tags, [("a".to_owned(), "b".to_owned())].into());
+    let asked = search("service=a&tag=entity.id:x&tag=otel.status_code:OK");
+    assert_eq!(asked.filter.entity.as_deref(), Some("x"));
+    assert_eq!(asked.filter.status, None);
+    assert_eq!(asked.tags, [(STATUS_CODE.to_owned(), "OK".to_owned())].into());
+}
+
+#[test]
 fn ids_take_the_place_of_a_search_and_may_lack_zeros() {
     let asked = TraceRequest::parse(Some("traceID=abc&traceID=0af7651916cd43dd8448eb211c80319c")).unwrap();
     let TraceRequest::Ids(ids) = asked else {
@@ -81,6 +97,7 @@ fn what_cannot_be_used_is_named() {
         ("service=a&tags=a%3Db", "tags"),
         ("service=a&tag=a", "tag"),
         ("service=a&tag=:b", "tag"),
+        ("service=a&tag=flux_id:7", "tags"),
         ("service=a&raw=yes", "raw"),
         ("traceID=xyz", "traceID"),
         ("traceID=0", "traceID"),
