@@ -298,7 +298,7 @@ pub struct MetricPage {
     pub metric_type: Option<MetricType>,
     /// The unit of its values (label `otel.unit`).
     pub unit: Option<String>,
-    /// The keys of its labels, sorted.
+    /// The keys of its labels, sorted, without those of one point.
     pub label_keys: Vec<String>,
     /// The points or buckets.
     pub list: ListAnswer,
