@@ -227,7 +227,8 @@ impl CopyOptions {
         if quote == Some(delimiter) {
             return refused("22023", "COPY delimiter and quote must be different");
         }
-        let null = self.null.as_deref().unwrap_or_default().as_bytes();
+        let unset = if is_csv { "" } else { "\\N" };
+        let null = self.null.as_deref().unwrap_or(unset).as_bytes();
         if null.contains(&b'\r') || null.contains(&b'\n') {
             return refused(
                 "22023",
@@ -407,6 +408,7 @@ mod tests {
             ("COPY logs TO STDOUT (FORMAT csv, QUOTE '|', DELIMITER '|')", "22023"),
             ("COPY logs TO STDOUT (DELIMITER '|', NULL 'a|b')", "0A000"),
             ("COPY logs TO STDOUT (FORMAT csv, NULL '\"')", "0A000"),
+            ("COPY logs TO STDOUT (DELIMITER 'N')", "0A000"),
             ("COPY logs TO STDOUT (NULL E'\\n')", "22023"),
             ("COPY logs TO STDOUT (FORMAT binary, DELIMITER '|')", "42601"),
             ("COPY logs TO STDOUT (FORMAT binary, NULL 'x')", "42601"),
