@@ -137,6 +137,8 @@ async fn a_call_is_a_span_whose_parent_is_of_another_service() {
         .append(&[
             span(50, (0, 1), None, of_service("shop")),
             span(49, (0, 2), Some(1), of_service("shop")),
+            // The same again calls no more often.
+            span(49, (0, 2), Some(1), of_service("shop")),
             span(48, (0, 3), Some(2), of_service("pay")),
             failed(span(47, (0, 4), Some(2), of_service("pay"))),
             // Without a service it is its entity's.
