@@ -75,7 +75,7 @@ pub use list_query::ListQuery;
 pub use live_tail::{HEARTBEAT, LiveTail};
 pub use query_caller::QueryCaller;
 pub use query_engine::QueryEngine;
-pub use query_result::{JsonPage, ListAnswer, LogHistogram, MetricPage, QueryStats};
+pub use query_result::{AnswerMemory, JsonPage, ListAnswer, LogHistogram, MetricPage, QueryStats};
 pub use row_writer::{RowFormat, RowWriter, json_of};
 pub use spec_tables::SpecTable;
 pub use sql::{

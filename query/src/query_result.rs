@@ -108,6 +108,29 @@ impl ListAnswer {
         Self { sparse, ..self }
     }
 
+    /// A row as an object.
+    fn object(&self, row: usize) -> Map<String, Value> {
+        let mut object = row_json(&self.rows, row);
+        object.retain(|name, value| !value.is_null() || !self.sparse.contains(&name.as_str()));
+        object
+    }
+
+    /// Its rows as objects. Each adds to `memory` what it takes and what is written of it.
+    pub(crate) fn into_objects(self, memory: &MemoryReservation) -> Result<JsonPage, Error> {
+        let mut rows = Vec::with_capacity(self.rows.num_rows());
+        for row in 0..self.rows.num_rows() {
+            let object = self.object(row);
+            memory.try_grow(2 * object_bytes(&object))?;
+            rows.push(object);
+        }
+        Ok(JsonPage {
+            rows,
+            next_cursor: self.next_cursor,
+            stats: self.stats,
+            memory: AnswerMemory::default(),
+        })
+    }
+
     /// The rows, which can be written slice by slice.
     #[must_use]
     pub const fn rows(&self) -> &RecordBatch {
@@ -130,16 +153,34 @@ impl ListAnswer {
 
 impl From<ListAnswer> for JsonPage {
     fn from(list: ListAnswer) -> Self {
-        let object = |row| {
-            let mut object = row_json(&list.rows, row);
-            object.retain(|name, value| !value.is_null() || !list.sparse.contains(&name.as_str()));
-            object
-        };
         Self {
-            rows: (0..list.rows.num_rows()).map(object).collect(),
+            rows: (0..list.rows.num_rows()).map(|row| list.object(row)).collect(),
             next_cursor: list.next_cursor,
             stats: list.stats,
+            memory: AnswerMemory::default(),
         }
+    }
+}
+
+/// What an answer has of the memory of queries, until this and its clones are dropped.
+#[derive(Debug, Clone, Default)]
+pub struct AnswerMemory {
+    _held: Option<Arc<MemoryReservation>>,
+}
+
+/// About how many bytes an object takes.
+pub(crate) fn object_bytes(object: &Map<String, Value>) -> usize {
+    let member = |(key, value): (&String, &Value)| size_of::<(String, Value)>() + key.len() + value_bytes(value);
+    object.iter().map(member).sum()
+}
+
+/// About how many bytes a value takes beside its own place.
+fn value_bytes(value: &Value) -> usize {
+    match value {
+        Value::Null | Value::Bool(_) | Value::Number(_) => 0,
+        Value::String(text) => text.len(),
+        Value::Array(items) => items.iter().map(|item| size_of::<Value>() + value_bytes(item)).sum(),
+        Value::Object(members) => object_bytes(members),
     }
 }
 
@@ -152,9 +193,22 @@ pub struct JsonPage {
     pub next_cursor: Option<String>,
     /// What the answer cost.
     pub stats: QueryStats,
+    /// What it has of the memory of queries; to be held until it has been sent.
+    pub memory: AnswerMemory,
 }
 
 impl JsonPage {
+    /// With so many bytes counted as memory of queries for as long as its memory is held.
+    pub(crate) fn reserve_memory(self, session: &QuerySession, bytes: usize) -> Result<Self, Error> {
+        let held = session.reserve_answer(bytes)?;
+        Ok(Self {
+            memory: AnswerMemory {
+                _held: Some(Arc::new(held)),
+            },
+            ..self
+        })
+    }
+
     /// The first rows only, which says so if there are more.
     pub(crate) fn truncate_to(mut self, most: usize) -> Self {
         if self.rows.len() > most {
@@ -244,7 +298,7 @@ pub struct MetricPage {
     pub metric_type: Option<MetricType>,
     /// The unit of its values (label `otel.unit`).
     pub unit: Option<String>,
-    /// The keys of its labels, sorted.
+    /// The keys of its labels, sorted, without those of one point.
     pub label_keys: Vec<String>,
     /// The points or buckets.
     pub list: ListAnswer,

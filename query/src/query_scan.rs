@@ -24,7 +24,7 @@ use crate::data_scope::DataScope;
 use crate::filter::in_range;
 use crate::filter_pushdown;
 use crate::query_caller::QueryCaller;
-use crate::query_result::{JsonPage, QueryStats};
+use crate::query_result::{AnswerMemory, JsonPage, QueryStats};
 use crate::scan::{
     FullScanRequest, RollupCounts, RollupQuery, RowSink, ScanExecutor, SegmentSelection, TopKRequest, TopKRows,
 };
@@ -275,6 +275,7 @@ impl QueryScan {
             stats: self.stats(rows.len()),
             rows,
             next_cursor: None,
+            memory: AnswerMemory::default(),
         }
     }
 

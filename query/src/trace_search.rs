@@ -7,6 +7,7 @@
 //! # Invariants
 //!
 //! - An answer has at most [`MAX_LIMIT`] spans, and says so where there are more: the newest traces are there then.
+//! - What an answer takes as objects and as text is counted as memory of queries until it has been sent.
 //! - A trace is as new as its newest span that meets the conditions. Its other spans may lie outside the window.
 
 use std::time::Duration;
@@ -103,8 +104,10 @@ async fn spans_of(scan: &QueryScan, ids: &[TraceId]) -> Result<JsonPage, Error> 
         let spans = scan.scan_table(Table::Traces, TimeRange::ALL, vec![filter::of_traces(ids)])?;
         let paging = PageBounds { limit: left, offset: 0 };
         let page = keyset_pagination::list(&spans, paging, None, 0, RawForm::Hex).await?;
-        memory.try_grow(page.rows().get_array_memory_size())?;
-        let page = JsonPage::from(page);
+        let columns = page.rows().get_array_memory_size();
+        memory.try_grow(columns)?;
+        let page = page.into_objects(&memory)?;
+        memory.shrink(columns);
         is_cut |= page.next_cursor.is_some();
         found.rows.extend(page.rows);
         found.stats = found.stats.add_cost(page.stats);
@@ -114,5 +117,6 @@ async fn spans_of(scan: &QueryScan, ids: &[TraceId]) -> Result<JsonPage, Error> 
         let reason = format!("these traces have more than {MAX_LIMIT} spans: the newest are here");
         found.stats.add_partial_reason(&reason);
     }
-    Ok(found)
+    let bytes = memory.free();
+    found.reserve_memory(&scan.session(), bytes)
 }

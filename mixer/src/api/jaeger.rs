@@ -22,19 +22,20 @@ mod trace_view;
 
 use std::sync::Arc;
 
+use axum::Router;
 use axum::body::Body;
 use axum::extract::RawQuery;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use axum::{Json, Router};
 use model::filter::TraceFilter;
-use query::{JsonPage, QueryEngine};
+use query::{AnswerMemory, JsonPage, QueryEngine};
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use self::search_params::{JaegerParams, TraceRequest};
 use self::trace_view::TraceView;
 use super::authorization::CallerQuerier;
+use super::json_response;
 use super::problem::ApiProblem;
 use super::query_params::{InPath, in_path};
 
@@ -57,6 +58,8 @@ struct JaegerResponse<T> {
     limit: u32,
     offset: u32,
     errors: Option<Vec<Value>>,
+    #[serde(skip)]
+    memory: AnswerMemory,
 }
 
 impl<T> From<Vec<T>> for JaegerResponse<T> {
@@ -67,13 +70,26 @@ impl<T> From<Vec<T>> for JaegerResponse<T> {
             limit: 0,
             offset: 0,
             errors: None,
+            memory: AnswerMemory::default(),
+        }
+    }
+}
+
+impl JaegerResponse<TraceView> {
+    /// The traces of spans.
+    fn of_spans(mut page: JsonPage) -> Self {
+        let memory = std::mem::take(&mut page.memory);
+        Self {
+            memory,
+            ..trace_view::traces(page).into()
         }
     }
 }
 
 impl<T: Serialize> IntoResponse for JaegerResponse<T> {
-    fn into_response(self) -> Response {
-        Json(self).into_response()
+    fn into_response(mut self) -> Response {
+        let memory = std::mem::take(&mut self.memory);
+        json_response::counted(&self, memory)
     }
 }
 
@@ -118,7 +134,7 @@ type JaegerResult<T> = Result<JaegerResponse<T>, JaegerProblem>;
 
 async fn services(CallerQuerier(querier): CallerQuerier, RawQuery(query): RawQuery) -> JaegerResult<Value> {
     JaegerParams::parse(query.as_deref(), &[])?;
-    let page = querier.services(&search_params::recent()).await?;
+    let page = querier.service_names(&search_params::recent()).await?;
     Ok(values(page, "service").into())
 }
 
@@ -153,7 +169,7 @@ async fn traces(CallerQuerier(querier): CallerQuerier, RawQuery(query): RawQuery
         TraceRequest::Ids(ids) => querier.spans_of_traces(&ids).await?,
         TraceRequest::Search(search) => querier.whole_traces(&search).await?,
     };
-    Ok(trace_view::traces(page).into())
+    Ok(JaegerResponse::of_spans(page))
 }
 
 async fn trace(
@@ -164,7 +180,7 @@ async fn trace(
     // Hints of newer pages, and how Jaeger's server would write the answer.
     JaegerParams::parse(query.as_deref(), &["start", "end", "raw", "prettyPrint"])?;
     let id = search_params::trace_id("trace_id", &in_path("trace_id", id)?)?;
-    Ok(trace_view::traces(querier.spans_of_traces(&[id]).await?).into())
+    Ok(JaegerResponse::of_spans(querier.spans_of_traces(&[id]).await?))
 }
 
 async fn dependencies(CallerQuerier(querier): CallerQuerier, RawQuery(query): RawQuery) -> JaegerResult<Value> {

@@ -5,20 +5,21 @@
 
 use std::sync::Arc;
 
+use axum::Router;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, Request};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use axum::{Json, Router};
 use http::{HeaderName, HeaderValue, header};
 use model::filter::{MessageFilter, MetricFilter, SortOrder, TimePoint};
 use model::{FluxId, TraceId};
-use query::{JsonPage, ListQuery, QueryEngine, QueryStats};
+use query::{AnswerMemory, JsonPage, ListQuery, QueryEngine, QueryStats};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::authorization::CallerQuerier;
+use super::json_response;
 use super::problem::ApiProblem;
 use super::query_params::{InPath, NoParams, QueryParams, in_path};
 use super::row_response::RowRequest;
@@ -92,6 +93,8 @@ struct PageResponse {
     /// What the buckets of a histogram are.
     #[serde(skip_serializing_if = "Option::is_none")]
     histogram: Option<Value>,
+    #[serde(skip)]
+    memory: AnswerMemory,
 }
 
 impl From<JsonPage> for PageResponse {
@@ -102,13 +105,15 @@ impl From<JsonPage> for PageResponse {
             partial: page.stats.partial.clone(),
             stats: page.stats,
             histogram: None,
+            memory: page.memory,
         }
     }
 }
 
 impl IntoResponse for PageResponse {
-    fn into_response(self) -> Response {
-        Json(self).into_response()
+    fn into_response(mut self) -> Response {
+        let memory = std::mem::take(&mut self.memory);
+        json_response::counted(&self, memory)
     }
 }
 

@@ -6,6 +6,7 @@
 //!
 //! # Invariants
 //!
+//! - Options are refused that PostgreSQL refuses, with its codes.
 //! - What would write, here or into a file, is refused as any statement that changes something (25006).
 
 use query::{StatementToken, TokenKind, statement_tokens};
@@ -48,10 +49,11 @@ struct CopyOptions {
     format: Option<String>,
     delimiter: Option<u8>,
     null: Option<String>,
-    has_header: bool,
+    has_header: Option<bool>,
     quote: Option<u8>,
     escape: Option<u8>,
-    quotes_all: bool,
+    quotes_all: Option<bool>,
+    encoding: Option<String>,
 }
 
 impl CopyStatement {
@@ -144,27 +146,15 @@ impl CopyOptions {
             .peekable();
         while let Some(token) = tokens.next() {
             match token.plain() {
-                "format" => options.format = tokens.next().and_then(value),
-                style @ ("csv" | "binary") => options.format = Some(style.to_owned()),
-                "delimiter" | "delimiters" => options.delimiter = Some(one_byte("delimiter", tokens.next())?),
-                "null" => {
-                    options.null = Some(
-                        tokens
-                            .next()
-                            .and_then(value)
-                            .ok_or_else(|| syntax("NULL has no value"))?,
-                    )
-                }
-                "quote" => options.quote = Some(one_byte("quote", tokens.next())?),
-                "escape" => options.escape = Some(one_byte("escape", tokens.next())?),
+                "format" => set(&mut options.format, required("FORMAT", tokens.next())?)?,
+                style @ ("csv" | "binary") => set(&mut options.format, style.to_owned())?,
+                "delimiter" | "delimiters" => set(&mut options.delimiter, one_byte("delimiter", tokens.next())?)?,
+                "null" => set(&mut options.null, required("NULL", tokens.next())?)?,
+                "quote" => set(&mut options.quote, one_byte("quote", tokens.next())?)?,
+                "escape" => set(&mut options.escape, one_byte("escape", tokens.next())?)?,
                 "header" => {
-                    let of = |token: &&StatementToken| match token.plain() {
-                        "true" | "on" | "1" => Some(true),
-                        "false" | "off" | "0" => Some(false),
-                        _ => None,
-                    };
-                    let said = tokens.peek().and_then(|token| of(token));
-                    options.has_header = said.unwrap_or(true);
+                    let said = tokens.peek().and_then(|token| truth(token));
+                    set(&mut options.has_header, said.unwrap_or(true))?;
                     if said.is_some() {
                         tokens.next();
                     }
@@ -178,6 +168,7 @@ impl CopyOptions {
                     if !["utf8", "utf-8", "unicode"].contains(&encoding.as_str()) {
                         return Err(PgError::error("22023", "COPY writes UTF-8 only"));
                     }
+                    set(&mut options.encoding, encoding)?;
                 }
                 _ => {
                     let name = value(token).unwrap_or_default();
@@ -197,15 +188,68 @@ impl CopyOptions {
                 "FORCE_QUOTE of some columns is not supported: use *",
             ));
         }
-        self.quotes_all = true;
+        set(&mut self.quotes_all, true)
+    }
+
+    /// Refuses what does not go together.
+    fn check(&self) -> Result<(), PgError> {
+        let refused = |code, message: &str| Err(PgError::error(code, message));
+        let (is_csv, is_binary) = match self.format.as_deref() {
+            Some("csv") => (true, false),
+            Some("binary") => (false, true),
+            _ => (false, false),
+        };
+        if is_binary && self.delimiter.is_some() {
+            return refused("42601", "cannot specify DELIMITER in BINARY mode");
+        }
+        if is_binary && self.null.is_some() {
+            return refused("42601", "cannot specify NULL in BINARY mode");
+        }
+        if is_binary && self.has_header == Some(true) {
+            return refused("0A000", "cannot specify HEADER in BINARY mode");
+        }
+        for (is_given, option) in [
+            (self.quote.is_some(), "quote"),
+            (self.escape.is_some(), "escape"),
+            (self.quotes_all.is_some(), "force quote"),
+        ] {
+            if is_given && !is_csv {
+                return refused("0A000", &format!("COPY {option} available only in CSV mode"));
+            }
+        }
+        let delimiter = self.delimiter.unwrap_or(if is_csv { b',' } else { b'\t' });
+        let of_text = |byte: u8| matches!(byte, b'\\' | b'.' | b'a'..=b'z' | b'0'..=b'9');
+        if !is_csv && of_text(delimiter) {
+            let message = format!("COPY delimiter cannot be \"{}\"", char::from(delimiter));
+            return refused("22023", &message);
+        }
+        let quote = is_csv.then(|| self.quote.unwrap_or(b'"'));
+        if quote == Some(delimiter) {
+            return refused("22023", "COPY delimiter and quote must be different");
+        }
+        let unset = if is_csv { "" } else { "\\N" };
+        let null = self.null.as_deref().unwrap_or(unset).as_bytes();
+        if null.contains(&b'\r') || null.contains(&b'\n') {
+            return refused(
+                "22023",
+                "COPY null representation cannot use newline or carriage return",
+            );
+        }
+        if null.contains(&delimiter) {
+            return refused("0A000", "COPY delimiter must not appear in the NULL specification");
+        }
+        if quote.is_some_and(|quote| null.contains(&quote)) {
+            return refused("0A000", "CSV quote character must not appear in the NULL specification");
+        }
         Ok(())
     }
 
     fn format(self) -> Result<CopyFormat, PgError> {
+        self.check()?;
         let form = |delimiter, null: &str| DelimitedFormat {
             delimiter: self.delimiter.unwrap_or(delimiter),
             null: self.null.clone().unwrap_or_else(|| null.to_owned()),
-            has_header: self.has_header,
+            has_header: self.has_header.unwrap_or_default(),
         };
         match self.format.as_deref() {
             None | Some("text") => Ok(CopyFormat::Text(form(b'\t', "\\N"))),
@@ -215,7 +259,7 @@ impl CopyOptions {
                     form: form(b',', ""),
                     quote,
                     escape: self.escape.unwrap_or(quote),
-                    quotes_all: self.quotes_all,
+                    quotes_all: self.quotes_all.unwrap_or_default(),
                 })
             }
             Some("binary") => Ok(CopyFormat::Binary),
@@ -224,6 +268,29 @@ impl CopyOptions {
                 format!("COPY format \"{other}\" not recognized"),
             )),
         }
+    }
+}
+
+/// Gives an option its value, which it must not have yet.
+fn set<T>(option: &mut Option<T>, value: T) -> Result<(), PgError> {
+    match option.replace(value) {
+        None => Ok(()),
+        Some(_) => Err(syntax("conflicting or redundant options")),
+    }
+}
+
+/// The value that an option must have.
+fn required(option: &str, token: Option<&StatementToken>) -> Result<String, PgError> {
+    let given = token.and_then(value);
+    given.ok_or_else(|| syntax(&format!("{option} has no value")))
+}
+
+/// What a token says as the value of an option that is true or false.
+fn truth(token: &StatementToken) -> Option<bool> {
+    match value(token)?.to_lowercase().as_str() {
+        "true" | "on" | "1" => Some(true),
+        "false" | "off" | "0" => Some(false),
+        _ => None,
     }
 }
 
@@ -301,6 +368,16 @@ mod tests {
                 "SELECT * FROM logs",
                 CopyFormat::Text(text(b'\t', "", false)),
             ),
+            (
+                "COPY logs TO STDOUT (FORMAT csv, HEADER 'false')",
+                "SELECT * FROM logs",
+                csv(text(b',', "", false)),
+            ),
+            (
+                "COPY logs TO STDOUT (DELIMITER '|', HEADER 'on')",
+                "SELECT * FROM logs",
+                CopyFormat::Text(text(b'|', "\\N", true)),
+            ),
         ] {
             let read = CopyStatement::parse(statement).unwrap();
             assert_eq!((read.query.as_str(), read.format), (query, format), "{statement}");
@@ -325,6 +402,22 @@ mod tests {
             ("COPY logs TO STDOUT (FORMAT csv, DELIMITER 'ab')", "0A000"),
             ("COPY logs TO STDOUT (FORMAT csv, FORCE_QUOTE (ts))", "0A000"),
             ("COPY logs TO STDOUT (ENCODING 'latin1')", "22023"),
+            ("COPY logs TO STDOUT (DELIMITER 'a')", "22023"),
+            ("COPY logs TO STDOUT (DELIMITER '.')", "22023"),
+            ("COPY logs TO STDOUT (FORMAT csv, DELIMITER '\"')", "22023"),
+            ("COPY logs TO STDOUT (FORMAT csv, QUOTE '|', DELIMITER '|')", "22023"),
+            ("COPY logs TO STDOUT (DELIMITER '|', NULL 'a|b')", "0A000"),
+            ("COPY logs TO STDOUT (FORMAT csv, NULL '\"')", "0A000"),
+            ("COPY logs TO STDOUT (DELIMITER 'N')", "0A000"),
+            ("COPY logs TO STDOUT (NULL E'\\n')", "22023"),
+            ("COPY logs TO STDOUT (FORMAT binary, DELIMITER '|')", "42601"),
+            ("COPY logs TO STDOUT (FORMAT binary, NULL 'x')", "42601"),
+            ("COPY logs TO STDOUT (FORMAT binary, HEADER)", "0A000"),
+            ("COPY logs TO STDOUT (QUOTE '|')", "0A000"),
+            ("COPY logs TO STDOUT (ESCAPE '|')", "0A000"),
+            ("COPY logs TO STDOUT (FORCE_QUOTE *)", "0A000"),
+            ("COPY logs TO STDOUT (HEADER, HEADER false)", "42601"),
+            ("COPY logs TO STDOUT (FORMAT csv, FORMAT csv)", "42601"),
         ] {
             let refused = CopyStatement::parse(statement).map_err(|fault| fault.code);
             assert_eq!(refused, Err(code), "{statement}");

@@ -140,9 +140,10 @@ impl PgSession {
             let message = format!("bind message supplies {count} parameters, but prepared statement requires {wanted}");
             return Err(PgError::error("08P01", message));
         }
-        let mut values = Vec::with_capacity(count);
+        let (mut values, mut bytes) = (Vec::with_capacity(count), 0);
         for (index, (_, kind)) in prepared.parameters.iter().enumerate() {
             let value = body.value()?;
+            bytes += value.as_ref().map_or(0, |value| value.len());
             values.push(bind_parameters::value(
                 *kind,
                 given.of(index),
@@ -160,9 +161,9 @@ impl PgSession {
                 "bind message has another number of result formats than there are columns",
             ));
         }
-        self.make_room(&portal)?;
+        self.make_room(&portal, bytes)?;
         self.portals
-            .insert(portal, StatementPortal::new(prepared, values, forms));
+            .insert(portal, StatementPortal::new(prepared, (values, bytes), forms));
         out.message(b'2', |_| ());
         Ok(())
     }
@@ -226,7 +227,7 @@ impl PgSession {
                 self.copy_out(copy, (&prepared.text, 0), &interrupt, out).await?;
             }
             StatementPlan::Declare(cursor, query) => {
-                let values = std::mem::take(&mut portal.values);
+                let values = portal.take_values();
                 self.declare(cursor, (Arc::clone(query), values), out)?;
             }
             StatementPlan::Fetch(fetch) => {

@@ -4,7 +4,7 @@
 //!
 //! - A copy is an ordinary query whose rows are written in another form, with all of its bounds.
 //! - A cursor is a portal by its name: it holds what a portal holds, for no longer, and runs at its first `FETCH`. One `WITH HOLD`
-//!   outlives its transaction and keeps its place among the portals.
+//!   outlives its transaction if that is committed, and keeps its place among the portals.
 
 use std::sync::Arc;
 
@@ -63,7 +63,7 @@ impl PgSession {
     pub(super) fn declare(
         &mut self,
         cursor: &CursorDeclaration,
-        (query, values): (Arc<PreparedStatement>, Vec<Value>),
+        (query, values): (Arc<PreparedStatement>, (Vec<Value>, usize)),
         out: &mut BackendWriter,
     ) -> Result<(), PgError> {
         self.check_transaction()?;
@@ -71,7 +71,7 @@ impl PgSession {
             let message = "DECLARE CURSOR can only be used in transaction blocks";
             return Err(PgError::error("25P01", message));
         }
-        self.make_room(&cursor.name)?;
+        self.make_room(&cursor.name, values.1)?;
         let form = if cursor.is_binary {
             FormatCode::Binary
         } else {
@@ -79,6 +79,7 @@ impl PgSession {
         };
         let mut portal = StatementPortal::new(query, values, FormatList::All(form));
         portal.is_held = cursor.is_held;
+        portal.is_new = self.transaction != TransactionStatus::None;
         self.portals.insert(cursor.name.clone(), portal);
         out.complete("DECLARE CURSOR");
         Ok(())

@@ -156,7 +156,9 @@ impl PgSession {
     /// The transaction ends, and its portals with it.
     fn end(&mut self, commits: bool) {
         self.transaction = TransactionStatus::None;
-        self.portals.retain(|_, portal| portal.is_held);
+        self.portals
+            .retain(|_, portal| portal.is_held && (commits || !portal.is_new));
+        self.portals.values_mut().for_each(|portal| portal.is_new = false);
         if commits {
             self.settings.commit();
         } else {
@@ -199,7 +201,7 @@ impl PgSession {
                 let cursor = CursorDeclaration::parse(statement)?;
                 let whole = (text, begin + cursor.begin);
                 let query = self.prepare_query(cursor.query.clone(), whole, &[], interrupt).await?;
-                return Ok(self.declare(&cursor, (Arc::new(query), Vec::new()), out)?);
+                return Ok(self.declare(&cursor, (Arc::new(query), (Vec::new(), 0)), out)?);
             }
             Some(UtilityStatement::Fetch) => {
                 let fetch = CursorFetch::parse(statement)?;

@@ -2,7 +2,7 @@
 //!
 //! # Invariants
 //!
-//! - A session has [`MOST_PORTALS`] portals, and rows left in [`MOST_RUNNING`] of them.
+//! - A session has [`MOST_PORTALS`] portals, with [`MOST_BOUND`] bytes of values, and rows left in [`MOST_RUNNING`] of them.
 //! - A portal that was not read to its end holds a place of a query for `query.timeout` at most, and rows, unless they are few, while
 //!   its client asks for nothing.
 
@@ -24,6 +24,8 @@ use super::utility_statement::UtilityStatement;
 
 const MOST_PORTALS: usize = 16;
 const MOST_RUNNING: usize = 2;
+/// Bytes of values that are bound, as clients send them.
+const MOST_BOUND: usize = 4 << 20;
 
 /// A statement that was prepared.
 #[derive(Debug)]
@@ -73,21 +75,33 @@ pub(super) fn intervals(parameters: &[(u32, PgType)]) -> BTreeSet<usize> {
 pub(super) struct StatementPortal {
     pub(super) prepared: Arc<PreparedStatement>,
     pub(super) values: Vec<Value>,
+    /// How many bytes the values came in.
+    pub(super) bound: usize,
     pub(super) forms: FormatList,
     state: PortalState,
     /// Whether it outlives its transaction, as cursors `WITH HOLD` do.
     pub(super) is_held: bool,
+    /// Whether the transaction that runs made it: it goes if that is rolled back, held or not.
+    pub(super) is_new: bool,
 }
 
 impl StatementPortal {
-    pub(super) fn new(prepared: Arc<PreparedStatement>, values: Vec<Value>, forms: FormatList) -> Self {
+    pub(super) fn new(prepared: Arc<PreparedStatement>, values: (Vec<Value>, usize), forms: FormatList) -> Self {
+        let (values, bound) = values;
         Self {
             prepared,
             values,
+            bound,
             forms,
             state: PortalState::Bound,
             is_held: false,
+            is_new: false,
         }
+    }
+
+    /// Its values and their bytes, which it has no longer.
+    pub(super) fn take_values(&mut self) -> (Vec<Value>, usize) {
+        (std::mem::take(&mut self.values), std::mem::take(&mut self.bound))
     }
 
     /// The columns of its rows, if it is of a query.
@@ -109,14 +123,21 @@ enum PortalState {
 }
 
 impl PgSession {
-    /// Sees to it that there may be a portal of a name.
-    pub(super) fn make_room(&mut self, portal: &str) -> Result<(), PgError> {
+    /// Sees to it that there may be a portal of a name, with values of so many bytes.
+    pub(super) fn make_room(&mut self, portal: &str, bytes: usize) -> Result<(), PgError> {
         if !portal.is_empty() && self.portals.contains_key(portal) {
             return Err(PgError::error("42P03", format!("cursor \"{portal}\" already exists")));
         }
         self.portals.remove(portal);
         if self.portals.len() >= MOST_PORTALS {
             let message = "the session has too many portals: close some of them";
+            return Err(PgError::error("54000", message));
+        }
+        let bound: usize = self.portals.values().map(|portal| portal.bound).sum();
+        if bound + bytes > MOST_BOUND {
+            let message = format!(
+                "the values bound to portals of the session have more than {MOST_BOUND} bytes: close some of them, or bind less"
+            );
             return Err(PgError::error("54000", message));
         }
         Ok(())
@@ -142,13 +163,14 @@ impl PgSession {
             PortalState::Bound => {
                 self.check_running()?;
                 let columns = portal.columns().unwrap_or_default();
-                let text = &portal.prepared.text;
+                let prepared = Arc::clone(&portal.prepared);
+                let text = &prepared.text;
                 let asked = SqlStatement {
                     query: text.clone(),
-                    parameters: SqlParameters::Listed(std::mem::take(&mut portal.values)),
+                    parameters: SqlParameters::Listed(portal.take_values().0),
                     limit: None,
                     dialect: SqlDialect::Postgres,
-                    intervals: intervals(&portal.prepared.parameters),
+                    intervals: intervals(&prepared.parameters),
                 };
                 let answer = interrupt.or(self.admitted()?.sql(&asked)).await?;
                 let answer = answer.map_err(|error| PgError::of(&error, text, 0))?;

@@ -2,6 +2,8 @@
 //!
 //! Clients send them unasked. They are told by their first words; what is none of them is for the planner.
 
+use query::statement_tokens;
+
 use super::session_settings::TIME_ZONE;
 
 /// What such a statement is.
@@ -66,8 +68,7 @@ impl UtilityStatement {
             ["UNLISTEN", ..] => Self::Nothing("UNLISTEN"),
             ["DECLARE", ..] => Self::Declare,
             ["FETCH" | "MOVE", ..] => Self::Fetch,
-            ["CLOSE", "ALL"] => Self::CloseCursor(None),
-            ["CLOSE", _] => Self::CloseCursor(words.last().map(|name| cursor_name(name))),
+            ["CLOSE", ..] => return close(text),
             ["RESET", "ALL"] => Self::ResetAll,
             ["RESET", "TIME", "ZONE"] => Self::Reset(TIME_ZONE.to_owned()),
             ["RESET", name] => Self::Reset(name.trim_matches('"').to_ascii_lowercase()),
@@ -106,12 +107,15 @@ fn begins_copy(word: &str) -> bool {
     name.eq_ignore_ascii_case("copy")
 }
 
-/// The name of a cursor as it is written: in small letters, unless it is quoted.
-fn cursor_name(written: &str) -> String {
-    match written.strip_prefix('"').and_then(|name| name.strip_suffix('"')) {
-        Some(name) => name.replace("\"\"", "\""),
-        None => written.to_lowercase(),
-    }
+/// `CLOSE ALL` or `CLOSE name`.
+fn close(text: &str) -> Option<UtilityStatement> {
+    let tokens = statement_tokens(text)?;
+    let [_, cursor] = tokens.as_slice() else { return None };
+    let name = match cursor.plain() {
+        "all" => None,
+        _ => Some(cursor.name()?.to_owned()),
+    };
+    Some(UtilityStatement::CloseCursor(name))
 }
 
 /// `SELECT set_config('name', 'value', is_local)`, alone and of literals. Any other use of the function the planner refuses.
@@ -232,6 +236,11 @@ mod tests {
             ("CLOSE ALL;", UtilityStatement::CloseCursor(None)),
             ("close \"Big\"", UtilityStatement::CloseCursor(Some("Big".to_owned()))),
             ("CLOSE Big", UtilityStatement::CloseCursor(Some("big".to_owned()))),
+            (
+                "CLOSE \"my cursor\";",
+                UtilityStatement::CloseCursor(Some("my cursor".to_owned())),
+            ),
+            ("CLOSE \"all\"", UtilityStatement::CloseCursor(Some("all".to_owned()))),
             ("UNLISTEN *", UtilityStatement::Nothing("UNLISTEN")),
             (
                 "SELECT pg_catalog.set_config('Statement_Timeout', '5s', true)",
@@ -252,6 +261,8 @@ mod tests {
             "SHOW TABLES",
             "WITH a AS (SELECT 1) SELECT * FROM a",
             "INSERT INTO logs VALUES (1)",
+            "CLOSE 'c'",
+            "CLOSE a b",
             "",
         ] {
             assert_eq!(UtilityStatement::of(text), None, "{text}");

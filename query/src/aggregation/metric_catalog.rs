@@ -12,6 +12,7 @@ use serde_json::{Map, Value};
 use super::no_metric;
 use crate::Error;
 use crate::aggregation::metric_aggregation::{MAX_GROUPS, column};
+use crate::point_labels::is_of_point;
 use crate::query_result::{JsonPage, ListAnswer, MetricPage, objects};
 use crate::query_scan::QueryScan;
 use crate::scalar_functions::{FunctionKind, json_text, series_key, texts};
@@ -67,7 +68,7 @@ pub(crate) async fn label_keys_of(scan: QueryScan, name: String, limit: usize) -
     Ok(scan.last_page(keys.into_iter().map(row).collect()).truncate_to(limit))
 }
 
-/// Adds what a metric is to its points.
+/// Adds what a metric is to its points. What belongs to one point is no label.
 pub(crate) async fn describe(scan: QueryScan, name: String, list: ListAnswer) -> Result<MetricPage, Error> {
     let frame = scan.frame(scan.window, RowOrder::Any)?.select(vec![
         ident("type"),
@@ -94,9 +95,10 @@ pub(crate) async fn describe(scan: QueryScan, name: String, list: ListAnswer) ->
             found.unit.get_or_insert_with(|| unit.to_owned());
         }
         for keys in texts(column(&batch, "keys")?)?.flatten() {
+            let keys: Vec<String> = serde_json::from_str(keys).unwrap_or_default();
             found
                 .label_keys
-                .extend(serde_json::from_str::<Vec<String>>(keys).unwrap_or_default());
+                .extend(keys.into_iter().filter(|key| !is_of_point(key)));
         }
     }
     if found.metric_type.is_none() {

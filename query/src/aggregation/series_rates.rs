@@ -8,7 +8,7 @@
 //! Two neighbouring points of a series tell an increase and a time. Both count for the bucket of the later point, and a
 //! series' rate in a bucket is the sum of its increases over the sum of its times; a group's rate is the sum of its series'
 //! rates. So a bucket that is only partly covered, like the current one, shows the same rate as a whole one. A value below
-//! the one before it, or another `otel.start_time`, is a restart: the increase is the value itself. Points with the label
+//! the one before it, or an `otel.start_time` after the point before it, is a restart: the increase is the value itself. Points with the label
 //! `otel.temporality` = `delta` are increases themselves.
 //!
 //! The first point in the window has no neighbour. One of a counter or a histogram that began to count in the window
@@ -129,8 +129,10 @@ impl SeriesPoint {
     }
 
     /// Whether it counts anew since another point; the values aside.
+    ///
+    /// Writers compute when they began and come to a slightly different time with each point: what began anew began after the last.
     fn began_anew(&self, before: &Self) -> bool {
-        self.start.is_some() && before.start.is_some() && self.start != before.start
+        matches!((self.start, before.start), (Some(now), Some(then)) if now > then && now >= before.ts)
     }
 
     fn increase_since(&self, before: &Self, kind: &str) -> f64 {
@@ -286,16 +288,21 @@ mod tests {
         assert_eq!(point(3.0, "{}").increase_since(&point(10.0, "{}"), "gauge"), -7.0);
         let delta = point(13.0, r#"{"otel.temporality":"delta"}"#);
         assert_eq!(delta.increase_since(&point(10.0, "{}"), "counter"), 13.0);
-        let began = |second: i64, value: f64| {
-            point(
-                value,
-                &format!(r#"{{"otel.start_time":"2026-11-21T10:00:0{second}.000000000Z"}}"#),
-            )
+        let start: Timestamp = "2026-11-21T10:00:00Z".parse().unwrap_or_default();
+        let at = |second: i64, labels: &str, value: f64| {
+            SeriesPoint::of("counter", (start.micros() + second * 1_000_000, value), labels)
         };
+        let label = |second: i64| format!(r#"{{"otel.start_time":"2026-11-21T10:00:0{second}.000000000Z"}}"#);
+        // Each was measured two seconds after it began.
+        let began = |second: i64, value: f64| at(second + 2, &label(second), value);
         assert_eq!(began(1, 15.0).increase_since(&began(1, 10.0), "counter"), 5.0);
-        assert_eq!(began(2, 15.0).increase_since(&began(1, 10.0), "counter"), 15.0);
-        assert_eq!(began(2, 15.0).increase_since(&point(10.0, "{}"), "counter"), 5.0);
-        assert_eq!(began(2, 15.0).increase_since(&began(1, 10.0), "gauge"), 5.0);
+        assert_eq!(began(3, 15.0).increase_since(&began(1, 10.0), "counter"), 15.0);
+        assert_eq!(began(4, 15.0).increase_since(&began(1, 10.0), "counter"), 15.0);
+        assert_eq!(began(3, 15.0).increase_since(&point(10.0, "{}"), "counter"), 5.0);
+        assert_eq!(began(3, 15.0).increase_since(&began(1, 10.0), "gauge"), 5.0);
+        // Began before the last point: its writer's clock wavers.
+        assert_eq!(began(2, 15.0).increase_since(&began(1, 10.0), "counter"), 5.0);
+        assert_eq!(began(1, 15.0).increase_since(&began(2, 10.0), "counter"), 5.0);
     }
 
     #[test]

@@ -6,12 +6,13 @@
 //!
 //! # Invariants
 //!
+//! - A called span is one call, however often it or its parent is stored.
 //! - A call whose parent is not in the window, not stored or not in the scope of who asks is not counted.
 //!
 //! Not here: what the service of a span is ([`crate::filter::service_of`]).
 
 use datafusion::common::JoinType;
-use datafusion::functions_aggregate::expr_fn::{count, max};
+use datafusion::functions_aggregate::expr_fn::{count, max, min};
 use datafusion::logical_expr::{Expr, ident, lit, when};
 use model::{Span, SpanStatus};
 
@@ -43,6 +44,16 @@ pub(crate) async fn services(scan: QueryScan, limit: usize) -> Result<JsonPage, 
     Ok(scan.last_page(objects(&found).collect()).truncate_to(limit))
 }
 
+/// The names of services, sorted.
+pub(crate) async fn service_names(scan: QueryScan, limit: usize) -> Result<JsonPage, Error> {
+    let frame = scan.frame(scan.window, RowOrder::Any)?;
+    let frame = frame.select(vec![filter::service_of("attributes").alias("service")])?;
+    let frame = frame.aggregate(vec![ident("service")], Vec::new())?;
+    let frame = frame.sort(vec![ident("service").sort(true, false)])?;
+    let found = frame.limit(0, Some(limit + 1))?.collect().await?;
+    Ok(scan.last_page(objects(&found).collect()).truncate_to(limit))
+}
+
 /// Each operation with its kind, if that is known, by their names.
 pub(crate) async fn operations(scan: QueryScan, limit: usize) -> Result<JsonPage, Error> {
     let keys = || ["span_name", "span_kind"].map(ident).to_vec();
@@ -60,6 +71,7 @@ pub(crate) async fn dependencies(scan: QueryScan, limit: usize) -> Result<JsonPa
     let called = scan.frame(scan.window, RowOrder::Any)?;
     let called = called.filter(ident("parent_span_id").is_not_null())?.select(vec![
         ident("trace_id").alias("trace"),
+        ident("span_id").alias("span"),
         ident("parent_span_id").alias("parent"),
         filter::service_of("attributes").alias("callee"),
         failed()?.alias("failed"),
@@ -77,6 +89,11 @@ pub(crate) async fn dependencies(scan: QueryScan, limit: usize) -> Result<JsonPa
         &["parent_trace", "parent_span"],
         Some(ident("caller").not_eq(ident("callee"))),
     )?;
+    let of_span = vec![
+        min(ident("caller")).alias("caller"),
+        max(ident("failed")).alias("failed"),
+    ];
+    let calls = calls.aggregate(["trace", "span", "callee"].map(ident).to_vec(), of_span)?;
     let sums = vec![count(lit(1)).alias("calls"), count(ident("failed")).alias("errors")];
     let calls = calls.aggregate(["caller", "callee"].map(ident).to_vec(), sums)?;
     let order = vec![

@@ -79,6 +79,14 @@ impl QueryEngine {
         self.of_services(filter, service_graph::services).await
     }
 
+    /// The names of the services of the spans that a filter lets through, sorted.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn service_names(&self, filter: &TraceFilter) -> Result<JsonPage, Error> {
+        self.of_services(filter, service_graph::service_names).await
+    }
+
     /// The operations of the spans that a filter lets through, with their kinds, by name.
     ///
     /// # Errors

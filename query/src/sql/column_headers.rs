@@ -5,7 +5,7 @@
 //! - Headers change nothing but the names that a client is shown: the planner has its own, no two of which are the same.
 
 use datafusion::sql::sqlparser::ast::{
-    ArrayElemTypeDef, DataType as SqlType, Expr, Query, SelectItem, SetExpr, Statement as Ast, TrimWhereField,
+    ArrayElemTypeDef, DataType as SqlType, Expr, Ident, Query, SelectItem, SetExpr, Statement as Ast, TrimWhereField,
 };
 
 use crate::columns::SqlColumn;
@@ -29,7 +29,7 @@ impl ColumnHeaders {
         let items = items(query)?;
         let header = |item: &SelectItem| match item {
             SelectItem::UnnamedExpr(expr) => Some(header_of(expr)),
-            SelectItem::ExprWithAlias { alias, .. } => Some(alias.value.clone()),
+            SelectItem::ExprWithAlias { alias, .. } => Some(folded(alias)),
             _ => None,
         };
         let front: Vec<String> = items.iter().map_while(header).collect();
@@ -73,12 +73,20 @@ pub(super) fn header_of(expr: &Expr) -> String {
     named(expr).map_or_else(|| UNNAMED.to_owned(), |(name, _)| name)
 }
 
+/// A name in small letters, unless it is quoted.
+fn folded(name: &Ident) -> String {
+    match name.quote_style {
+        Some(_) => name.value.clone(),
+        None => name.value.to_ascii_lowercase(),
+    }
+}
+
 /// A name, and whether it is better than that of a type it is cast to.
 fn named(expr: &Expr) -> Option<(String, bool)> {
     let strong = |name: &str| Some((name.to_owned(), true));
     match expr {
-        Expr::Identifier(name) => strong(&name.value),
-        Expr::CompoundIdentifier(path) => strong(&path.last()?.value),
+        Expr::Identifier(name) => strong(&folded(name)),
+        Expr::CompoundIdentifier(path) => strong(&folded(path.last()?)),
         Expr::Nested(inner) | Expr::Collate { expr: inner, .. } => named(inner),
         Expr::CompoundFieldAccess { root, .. } => named(root),
         Expr::Cast { expr, data_type, .. } => match named(expr) {
@@ -94,7 +102,7 @@ fn named(expr: &Expr) -> Option<(String, bool)> {
         },
         Expr::Subquery(query) => match items(query)?.first()? {
             SelectItem::UnnamedExpr(expr) => named(expr),
-            SelectItem::ExprWithAlias { alias, .. } => strong(&alias.value),
+            SelectItem::ExprWithAlias { alias, .. } => strong(&folded(alias)),
             _ => None,
         },
         Expr::Exists { .. } => strong("exists"),
@@ -186,6 +194,12 @@ mod tests {
             ("true", "?column?"),
             ("trim(LEADING 'a' FROM level)", "ltrim"),
             ("level AS \"The level\"", "The level"),
+            ("level AS TheLevel", "thelevel"),
+            ("Level", "level"),
+            ("l.TS", "ts"),
+            ("l.\"TS\"", "TS"),
+            ("(SELECT 1 AS One)", "one"),
+            ("(SELECT 1 AS \"One\")", "One"),
         ] {
             assert_eq!(headers(&format!("SELECT {expr} FROM logs l")).front, [header], "{expr}");
         }

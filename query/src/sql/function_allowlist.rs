@@ -72,6 +72,11 @@ pub(super) fn is_one_of(lists: &[&str], name: &str) -> bool {
         .any(|list| list.split_whitespace().any(|known| known == name))
 }
 
+/// Whether a function is an aggregate.
+pub(super) fn is_aggregate(name: &str) -> bool {
+    is_one_of(&AGGREGATE, name)
+}
+
 /// Whether an aggregate may be asked for over a window.
 pub(super) fn is_offered_over_windows(aggregate: &str) -> bool {
     !is_one_of(&NOT_OVER_WINDOWS, aggregate)

@@ -137,6 +137,8 @@ async fn a_call_is_a_span_whose_parent_is_of_another_service() {
         .append(&[
             span(50, (0, 1), None, of_service("shop")),
             span(49, (0, 2), Some(1), of_service("shop")),
+            // The same again calls no more often.
+            span(49, (0, 2), Some(1), of_service("shop")),
             span(48, (0, 3), Some(2), of_service("pay")),
             failed(span(47, (0, 4), Some(2), of_service("pay"))),
             // Without a service it is its entity's.
@@ -302,6 +304,12 @@ async fn a_search_whose_traces_have_too_many_spans_says_so() {
     let search = TraceSearch::default();
     let page = bench.querier.whole_traces(&search).await.unwrap();
     assert_eq!(page.rows.len(), 10_000);
+    // What is written of them is counted until its memory is let go.
+    let pool = &bench.querier.pools.typed.template().runtime_env().memory_pool;
+    let written: usize = page.rows.iter().map(|row| json!(row).to_string().len()).sum();
+    assert!(pool.reserved() >= written, "{} of {written}", pool.reserved());
+    drop(page.memory);
+    until("all memory to be free", || pool.reserved() == 0).await;
     assert!(page.stats.partial.is_some_and(|reason| reason.contains("10000")));
     let ids = [trace(0)];
     assert!(

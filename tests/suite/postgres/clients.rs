@@ -169,6 +169,14 @@ fn a_cursor_gives_its_rows_in_parts_and_ends_with_its_transaction() -> Result<()
         assert_eq!(rows(&client, "FETCH 2 kept").await?, [["2"], ["3"]]);
         client.simple_query("CLOSE ALL").await?;
         assert_eq!(refused(&client, "FETCH kept").await, "34000");
+
+        let made = "BEGIN; DECLARE \"my cursor\" CURSOR WITH HOLD FOR VALUES (1)";
+        client.simple_query(&format!("{made}; ROLLBACK")).await?;
+        assert_eq!(refused(&client, "FETCH \"my cursor\"").await, "34000");
+        client.simple_query(&format!("{made}; COMMIT; BEGIN; ROLLBACK")).await?;
+        assert_eq!(rows(&client, "FETCH \"my cursor\"").await?, [["1"]]);
+        client.simple_query("CLOSE \"my cursor\"").await?;
+        assert_eq!(refused(&client, "FETCH \"my cursor\"").await, "34000");
         Ok(())
     })
 }
@@ -183,6 +191,25 @@ fn no_more_cursors_have_rows_left_than_portals_may() -> Result<(), Failure> {
         assert_eq!(rows(&client, &two).await?, [["1"], ["1"]]);
         assert_eq!(rows(&client, &format!("CLOSE a; {}", cursor("c"))).await?, [["1"]]);
         assert_eq!(refused(&client, &cursor("d")).await, "54000");
+        Ok(())
+    })
+}
+
+#[test]
+fn values_bound_to_portals_are_bounded_together() -> Result<(), Failure> {
+    let mixer = mixer(&[])?;
+    run(async {
+        let mut client = connect(&mixer).await?;
+        let transaction = client.transaction().await?;
+        let length = transaction.prepare("SELECT length($1::text)").await?;
+        let long = "a".repeat(400 << 10);
+        let mut portals = Vec::new();
+        for _ in 0..10 {
+            portals.push(transaction.bind(&length, &[&long]).await?);
+        }
+        let refused = transaction.bind(&length, &[&long]).await;
+        let error = refused.err().ok_or("an eleventh is bound")?;
+        assert_eq!(error.code().map(|code| code.code()), Some("54000"));
         Ok(())
     })
 }

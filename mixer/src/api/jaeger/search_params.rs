@@ -3,7 +3,7 @@
 //! | parameter | of | means |
 //! |---|---|---|
 //! | `service`, `operation`, `spanKind` | spans | the service, the name, the attribute `span.kind` |
-//! | `tags` | spans | a JSON object: attributes of the span or of its resource; `error` is the status |
+//! | `tags` | spans | a JSON object: attributes of the span or of its resource; `error` and `otel.status_code` are the status, `entity.name`, `entity.id` and `flux_id` what the span has |
 //! | `tag` | spans | the same as `key:value`, any number of them |
 //! | `minDuration`, `maxDuration` | spans | `1.2s`, `100ms`, `500us` |
 //! | `start`, `end` | traces | microseconds since 1970 |
@@ -17,7 +17,7 @@
 use std::time::Duration;
 
 use model::filter::{KeyedValues, TimePoint, TraceFilter};
-use model::{HumanDuration, Span, SpanStatus, Timestamp, TraceId, value_text};
+use model::{FluxId, HumanDuration, Span, SpanStatus, Timestamp, TraceId, value_text};
 use query::TraceSearch;
 use serde_json::{Map, Value};
 
@@ -33,7 +33,7 @@ const MOST_DIGITS: usize = 18;
 /// Those that may be there several times.
 const REPEATED: [&str; 2] = ["tag", "traceID"];
 /// Those that mean nothing where they are empty.
-const OPTIONAL: [&str; 7] = [
+const OPTIONAL: [&str; 11] = [
     "operation",
     "spanKind",
     "tags",
@@ -41,6 +41,10 @@ const OPTIONAL: [&str; 7] = [
     "minDuration",
     "maxDuration",
     "lookback",
+    "start",
+    "end",
+    "limit",
+    "endTs",
 ];
 const SEARCH: [&str; 13] = [
     "service",
@@ -57,6 +61,9 @@ const SEARCH: [&str; 13] = [
     "raw",
     "prettyPrint",
 ];
+
+/// The tag that a span has which failed.
+const STATUS_CODE: &str = "otel.status_code";
 
 /// Spans of the time that Jaeger's page looks at.
 pub(super) fn recent() -> TraceFilter {
@@ -158,8 +165,8 @@ impl JaegerParams {
         Ok(window(None, end, lookback))
     }
 
-    /// The spans of a search: their tags, and the status that one of these means.
-    fn tags(&self) -> Result<(KeyedValues, Option<SpanStatus>), ApiProblem> {
+    /// The spans of a search: their tags, and what some of these mean that are no attributes.
+    fn tags(&self) -> Result<(KeyedValues, TraceFilter), ApiProblem> {
         let mut tags = KeyedValues::new();
         if let Some(text) = self.get("tags") {
             let object: Map<String, Value> = serde_json::from_str(text)
@@ -175,15 +182,26 @@ impl JaegerParams {
             let (key, value) = pair.ok_or_else(|| ApiProblem::parameter("tag", format!("{tag:?} is not key:value")))?;
             tags.insert(key.to_owned(), value.to_owned());
         }
-        let status = match tags.get("error").map(String::as_str) {
-            Some("true") => Some(SpanStatus::Error),
-            Some("false") => Some(SpanStatus::Ok),
-            _ => None,
+        let mut shown = TraceFilter {
+            status: match tags.get("error").map(String::as_str) {
+                Some("true") => Some(SpanStatus::Error),
+                Some("false") => Some(SpanStatus::Ok),
+                _ => None,
+            },
+            ..TraceFilter::default()
         };
-        if status.is_some() {
+        if shown.status.is_some() {
             tags.remove("error");
         }
-        Ok((tags, status))
+        if tags.get(STATUS_CODE).is_some_and(|code| code == "ERROR") && shown.status != Some(SpanStatus::Ok) {
+            tags.remove(STATUS_CODE);
+            shown.status = Some(SpanStatus::Error);
+        }
+        let name = tags.remove("entity.name");
+        shown.entity = tags.remove("entity.id").or(name);
+        let flux = tags.remove("flux_id").map(|id| id.parse::<FluxId>()).transpose();
+        shown.flux_id = flux.map_err(|error| ApiProblem::parameter("tags", error))?;
+        Ok((tags, shown))
     }
 }
 
@@ -230,11 +248,13 @@ impl TraceRequest {
         let limit = params
             .number("limit")?
             .map(|limit| u32::try_from(limit).unwrap_or(u32::MAX));
-        let (tags, status) = params.tags()?;
+        let (tags, shown) = params.tags()?;
         let filter = TraceFilter {
             service: Some(params.service()?),
             span_name: params.get("operation").map(str::to_owned),
-            status,
+            status: shown.status,
+            entity: shown.entity,
+            flux_id: shown.flux_id,
             limit,
             ..window(start, end, lookback.unwrap_or(LOOKBACK).get())
         };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arrow_array::cast::AsArray;
 use arrow_array::{ArrayRef, StringArray};
 use arrow_schema::DataType;
-use datafusion::common::{ScalarValue, internal_datafusion_err};
+use datafusion::common::{ScalarValue, internal_datafusion_err, plan_datafusion_err};
 use datafusion::error::Result;
 use datafusion::functions::utils::make_scalar_function;
 use datafusion::logical_expr::{
@@ -71,6 +71,7 @@ pub(super) fn functions() -> Vec<ScalarUDF> {
         }),
     );
     functions.push(current_setting());
+    functions.push(set_config());
     functions.push(quote_literal());
     functions
 }
@@ -100,6 +101,27 @@ fn current_setting() -> ScalarUDF {
     let one_or_two = vec![TypeSignature::Any(1), TypeSignature::Any(2)];
     let signature = Signature::one_of(one_or_two, Volatility::Stable);
     SimpleScalarUDF::new_with_signature("current_setting", signature, DataType::Utf8, Arc::new(says)).into()
+}
+
+/// Settings that a session obeys: who sets one together with something else must not believe that it is set.
+const OBEYED: [&str; 2] = ["statement_timeout", "timezone"];
+
+/// `set_config(name, value, is_local)`, which sets nothing within a query, and says the value as if it had.
+fn set_config() -> ScalarUDF {
+    let says = |args: &[ColumnarValue]| {
+        if let Some(ColumnarValue::Scalar(ScalarValue::Utf8(Some(name)))) = args.first()
+            && OBEYED.iter().any(|obeyed| obeyed.eq_ignore_ascii_case(name))
+        {
+            return Err(plan_datafusion_err!(
+                "Invalid function call set_config of {name}: it stands alone, with texts that are written out, or is written SET"
+            ));
+        }
+        let value = args.get(1).cloned();
+        value.ok_or_else(|| internal_datafusion_err!("set_config has a value"))
+    };
+    let kinds = vec![DataType::Utf8, DataType::Utf8, DataType::Boolean];
+    let signature = Signature::exact(kinds, Volatility::Stable);
+    SimpleScalarUDF::new_with_signature("set_config", signature, DataType::Utf8, Arc::new(says)).into()
 }
 
 /// `quote_literal(text)`.

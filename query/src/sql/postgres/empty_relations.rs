@@ -11,9 +11,10 @@
 //! # Invariants
 //!
 //! - Only what cannot have a row is folded: an inner join with an empty relation, either side of a product, what is read of nothing.
-//!   An aggregate without `GROUP BY` has a row and stays.
+//!   An aggregate or `HAVING` without `GROUP BY`, and a total, has a row and stays.
+//! - A name of `WITH` is that relation, whatever the catalogue has under it.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
@@ -21,8 +22,9 @@ use datafusion::sql::sqlparser::ast::{
     SetOperator, Statement as Ast, TableFactor, TableWithJoins, Value, Visit, VisitMut, Visitor, VisitorMut,
 };
 
+use super::PG_CATALOG;
 use crate::sql::column_headers::header_of;
-use crate::sql::function_allowlist::is_one_of;
+use crate::sql::function_allowlist::{is_aggregate, is_one_of};
 
 /// Tables of `pg_catalog` and views of `information_schema` that have no rows.
 const EMPTY: [&str; 2] = [
@@ -42,10 +44,9 @@ const ALWAYS_NULL: [&str; 1] = [
     "attacl attfdwoptions attoptions datacl defaclacl fdwacl fdwoptions lanacl lomacl nspacl proacl proconfig pubacl relacl \
      reloptions rolconfig spcacl spcoptions srvacl srvoptions typacl umoptions",
 ];
-/// Functions whose `SELECT` has a row even if nothing is read.
-const AGGREGATES: [&str; 1] = [
-    "array_agg avg bit_and bit_or bool_and bool_or count every json_agg json_object_agg jsonb_agg jsonb_object_agg max min \
-     string_agg sum",
+/// Aggregates of PostgreSQL that are not offered: their `SELECT` has a row even if nothing is read, and stays to be refused.
+const OTHER_AGGREGATES: [&str; 1] = [
+    "every json_agg json_object_agg jsonb_agg jsonb_object_agg mode percentile_disc stddev_samp variance var_samp xmlagg",
 ];
 
 /// Whether a table of the catalogue has no rows.
@@ -68,8 +69,8 @@ pub(super) fn fold(statement: &mut Ast) {
 
 #[derive(Debug, Default)]
 struct EmptyFolder {
-    /// The names of `WITH` that are empty relations.
-    named: HashSet<String>,
+    /// The names of `WITH`, and whether they are empty relations.
+    named: HashMap<String, bool>,
 }
 
 impl EmptyFolder {
@@ -78,11 +79,8 @@ impl EmptyFolder {
         let outer = self.named.clone();
         for cte in query.with.iter_mut().flat_map(|with| &mut with.cte_tables) {
             let name = cte.alias.name.value.to_lowercase();
-            if self.query(&mut cte.query) {
-                self.named.insert(name);
-            } else {
-                self.named.remove(&name);
-            }
+            let is_empty = self.query(&mut cte.query);
+            self.named.insert(name, is_empty);
         }
         let is_empty = self.body(&mut query.body);
         // What it is ordered by may be gone, and there is nothing to order.
@@ -140,9 +138,20 @@ impl EmptyFolder {
     fn relation(&mut self, relation: &mut TableFactor) -> bool {
         match relation {
             TableFactor::Table { name, args: None, .. } => {
-                let last = name.0.last().and_then(|part| part.as_ident());
-                let last = last.map(|last| last.value.to_lowercase()).unwrap_or_default();
-                is_empty(&last) || name.0.len() == 1 && self.named.contains(&last)
+                let parts = name.0.iter().filter_map(|part| part.as_ident());
+                let parts: Vec<String> = parts.map(|part| part.value.to_lowercase()).collect();
+                match parts.as_slice() {
+                    [name] => match self.named.get(name) {
+                        Some(is_empty) => *is_empty,
+                        None => name.starts_with("pg_") && is_empty(name),
+                    },
+                    [.., schema, name] => match schema.as_str() {
+                        PG_CATALOG => name.starts_with("pg_") && is_empty(name),
+                        "information_schema" => !name.starts_with("pg_") && is_empty(name),
+                        _ => false,
+                    },
+                    [] => false,
+                }
             }
             TableFactor::Table {
                 name, args: Some(args), ..
@@ -207,13 +216,19 @@ impl VisitorMut for SubqueryFolder<'_> {
 
 /// Whether a query has a row although it reads none.
 pub(super) fn has_row_of_nothing(select: &Select) -> bool {
-    let is_grouped = !matches!(&select.group_by, GroupByExpr::Expressions(by, _) if by.is_empty());
+    let has_total = |by: &Expr| match by {
+        Expr::Rollup(_) | Expr::Cube(_) | Expr::GroupingSets(_) => true,
+        Expr::Tuple(by) => by.is_empty(),
+        _ => false,
+    };
+    match &select.group_by {
+        GroupByExpr::Expressions(by, _) if by.is_empty() => {}
+        GroupByExpr::Expressions(by, _) => return by.iter().any(has_total),
+        GroupByExpr::All(_) => return false,
+    }
     let mut found = AggregateFinder { level: 0 };
-    !is_grouped
-        && select
-            .projection
-            .iter()
-            .any(|item| Visit::visit(item, &mut found).is_break())
+    let mut items = select.projection.iter();
+    select.having.is_some() || items.any(|item| Visit::visit(item, &mut found).is_break())
 }
 
 /// Finds aggregates of a query itself, not of one within it.
@@ -238,7 +253,8 @@ impl Visitor for AggregateFinder {
         match expr {
             Expr::Function(call) if self.level == 0 && call.over.is_none() => {
                 let name = call.name.0.last().map(ToString::to_string).unwrap_or_default();
-                if is_one_of(&AGGREGATES, &name.to_lowercase()) {
+                let name = name.to_lowercase();
+                if is_aggregate(&name) || is_one_of(&OTHER_AGGREGATES, &name) {
                     return ControlFlow::Break(());
                 }
                 ControlFlow::Continue(())
@@ -336,6 +352,14 @@ mod tests {
                 "SELECT ARRAY(SELECT x FROM pg_catalog.unnest(c.reloptions) x) FROM pg_class c",
                 "SELECT ARRAY[] FROM pg_class c",
             ),
+            (
+                "SELECT a FROM information_schema.triggers",
+                "SELECT NULL AS a WHERE false",
+            ),
+            (
+                "SELECT a FROM pg_index GROUP BY a HAVING count(*) > 1",
+                "SELECT NULL AS a WHERE false",
+            ),
         ] {
             assert_eq!(folded(text), expected);
         }
@@ -346,6 +370,13 @@ mod tests {
             "SELECT a FROM pg_class FULL JOIN pg_index ON true",
             "SELECT a FROM UNNEST(x) AS pg_index",
             "SELECT oid FROM pg_class EXCEPT SELECT oid FROM pg_type",
+            "SELECT stddev(x) FROM pg_index",
+            "SELECT 1 FROM pg_index HAVING true",
+            "SELECT a FROM pg_index GROUP BY ROLLUP (a)",
+            "WITH pg_index AS (SELECT 1 AS n) SELECT n FROM pg_index",
+            "SELECT a FROM triggers",
+            "SELECT a FROM public.pg_index",
+            "SELECT a FROM information_schema.tables",
         ] {
             assert_eq!(folded(text), text);
         }

@@ -19,6 +19,13 @@ use super::row_comparisons;
 use crate::Error;
 use crate::sql::SqlParameters;
 
+/// The most items of one list.
+const MOST_OF_LIST: usize = 10_000;
+
+/// What all parameters may come to where they are used: how many values, and how many bytes of text.
+const MOST_ITEMS: usize = 50_000;
+const MOST_BYTES: usize = 4 << 20;
+
 /// Puts the parameters into their places, of which some are intervals; gives the name of one that has no place.
 pub(super) fn bind_values(
     ast: &mut Ast,
@@ -30,6 +37,8 @@ pub(super) fn bind_values(
         given: &given,
         intervals,
         used: BTreeSet::new(),
+        items_left: MOST_ITEMS,
+        bytes_left: MOST_BYTES,
     };
     if let ControlFlow::Break(error) = VisitMut::visit(ast, &mut places) {
         return Err(*error);
@@ -41,12 +50,16 @@ struct ParameterBinder<'a> {
     given: &'a BTreeMap<String, serde_json::Value>,
     intervals: &'a BTreeSet<usize>,
     used: BTreeSet<String>,
+    /// A value is written out at every place where it is used.
+    items_left: usize,
+    bytes_left: usize,
 }
 
-impl ParameterBinder<'_> {
+impl<'a> ParameterBinder<'a> {
     /// The value of a place.
-    fn value(&mut self, place: &ValueWithSpan, name: &str) -> Result<&serde_json::Value, Box<Error>> {
-        let Some(given) = self.given.get(name) else {
+    fn value(&mut self, place: &ValueWithSpan, name: &str) -> Result<&'a serde_json::Value, Box<Error>> {
+        let all: &'a BTreeMap<String, serde_json::Value> = self.given;
+        let Some(given) = all.get(name) else {
             let at = place.span.start;
             return Err(Box::new(Error::Statement {
                 reason: format!(
@@ -55,8 +68,34 @@ impl ParameterBinder<'_> {
                 at: Some((at.line, at.column)),
             }));
         };
+        self.charge(name, given)?;
         self.used.insert(name.to_owned());
         Ok(given)
+    }
+
+    /// Takes a value from what all may come to, before it is written out.
+    fn charge(&mut self, name: &str, value: &serde_json::Value) -> Result<(), Box<Error>> {
+        let items = match value {
+            serde_json::Value::Array(items) => items.as_slice(),
+            one => std::slice::from_ref(one),
+        };
+        if items.len() > MOST_OF_LIST {
+            let reason = format!("the parameter {name} is a list of more than {MOST_OF_LIST} items");
+            return Err(Box::new(Error::statement(reason)));
+        }
+        let bytes: usize = items.iter().filter_map(|item| item.as_str().map(str::len)).sum();
+        let left = self
+            .items_left
+            .checked_sub(items.len())
+            .zip(self.bytes_left.checked_sub(bytes));
+        let Some((items_left, bytes_left)) = left else {
+            let reason = format!(
+                "its parameters come to more than {MOST_ITEMS} items, or {MOST_BYTES} bytes, where they are used: use each in fewer places"
+            );
+            return Err(Box::new(Error::statement(reason)));
+        };
+        (self.items_left, self.bytes_left) = (items_left, bytes_left);
+        Ok(())
     }
 
     /// What takes the place of an expression, if that is a parameter or is compared with a list of parameters.

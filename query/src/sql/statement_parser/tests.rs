@@ -380,6 +380,16 @@ fn a_list_takes_the_place_of_a_parameter_and_its_items_are_compared() {
         let refused = bound("SELECT $1", value).unwrap_err();
         assert!(refused.to_string().contains("list within another"), "{refused}");
     }
+    let uses = |times: usize| format!("SELECT 1 WHERE n = ANY($1){}", " OR n = ANY($1)".repeat(times - 1));
+    let many = |items: usize| json!(vec![1; items]);
+    assert!(bound(&uses(5), many(10_000)).is_ok());
+    let refused = bound(&uses(6), many(10_000)).unwrap_err();
+    assert!(refused.to_string().contains("more than 50000 items"), "{refused}");
+    let refused = bound(&uses(1), many(10_001)).unwrap_err();
+    assert!(refused.to_string().contains("a list of more than 10000 items"), "{refused}");
+    let long = json!(["a".repeat(1 << 20)]);
+    assert!(bound(&uses(4), long.clone()).is_ok());
+    assert!(bound(&uses(5), long).is_err());
     let unbound = open("SELECT 1 WHERE level = ANY($1) AND n = ANY($2::bigint[])", &[]).unwrap();
     assert_eq!(
         unbound.asked.statement.to_string(),

@@ -47,6 +47,25 @@ fn without_times_a_search_is_of_two_days_or_of_its_lookback() {
     assert_eq!(since("service=a&lookback=1h"), Some("1h".parse().unwrap()));
     assert_eq!(since("service=a&lookback=1h&end=7200000000"), at(3_600_000_001));
     assert_eq!(since("service=a&lookback=1h&start=5"), at(5));
+    // What a page has fields for and nobody filled in.
+    let empty = search("service=a&start=&end=&limit=&lookback=");
+    assert_eq!(empty.filter, search("service=a").filter);
+}
+
+#[test]
+fn tags_that_spans_are_shown_with_find_them() {
+    let flux = "019aa5b8-0c3e-7c11-9d5b-0123456789ab";
+    let asked = search(&format!(
+        "service=a&tag=entity.name:rack-a&tag=flux_id:{flux}&tag=otel.status_code:ERROR&tag=a:b"
+    ));
+    assert_eq!(asked.filter.entity.as_deref(), Some("rack-a"));
+    assert_eq!(asked.filter.flux_id, flux.parse().ok());
+    assert_eq!(asked.filter.status, Some(SpanStatus::Error));
+    assert_eq!(asked.tags, [("a".to_owned(), "b".to_owned())].into());
+    let asked = search("service=a&tag=entity.id:x&tag=otel.status_code:OK");
+    assert_eq!(asked.filter.entity.as_deref(), Some("x"));
+    assert_eq!(asked.filter.status, None);
+    assert_eq!(asked.tags, [(STATUS_CODE.to_owned(), "OK".to_owned())].into());
 }
 
 #[test]
@@ -69,7 +88,6 @@ fn what_cannot_be_used_is_named() {
         ("service=", "service"),
         ("service=a&servise=b", "servise"),
         ("service=a&service=b", "service"),
-        ("service=a&limit=", "limit"),
         ("service=a&limit=+1", "limit"),
         ("service=a&limit=-1", "limit"),
         ("service=a&start=yesterday", "start"),
@@ -79,6 +97,7 @@ fn what_cannot_be_used_is_named() {
         ("service=a&tags=a%3Db", "tags"),
         ("service=a&tag=a", "tag"),
         ("service=a&tag=:b", "tag"),
+        ("service=a&tag=flux_id:7", "tags"),
         ("service=a&raw=yes", "raw"),
         ("traceID=xyz", "traceID"),
         ("traceID=0", "traceID"),
