@@ -197,7 +197,10 @@ fn a_statement_has_the_timeout_that_is_set_when_it_begins_also_within_one_text()
         assert_eq!(set.get::<_, String>(0), "a");
         // What drivers ask about a planner of another kind.
         let set = client
-            .query_one("SELECT current_setting('jit') AS cur, set_config('jit', 'off', false) AS new", &[])
+            .query_one(
+                "SELECT current_setting('jit') AS cur, set_config('jit', 'off', false) AS new",
+                &[],
+            )
             .await?;
         assert_eq!(set.get::<_, Option<String>>(0), None);
         assert_eq!(set.get::<_, String>(1), "off");

@@ -386,7 +386,10 @@ fn a_list_takes_the_place_of_a_parameter_and_its_items_are_compared() {
     let refused = bound(&uses(6), many(10_000)).unwrap_err();
     assert!(refused.to_string().contains("more than 50000 items"), "{refused}");
     let refused = bound(&uses(1), many(10_001)).unwrap_err();
-    assert!(refused.to_string().contains("a list of more than 10000 items"), "{refused}");
+    assert!(
+        refused.to_string().contains("a list of more than 10000 items"),
+        "{refused}"
+    );
     let long = json!(["a".repeat(1 << 20)]);
     assert!(bound(&uses(4), long.clone()).is_ok());
     assert!(bound(&uses(5), long).is_err());
