@@ -21,6 +21,14 @@ def metadata() -> dict:
     return json.loads(subprocess.run(command, cwd=ROOT, check=True, capture_output=True).stdout)
 
 
+def linkable() -> set:
+    """Names and versions of what normal dependencies of any crate of ours lead to. `cargo metadata` follows weak features
+    (`crate?/feature`) of dependencies that nobody switches on."""
+    command = ["cargo", "tree", "--workspace", "--locked", "--offline", "-e", "normal", "--target", "x86_64-unknown-linux-gnu", "--prefix", "none", "--format", "{p}"]
+    listed = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    return {tuple(line.split()[:2]) for line in listed.splitlines() if line}
+
+
 def checksums() -> dict:
     """The SHA-256 of each crate's archive, by name and version."""
     entry = re.compile(r'name = "(.+)"\nversion = "(.+)"\nsource = ".+"\nchecksum = "(.+)"')
@@ -34,6 +42,9 @@ def closure(found: dict, package: str) -> tuple[dict, dict, str]:
         node["id"]: [dep["pkg"] for dep in node["deps"] if any(kind["kind"] is None for kind in dep["dep_kinds"])]
         for node in found["resolve"]["nodes"]
     }
+    known = linkable()
+    possible = {id for id, one in packages.items() if (one["name"], f"v{one['version']}") in known}
+    linked = {id: [other for other in others if other in possible] for id, others in linked.items()}
     root = next(id for id in found["workspace_members"] if packages[id]["name"] == package)
     reached, waiting = set(), [root]
     while waiting:
