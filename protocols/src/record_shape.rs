@@ -329,7 +329,7 @@ fn epoch(text: &str) -> Option<Timestamp> {
     let number: i64 = whole.parse().ok()?;
     let (unit, digits) = match number {
         ..100_000_000 => return None,
-        ..SECONDS => (1_000_000, 6),
+        _ if number < SECONDS => (1_000_000, 6),
         _ if number < SECONDS * 1_000 => (1_000, 3),
         _ if number < SECONDS * 1_000_000 => (1, 0),
         _ => return Some(Timestamp::from_micros(number / 1_000)),

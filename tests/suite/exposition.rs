@@ -80,6 +80,7 @@ fn labels(text: &str) -> Option<(Vec<(&str, &str)>, &str)> {
 }
 
 /// One sample of a family: what tells it from others.
+#[allow(clippy::type_complexity, reason = "a name and pairs")]
 fn sample<'a>(line: &'a str, family: &MetricFamily<'_>) -> Result<(&'a str, Vec<(&'a str, &'a str)>), String> {
     let fault = |what: &str| format!("{what}: {line}");
     let at = line.find(['{', ' ']).ok_or_else(|| fault("a sample without a value"))?;

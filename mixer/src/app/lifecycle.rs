@@ -67,6 +67,7 @@ pub(super) struct MixerComponents {
 }
 
 impl MixerComponents {
+    #[allow(clippy::too_many_lines, reason = "one list of what is started, in its order")]
     pub(super) async fn start(
         &mut self,
         config: MixerConfig,

@@ -214,7 +214,7 @@ mod tests {
     fn response(status: u16, headers: &[(&'static str, &str)], body: &[u8]) -> CollectorResponse {
         let headers = headers
             .iter()
-            .map(|(name, value)| (HeaderName::from_static(*name), value.parse().unwrap()));
+            .map(|(name, value)| (HeaderName::from_static(name), value.parse().unwrap()));
         CollectorResponse {
             status: StatusCode::from_u16(status).unwrap(),
             headers: headers.collect(),

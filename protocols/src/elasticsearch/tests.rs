@@ -22,6 +22,7 @@ fn opened(body: &str) -> Result<(OpenedRequest, BulkItems), BulkError> {
 }
 
 /// The rows of a request, what is wrong with which item, and the items.
+#[allow(clippy::type_complexity, reason = "tests")]
 fn bulk(body: &str) -> Result<(Vec<Value>, Vec<(u64, String)>, BulkItems), BulkError> {
     let (opened, items) = opened(body)?;
     let (rows, refused) = read(Table::Logs, opened);

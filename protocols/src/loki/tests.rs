@@ -11,6 +11,7 @@ use crate::sender::tests::{read, settings};
 
 const ENTITY: [&str; 5] = ["host", "hostname", "instance", "service_name", "job"];
 
+#[allow(clippy::type_complexity, reason = "tests")]
 fn rows(encoding: LokiEncoding, body: &[u8]) -> Result<(Vec<Value>, Vec<(u64, String)>), LokiError> {
     let opened = request(encoding, Bytes::copy_from_slice(body), settings(&ENTITY))?;
     Ok(read(Table::Logs, opened))

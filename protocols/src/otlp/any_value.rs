@@ -30,7 +30,7 @@ const DEPTH: usize = 64;
 const VALUES: usize = 1 << 16;
 
 /// Fields of `AnyValue`.
-mod any_value {
+mod value_field {
     pub(super) const STRING: u32 = 1;
     pub(super) const BOOL: u32 = 2;
     pub(super) const INT: u32 = 3;
@@ -62,13 +62,13 @@ impl<'a> TypedValue<'a> {
         let (mut reader, mut value) = (FieldReader::new(body, range), Self::None);
         while let Some(field) = reader.next()? {
             value = match field.number {
-                any_value::STRING => Self::Text(field.text(body)?),
-                any_value::BOOL => Self::Bool(field.varint()? != 0),
-                any_value::INT => Self::Int(field.varint()?.cast_signed()),
-                any_value::DOUBLE => Self::Double(field.double()?),
-                any_value::ARRAY => Self::Array(field.range()?),
-                any_value::MAP => Self::Map(field.range()?),
-                any_value::BYTES => Self::Bytes(field.bytes(body)?),
+                value_field::STRING => Self::Text(field.text(body)?),
+                value_field::BOOL => Self::Bool(field.varint()? != 0),
+                value_field::INT => Self::Int(field.varint()?.cast_signed()),
+                value_field::DOUBLE => Self::Double(field.double()?),
+                value_field::ARRAY => Self::Array(field.range()?),
+                value_field::MAP => Self::Map(field.range()?),
+                value_field::BYTES => Self::Bytes(field.bytes(body)?),
                 _ => value,
             };
         }

@@ -149,12 +149,10 @@ pub(super) fn labels(
                 }
                 each(name, value)?;
             }
-            (WriteVersion::V2, LABELS) => {
-                if !add_references(body, &field, &mut references)? {
-                    return Err(format!(
-                        "the labels have more than {MAX_REFERENCES} bytes of references"
-                    ));
-                }
+            (WriteVersion::V2, LABELS) if !add_references(body, &field, &mut references)? => {
+                return Err(format!(
+                    "the labels have more than {MAX_REFERENCES} bytes of references"
+                ));
             }
             _ => {}
         }

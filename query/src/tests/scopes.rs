@@ -65,6 +65,7 @@ async fn agree_on_lists(scoped: &QueryEngine, only: &QueryEngine, random: &mut R
     }
 }
 
+#[allow(clippy::too_many_lines, reason = "a comparison of each kind of question")]
 async fn agree_on_aggregates(scoped: &QueryEngine, only: &QueryEngine, random: &mut Random) {
     let series = SeriesFilter {
         since: ever(),

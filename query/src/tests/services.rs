@@ -266,14 +266,17 @@ async fn a_search_gives_the_newest_traces_with_all_of_their_spans() {
         },
         ..shop.clone()
     };
-    assert_eq!(found(&bench, &first).await, [newer.clone()]);
+    assert_eq!(found(&bench, &first).await, std::slice::from_ref(&newer));
     let tagged = |key: &str, value: &str| TraceSearch {
         filter: every(),
         tags: [(key.to_owned(), value.to_owned())].into(),
         ..TraceSearch::default()
     };
-    assert_eq!(found(&bench, &tagged("n", "7")).await, [older.clone()]);
-    assert_eq!(found(&bench, &tagged("host.name", "a")).await, [older.clone()]);
+    assert_eq!(found(&bench, &tagged("n", "7")).await, std::slice::from_ref(&older));
+    assert_eq!(
+        found(&bench, &tagged("host.name", "a")).await,
+        std::slice::from_ref(&older)
+    );
     assert!(found(&bench, &tagged("host.name", "b")).await.is_empty());
     let micros = |least: Option<u64>, most: Option<u64>| TraceSearch {
         min_duration: least.map(Duration::from_micros),
@@ -281,8 +284,14 @@ async fn a_search_gives_the_newest_traces_with_all_of_their_spans() {
         ..shop.clone()
     };
     // 100 µs are no more and no less than the 0.1 ms that are stored.
-    assert_eq!(found(&bench, &micros(Some(100), Some(100))).await, [older.clone()]);
-    assert_eq!(found(&bench, &micros(Some(101), None)).await, [newer.clone()]);
+    assert_eq!(
+        found(&bench, &micros(Some(100), Some(100))).await,
+        std::slice::from_ref(&older)
+    );
+    assert_eq!(
+        found(&bench, &micros(Some(101), None)).await,
+        std::slice::from_ref(&newer)
+    );
     assert!(found(&bench, &micros(None, Some(99))).await.is_empty());
     let spans = bench.querier.spans_of_traces(&[trace(0), trace(4)]).await.unwrap();
     assert_eq!(texts(&spans.rows, "trace_id"), [&older.0, &older.0]);

@@ -74,7 +74,7 @@ fn prometheus_text(open_metrics: &str) -> String {
             let written = if kind == "unknown" { "untyped" } else { kind };
             text.extend(["# TYPE ", name, suffix, " ", written, "\n"]);
             may_have_created = matches!(kind, "counter" | "histogram" | "summary");
-        } else if !line.starts_with('#') && !(may_have_created && is_creation_time(line)) {
+        } else if !(line.starts_with('#') || may_have_created && is_creation_time(line)) {
             text.extend([without_exemplar(line), "\n"]);
         }
     }

@@ -53,8 +53,11 @@ const PRODUCT: HeaderName = HeaderName::from_static("x-elastic-product");
 /// So many items of an answer are made at a time.
 const STEP: usize = 1_000;
 
+/// A path, what makes its answer, and whether something may be put there.
+type ClientQuestion = (&'static str, fn() -> Value, bool);
+
 /// What clients ask about: the path, the answer, and whether they may put something there.
-const QUESTIONS: [(&str, fn() -> Value, bool); 14] = [
+const QUESTIONS: [ClientQuestion; 14] = [
     ("/elasticsearch", root, false),
     ("/elasticsearch/", root, false),
     ("/elasticsearch/_license", license, false),

@@ -383,7 +383,7 @@ fn rows_of_a_rack_get_a_resource_of_their_entity_and_their_signal_as_an_attribut
         attributes: Attributes::new().with("otel.flags", "none of ours").with("n", 1),
     };
     let batch = LogRow::to_batch(&[row]).unwrap();
-    let exported = export_request(Table::Logs, &[batch.clone()]).unwrap();
+    let exported = export_request(Table::Logs, std::slice::from_ref(&batch)).unwrap();
     let found = ExportLogsServiceRequest::decode(exported.as_slice()).unwrap();
     let of = &found.resource_logs[0];
     let id = EntityId::for_name("another").to_string();

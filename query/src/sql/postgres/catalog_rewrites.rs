@@ -125,7 +125,8 @@ impl VisitorMut for CatalogRewriter {
                 args: FunctionArguments::Subquery(query),
                 ..
             }) => {
-                if aggregate(query, "array_agg") {
+                let is_list = aggregate(query, "array_agg");
+                if is_list {
                     *expr = Expr::Subquery(query.clone());
                 }
             }

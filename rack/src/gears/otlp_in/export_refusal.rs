@@ -24,7 +24,7 @@ pub(super) struct ExportRefusal {
     /// After how many seconds to come again, if that helps.
     pub(super) retry: Option<u32>,
     /// More headers of the answer.
-    pub(super) headers: HeaderMap,
+    pub(super) headers: Box<HeaderMap>,
 }
 
 impl ExportRefusal {
@@ -33,7 +33,7 @@ impl ExportRefusal {
             status,
             detail: detail.into(),
             retry: None,
-            headers: HeaderMap::new(),
+            headers: Box::default(),
         }
     }
 
@@ -64,7 +64,7 @@ impl ExportRefusal {
         let mut response = Response::new(Body::from(said));
         *response.status_mut() = self.status;
         let headers = response.headers_mut();
-        headers.extend(self.headers);
+        headers.extend(*self.headers);
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(encoding.content_type()));
         if let Some(seconds) = self.retry {
             headers.insert(RETRY_AFTER, HeaderValue::from(seconds));

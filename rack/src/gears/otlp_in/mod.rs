@@ -330,7 +330,7 @@ impl ExportHandler {
         let path_of = |(_, path, service): &(Table, &'static str, &'static str)| {
             if form.is_grpc { *service } else { *path }
         };
-        let signal = SIGNALS.iter().find(|signal| path_of(*signal) == uri.path());
+        let signal = SIGNALS.iter().find(|signal| path_of(signal) == uri.path());
         let Some((table, ..)) = signal else {
             let known: Vec<_> = SIGNALS.iter().map(path_of).collect();
             let detail = format!("signals of OTLP are taken at {}", known.join(", "));
