@@ -159,8 +159,9 @@ fn has_time(table: Table, walker: signal_walker::SignalWalker, body: &[u8]) -> R
         Table::Traces => (walker.first(body)?, [7, 8]),
         _ => (walker.first(body)?, [1, 11]),
     };
+    // What is wrong with a record refuses that record, later.
     let mut reader = FieldReader::new(body, record);
-    while let Some(field) = reader.next()? {
+    while let Ok(Some(field)) = reader.next() {
         if times.contains(&field.number) && field.fixed64().is_ok_and(|nanos| nanos > 0) {
             return Ok(true);
         }

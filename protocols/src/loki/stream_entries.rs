@@ -75,8 +75,9 @@ impl StreamWalker {
         let Some(entry) = self.next(body)? else {
             return Ok(false);
         };
+        // What is wrong with an entry refuses that entry, later.
         let mut reader = FieldReader::new(body, entry);
-        while let Some(field) = reader.next()? {
+        while let Ok(Some(field)) = reader.next() {
             if field.number == 1 {
                 return Ok(true);
             }
