@@ -281,7 +281,8 @@ fn the_scenario_of_every_gear_type_runs_and_reaches_what_it_leads_to() -> Result
             "{kind}: {}",
             ran.printed
         );
-        if line.is_some_and(|line| line.contains("mosquitto is missing")) {
+        // What this machine lacks: a broker, or a journal that the gear may read.
+        if line.is_some_and(|line| line.contains(": skipped, ")) {
             continue;
         }
         let path = format!("/api/v1/telemetry/logs?attr.gear.type={kind}&q=the%20gear%20runs&since=1h");
