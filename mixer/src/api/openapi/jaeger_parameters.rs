@@ -98,7 +98,7 @@ pub(super) const DEPENDENCIES: &[ApiParameter] = &[
 ];
 const RAW: ApiParameter = query("raw", ParameterKind::Switch, "Without effect.");
 const PRETTY_PRINT: ApiParameter = query("prettyPrint", ParameterKind::Switch, "Without effect.");
-const NUMBER: &str = "^[0-9]{1,18}$";
+const NUMBER: &str = "^[0-9]{0,18}$";
 const ID: &str = "^(?!0+$)[0-9a-fA-F]{1,32}$";
 /// A duration, or nothing.
 const DURATION: &str = r"^((0|([0-9]{1,5}(\.[0-9]{1,6})?(ns|us|µs|ms|s|m|h)|[0-9]{1,4}d){1,3})?)$";

@@ -255,7 +255,11 @@ pub(super) const SCENARIO_PATH: &[ApiParameter] = &[path(
     ParameterKind::Sized(1, u32::MAX),
     "`name:version`, `name:latest`, `name` for the same, or at least eight digits that a content hash begins with.",
 )];
-pub(super) const INDEX_PATH: &[ApiParameter] = &[path("index", ParameterKind::Sized(1, 255), "The name of an index.")];
+pub(super) const INDEX_PATH: &[ApiParameter] = &[path(
+    "index",
+    ParameterKind::Sized(1, u32::MAX),
+    "The name of an index.",
+)];
 pub(super) const NAME_PATH: &[ApiParameter] = &[path("name", ParameterKind::Sized(1, u32::MAX), "Any name.")];
 pub(super) const GEAR_PATH: &[ApiParameter] = &[path("type", ParameterKind::Sized(1, u32::MAX), "A gear type's name.")];
 pub(super) const LETTERS_PAGE: &[ApiParameter] = &[
