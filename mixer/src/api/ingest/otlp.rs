@@ -11,7 +11,8 @@
 //!
 //! # Invariants
 //!
-//! - A request is known again by its bytes: what a client repeats after an unclear answer is stored once.
+//! - A request whose first record has a time is known again by its bytes: what a client repeats after an unclear answer is
+//!   stored once.
 //! - What can be stored later is 503, never 409 or 429: some clients of OTLP drop what was answered with these.
 
 use std::sync::Arc;
