@@ -18,6 +18,7 @@ pub mod bus;
 pub mod child_spawner;
 pub mod config;
 mod config_error;
+pub mod connection_activity;
 mod error;
 mod exit;
 pub mod file_modes;

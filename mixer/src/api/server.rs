@@ -15,11 +15,11 @@ use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use axum::response::Response;
 use axum::{Extension, Router};
+use chassis::connection_activity::ConnectionActivity;
 use chassis::lingering_close::{LingeringStream, TrackedBody, UnreadBodyFlag};
 use chassis::tls_server::{ServerStream, ServerTls};
 use chassis::write_timeout::{MinimumRate, WriteTimeoutStream};
@@ -292,58 +292,11 @@ async fn connection(
                 .keep_alive_interval(Some(patience.silence))
                 .keep_alive_timeout(patience.silence);
             let serving = http.serve_connection(stream, service);
-            until_stopped(serving, (&stop, activity.unused(HEAD_TIME, IDLE_TIME))).await
+            until_stopped(serving, (&stop, activity.wait_idle(HEAD_TIME, IDLE_TIME))).await
         }
     };
     if let Err(error) = ended {
         tracing::debug!(%error, "a connection ended early");
-    }
-}
-
-/// The requests of a connection.
-#[derive(Debug, Default)]
-struct ConnectionActivity {
-    begun: AtomicUsize,
-    running: AtomicUsize,
-}
-
-/// A request that is not answered, or not forgotten, yet.
-#[derive(Debug, Clone)]
-struct RunningRequest {
-    _count: Arc<RunningCount>,
-}
-
-#[derive(Debug)]
-struct RunningCount(Arc<ConnectionActivity>);
-
-impl Drop for RunningCount {
-    fn drop(&mut self) {
-        self.0.running.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-impl ConnectionActivity {
-    /// Counts a request, until what this gives is dropped.
-    fn begin(self: &Arc<Self>) -> RunningRequest {
-        self.begun.fetch_add(1, Ordering::Relaxed);
-        self.running.fetch_add(1, Ordering::Relaxed);
-        RunningRequest {
-            _count: Arc::new(RunningCount(Arc::clone(self))),
-        }
-    }
-
-    /// Returns when no first request came in `first`, or no further one in `idle`: a client of HTTP/2 that sends nothing, or only
-    /// answers pings, keeps its place otherwise.
-    async fn unused(&self, first: Duration, idle: Duration) {
-        let (mut seen, mut wait) = (0, first);
-        loop {
-            tokio::time::sleep(wait).await;
-            let begun = self.begun.load(Ordering::Relaxed);
-            if begun == seen && self.running.load(Ordering::Relaxed) == 0 {
-                return;
-            }
-            (seen, wait) = (begun, idle);
-        }
     }
 }
 

@@ -14,14 +14,13 @@
 //! - An answer that says stored comes after the rows are on disk; from there they reach the Mixer once, by the spool's sequence.
 //! - At most [`MAX_CONNECTIONS`] connections at each address, [`MAX_STREAMS`] requests on one of HTTP/2, and a bounded memory for all of them
 //!   ([`request_room`]).
-//! - A connection that asks for nothing ends, over HTTP/2 as well ([`connection_activity`]).
+//! - A connection that asks for nothing ends, over HTTP/2 as well ([`chassis::connection_activity`]).
 //! - Every connection's task, and every request that has begun to be stored, is joined before the gear ends.
 //!
 //! # Not here
 //!
 //! What becomes of a record's fields (`protocols::otlp`); which request is another one's repetition ([`request_window`]).
 
-mod connection_activity;
 mod export_refusal;
 mod export_store;
 mod request_body;
@@ -40,6 +39,7 @@ use axum::body::Body;
 use axum::http::header::{ALLOW, CONTENT_TYPE, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, Method, Request, StatusCode};
 use axum::response::Response;
+use chassis::connection_activity::ConnectionActivity;
 use chassis::host_guard::{HostGuard, protect_answer};
 use chassis::lingering_close::{LingeringStream, TrackedBody, UnreadBodyFlag};
 use futures::FutureExt;
@@ -57,7 +57,6 @@ use tokio_util::sync::CancellationToken;
 use super::request_authentication::RequestAuthentication;
 use super::tcp_listener::{GearListener, IncomingStream, ListenerAddress, WRITE_TIMEOUT};
 use super::{ActiveGear, Gear, GearContext, GearError, GearFuture, RawConfig};
-use connection_activity::ConnectionActivity;
 use export_refusal::ExportRefusal;
 use export_store::{ExportStore, ReceivedRequest, StoredExport};
 use request_body::{BodyPacking, grpc_message};
@@ -71,6 +70,8 @@ const MAX_STREAMS: u32 = 32;
 const MAX_HEAD: u32 = 16 << 10;
 /// How long a request's head may take, and how long a connection may be idle; of HTTP/2, how long its first request may take to come.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long a connection of HTTP/2 may be without a request after its first one.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(600);
 /// How long a connection of HTTP/2 may be silent before it is asked whether it lives.
 const KEEP_ALIVE: Duration = Duration::from_secs(60);
 
@@ -237,7 +238,7 @@ async fn until_idle<C: GracefulConnection>(served: C, stop: &CancellationToken, 
     tokio::select! {
         _ = served.as_mut() => return,
         () = stop.cancelled() => {}
-        () = activity.wait_idle() => {}
+        () = activity.wait_idle(HEADER_TIMEOUT, IDLE_TIMEOUT) => {}
     }
     // Without a request there is nothing to end, and perhaps no preface, which a graceful end would wait for.
     if activity.has_begun() {
