@@ -15,8 +15,8 @@ pub const MANIFEST: GearManifest = GearManifest {
     outputs: &[],
     doc: "Nothing is to be wired: entries go to the logs table with their own time, the level of their priority, and `host.name`, `process.pid`, `syslog.identifier`, `systemd.unit` and `syslog.priority`. \
           The place in the journal is written together with the records: after a restart of the Rack no entry is missing or there twice, as far as the journal still has it. \
-          A message of more than 64 KiB is cut and marked `truncated`. The journal is read by `/usr/bin/journalctl`: the operator of the Rack adds that to `gears.exec.allow`, the Rack's user to the group \
-          systemd-journal, and, where Landlock confines the Rack, /var/log/journal and /run/log/journal to `policy.read_roots`. Where it ends it is started again, after a growing pause.",
+          A message of more than 64 KiB is cut and marked `truncated`. The journal is read by `/usr/bin/journalctl`: the operator of the Rack sets `gears.journald.allow`, and adds the Rack's user to the group \
+          systemd-journal. Where it ends it is started again, after a growing pause.",
     example: include_str!("../../examples/gears/journald_in.yaml"),
     schema: gear_manifest::schema::<JournaldInConfig>,
     check: gear_manifest::check::<JournaldInConfig>,

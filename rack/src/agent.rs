@@ -239,7 +239,7 @@ impl RackAgent {
                 recorder: recorder.clone(),
                 entropy: parts.entropy.clone(),
                 limits: message_limits.clone(),
-                programs: ProgramAllowList::new(&config.gears_exec.allow),
+                programs: ProgramAllowList::new(&config.gears_exec.allow).with_journal(config.gears_journald.allow),
                 policy,
                 lane: Some(GuaranteedLane {
                     outbox: Arc::clone(&outbox),

@@ -68,6 +68,15 @@ config_section! {
 }
 
 config_section! {
+    /// What a scenario may have journald_in read.
+    pub struct GearJournaldConfig in "gears.journald" {
+        /// Whether gears of type journald_in may read the journal of this machine, by /usr/bin/journalctl, which the Rack's user must not be
+        /// able to write; that user must be in the group systemd-journal.
+        allow: bool = false;
+    }
+}
+
+config_section! {
     /// Data storage of the Rack.
     pub struct RackStoreConfig in "store" {
         /// Folder of what gears keep. Its folder files, made at the start, is the one that gears may use unless policy.read_roots and
@@ -137,6 +146,7 @@ config_file! {
         base: BaseConfig,
         rack: AgentConfig,
         gears_exec: GearExecConfig,
+        gears_journald: GearJournaldConfig,
         policy: PolicyConfig,
         store: RackStoreConfig,
         snake: SnakeConfig,

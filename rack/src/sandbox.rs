@@ -5,7 +5,8 @@
 //! | read and write | `base.state_dir`, the folder of `base.state_file`, that of the log file |
 //! | write | `policy.write_roots` |
 //! | read | `policy.read_roots`, the folders of `platform.toml` and of other files that it names, and of the system `/etc`, `/usr`, `/proc`, `/sys` |
-//! | execute | nothing; where `gears.exec.allow` lists programs these, and what the system has for them to run |
+//! | execute | nothing; where `gears.exec.allow` lists programs, or `gears.journald.allow` is set, these, and what the system has for them to run |
+//! | read | the journal, where `gears.journald.allow` is set |
 //!
 //! # Invariants
 //!
@@ -26,6 +27,7 @@ use std::path::{Path, PathBuf};
 
 use chassis::config::{Settings, ValueKind};
 use durable_fs::parent_of;
+use gear_spec::journald_in;
 use landlock::{
     ABI, Access, AccessFs, BitFlags, CompatLevel, Compatible, Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetError,
     RulesetStatus, path_beneath_rules,
@@ -46,6 +48,8 @@ const SYSTEM: [&str; 6] = ["/etc", "/usr", "/proc", "/sys", "/dev/urandom", "/de
 const DEVICES: [&str; 3] = ["/dev/null", "/dev/zero", "/dev/full"];
 /// Folders with programs, and with what starts them.
 const PROGRAMS: [&str; 7] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/opt"];
+/// Folders of the journal.
+const JOURNALS: [&str; 2] = ["/run/log/journal", "/var/log/journal"];
 /// Keys whose paths are written to, and have rules of their own.
 const WRITTEN: [&str; 4] = ["base.state_dir", "base.state_file", "store.dir", "logging.filename"];
 
@@ -162,11 +166,15 @@ fn rules(config: &RackConfig, settings: &Settings) -> SandboxRules {
             AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::Truncate,
         ),
     ];
-    let programs = &config.gears_exec.allow;
+    let mut programs = config.gears_exec.allow.clone();
+    if config.gears_journald.allow {
+        programs.push(journald_in::PROGRAM.into());
+        rules.push((JOURNALS.map(PathBuf::from).to_vec(), read));
+    }
     if !programs.is_empty() {
         rules.push((PROGRAMS.map(PathBuf::from).to_vec(), read | AccessFs::Execute));
-        rules.push((programs.clone(), AccessFs::ReadFile | AccessFs::Execute));
         rules.push((programs.iter().map(|program| folder_of(program)).collect(), read));
+        rules.push((programs, AccessFs::ReadFile | AccessFs::Execute));
     }
     rules
 }

@@ -13,7 +13,7 @@
 //!
 //! # Not here
 //!
-//! Programs of `exec` (`gears.exec.allow`) and what they do once they run; the sandbox of the process ([`crate::sandbox`]).
+//! Programs of `exec` (`gears.exec.allow`) and what they do once they run; the journal (`gears.journald.allow`); the sandbox of the process ([`crate::sandbox`]).
 
 mod address_rule;
 mod checked_resolver;

@@ -33,10 +33,9 @@ impl SandboxBench {
     }
 
     /// Does something where this Rack is confined; `None` where this kernel says that it cannot.
-    fn confined<T: Send>(&self, sandbox: &str, programs: &str, work: impl FnOnce() -> T + Send) -> Option<T> {
+    fn confined<T: Send>(&self, sandbox: &str, gears: &str, work: impl FnOnce() -> T + Send) -> Option<T> {
         let text = format!(
-            "[base]\nstate_dir = {0:?}\n[store]\ndir = {0:?}\n[logging]\nfilename = {1:?}\n[gears.exec]\nallow = [{programs}]\n\
-             [policy]\nread_roots = [{2:?}]\nwrite_roots = [{3:?}]\nsandbox = {sandbox:?}\n",
+            "[base]\nstate_dir = {0:?}\n[store]\ndir = {0:?}\n[logging]\nfilename = {1:?}\n{gears}\n[policy]\nread_roots = [{2:?}]\nwrite_roots = [{3:?}]\nsandbox = {sandbox:?}\n",
             self.path("data"),
             self.path("logs/platform.log"),
             self.path("in"),
@@ -213,7 +212,10 @@ fn a_confined_process_runs_the_programs_that_are_listed_and_those_see_no_more_th
     let runs = |program: &Path| Command::new(program).status().is_ok_and(|status| status.success());
     assert!(runs(&copy));
     bench.confined("auto", "", || assert!(!runs(Path::new("/bin/true")) && !runs(&copy)));
-    bench.confined("auto", "\"/bin/cat\"", || {
+    bench.confined("auto", "[gears.journald]\nallow = true", || {
+        assert!(runs(Path::new("/bin/true")) && !runs(&copy));
+    });
+    bench.confined("auto", "[gears.exec]\nallow = [\"/bin/cat\"]", || {
         assert!(runs(Path::new("/bin/true")) && !runs(&copy));
         let cat = |name: &str| Command::new("/bin/cat").arg(bench.path(name)).output().unwrap();
         assert_eq!(cat("in/file").stdout, b"text");

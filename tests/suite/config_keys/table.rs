@@ -37,6 +37,7 @@ pub(super) const RACK: &[(&str, Proof)] = &[
     ("rack.enrollment_timeout", Test("rack/tests/config_keys.rs::rack_enrollment_timeout_ends_a_handshake_that_is_not_answered")),
     ("rack.heartbeat_interval", Test("rack/tests/config_keys.rs::rack_heartbeat_interval_is_how_often_a_heartbeat_comes")),
     ("gears.exec.allow", Test("rack/src/gears/exec/tests.rs::a_program_that_gears_exec_allow_does_not_list_is_refused_with_the_fix")),
+    ("gears.journald.allow", Test("rack/src/gears/journald_in/tests.rs::the_journal_is_the_operators_to_allow_apart_from_programs_of_exec")),
     ("policy.gears", Test("rack/src/policy/tests.rs::what_the_file_lists_is_allowed_and_nothing_beside_it")),
     ("policy.read_roots", Test("rack/src/policy/tests.rs::a_root_that_holds_the_state_or_the_kernels_files_is_refused_with_the_key")),
     ("policy.write_roots", Test("rack/src/policy/tests.rs::a_root_that_holds_the_state_or_the_kernels_files_is_refused_with_the_key")),

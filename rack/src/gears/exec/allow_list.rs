@@ -1,9 +1,9 @@
-//! The allow list of programs: what the operator of a Rack lets scenarios run.
+//! The allow list of programs: what the operator of a Rack lets scenarios run, and whether they may read the journal.
 //!
 //! # Invariants
 //!
 //! - A scenario comes from elsewhere: a program runs only if the Rack's own configuration names it, by the very path that the scenario
-//!   gives.
+//!   gives. Who may read the journal may not call its program as `exec` does, with arguments of a scenario's choice, nor the other way round.
 //! - A scenario writes files as the Rack's user (`file_out`): a program that this user may write, or put in the place of another, is
 //!   refused. Root may write everything: where the Rack is root's, what others may write is refused.
 //!
@@ -24,31 +24,63 @@ const OTHERS_WRITE: u32 = 0o022;
 
 /// Programs by their absolute paths. Clones share it.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct ProgramAllowList(Arc<[PathBuf]>);
+pub(crate) struct ProgramAllowList {
+    programs: Arc<[PathBuf]>,
+    has_journal: bool,
+}
 
 impl ProgramAllowList {
     pub(crate) fn new(programs: &[PathBuf]) -> Self {
-        Self(programs.into())
+        Self {
+            programs: programs.into(),
+            has_journal: false,
+        }
+    }
+
+    /// The same, where the journal may be read, or not.
+    pub(crate) fn with_journal(self, has_journal: bool) -> Self {
+        Self { has_journal, ..self }
+    }
+
+    /// Says how the journal may be read, which this program does. It asks the file system.
+    pub(in crate::gears) fn admit_journal(&self, program: &str) -> Result<(), String> {
+        if !self.has_journal {
+            return Err(format!(
+                "gears may not read the journal of this machine, by {program}: the Rack's operator sets gears.journald.allow in platform.toml, as in \
+                 [gears.journald] allow = true, and starts the Rack again"
+            ));
+        }
+        check_exposure(program)
     }
 
     /// Says how a program is allowed that is not. It asks the file system.
     pub(in crate::gears) fn admit(&self, program: &str) -> Result<(), String> {
         let path = Path::new(program);
-        if !self.0.iter().any(|allowed| allowed.as_os_str() == path.as_os_str()) {
+        if !self
+            .programs
+            .iter()
+            .any(|allowed| allowed.as_os_str() == path.as_os_str())
+        {
             return Err(format!(
                 "the program {program} is not allowed on this Rack: its operator adds it to gears.exec.allow in platform.toml, as in \
                  [gears.exec] allow = [{program:?}], and starts the Rack again"
             ));
         }
-        let real = path.canonicalize().unwrap_or_default();
-        match path.ancestors().chain(real.ancestors()).find(|place| is_exposed(place)) {
-            None => Ok(()),
-            Some(place) => Err(format!(
-                "the program {program} is not run: {} may be written by the Rack's own user or by others, and so by a scenario; \
-                 make it root's own, without write permission for its group and others, or move the program",
-                place.display()
-            )),
-        }
+        check_exposure(program)
+    }
+}
+
+/// Refuses a program that a scenario may have written.
+fn check_exposure(program: &str) -> Result<(), String> {
+    let path = Path::new(program);
+    let real = path.canonicalize().unwrap_or_default();
+    match path.ancestors().chain(real.ancestors()).find(|place| is_exposed(place)) {
+        None => Ok(()),
+        Some(place) => Err(format!(
+            "the program {program} is not run: {} may be written by the Rack's own user or by others, and so by a scenario; \
+             make it root's own, without write permission for its group and others, or move the program",
+            place.display()
+        )),
     }
 }
 

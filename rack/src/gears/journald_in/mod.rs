@@ -10,7 +10,7 @@
 //! - Its entry is asked for again, and passed over: systemd before 255 passes over the one behind a cursor whatever it is, also where
 //!   that of the cursor is gone. Without an entry so far, the place is the time at which the gear began first.
 //! - A slow disk holds up the program, which waits to write; nothing is dropped between it and the spool.
-//! - The program runs only where the Rack's operator allows it ([`super::exec`]); it ends with the gear, and what a scenario says reaches it
+//! - The journal is read only where the Rack's operator allows it (`gears.journald.allow`); the program ends with the gear, and what a scenario says reaches it
 //!   as values of options only.
 //!
 //! # Not here
@@ -67,7 +67,7 @@ impl ActiveGear for JournalFollower {
         async move {
             cx.check_recording()?;
             let programs = cx.programs().clone();
-            let admitted = tokio::task::spawn_blocking(move || programs.admit(PROGRAM)).await?;
+            let admitted = tokio::task::spawn_blocking(move || programs.admit_journal(PROGRAM)).await?;
             admitted.map_err(GearError::Config)?;
             let keeper = ChildSpawner::start("journal-keeper", Signal::SIGKILL);
             self.keeper = Some(keeper.map_err(|reason| GearError::Outside {

@@ -2,10 +2,13 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+use chassis::config::schema_check::load_from;
 use model::gear_manifest;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::config::{RackConfig, SCHEMA};
+use crate::gears::ProgramAllowList;
 use crate::gears::testing::{Bench, push};
 
 fn config(value: &Value) -> JournaldInConfig {
@@ -103,13 +106,39 @@ async fn a_rack_that_records_nothing_follows_no_journal() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_program_is_the_operators_to_allow() {
-    let folder = tempfile::tempdir().unwrap();
-    let bench = Bench::open(folder.path());
-    let mut runtime = bench.runtime();
-    let gear = "\n  - { name: journal, type: journald_in, deploy: rack-a }";
-    let error = runtime.apply(&push("h", gear, "")).await.error.unwrap();
-    assert!(error.contains(PROGRAM) && error.contains("gears.exec.allow"), "{error}");
-    runtime.close().await;
-    bench.close().await;
+async fn the_journal_is_the_operators_to_allow_apart_from_programs_of_exec() {
+    let journal = "\n  - { name: journal, type: journald_in, deploy: rack-a }";
+    let command = json!([PROGRAM, "--vacuum-size=1"]);
+    let exec = format!("\n  - {{ name: run, type: exec, deploy: rack-a, config: {{ command: {command} }} }}");
+    for (file, gear, fix) in [
+        ("", journal, Some("gears.journald.allow")),
+        (
+            "[gears.exec]\nallow = [\"/usr/bin/journalctl\"]\n",
+            journal,
+            Some("gears.journald.allow"),
+        ),
+        (
+            "[gears.journald]\nallow = true\n",
+            exec.as_str(),
+            Some("gears.exec.allow"),
+        ),
+        ("[gears.journald]\nallow = true\n", journal, None),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let mut bench = Bench::open(folder.path());
+        let settings = load_from(&SCHEMA, file, &[]).unwrap();
+        let config = RackConfig::of(&settings).unwrap();
+        bench.programs = ProgramAllowList::new(&config.gears_exec.allow).with_journal(config.gears_journald.allow);
+        let mut runtime = bench.runtime();
+        let error = runtime.apply(&push("h", gear, "")).await.error;
+        match fix {
+            None => assert_eq!(error, None),
+            Some(fix) => {
+                let error = error.unwrap();
+                assert!(error.contains(PROGRAM) && error.contains(fix), "{error}");
+            }
+        }
+        runtime.close().await;
+        bench.close().await;
+    }
 }
