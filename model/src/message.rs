@@ -16,6 +16,9 @@
 //! | `sampled` | whether the trace is kept |
 //! | `span_id`, `trace_id`, `trace_state` | W3C trace context; the last as its caller's tracing system had it, if it did |
 //!
+//! Other keys are passed over, within the same bounds, and not sent on: Racks and the Mixer need not have one version, and a newer one may
+//! say more. What a reader must not pass over needs another form, not a key.
+//!
 //! On the bus several messages of one port may travel as a CBOR sequence (RFC 8742), one behind the other.
 //!
 //! # Invariants
@@ -65,7 +68,6 @@ impl MessageDirection {
 /// A business message; see the module for its form.
 // The fields are in the order of their encoded keys.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Message {
     /// This message.
     pub id: MessageId,
@@ -358,6 +360,39 @@ mod tests {
             }
             assert!(Message::from_cbor(&[bytes.clone(), vec![0]].concat()).is_err());
             assert!(Message::from_cbor(&bytes[..bytes.len() - 1]).is_err());
+        }
+    }
+
+    #[test]
+    fn keys_of_newer_versions_are_passed_over_within_the_bounds_of_known_ones() {
+        use ciborium::Value as Cbor;
+        let sent = message(json!({"a": 1}), b"x");
+        let with = |key: &str, value: Cbor| {
+            let mut map = ciborium::from_reader::<Cbor, _>(&sent.to_cbor().unwrap()[..]).unwrap();
+            map.as_map_mut().unwrap().insert(2, (key.into(), value));
+            let mut bytes = Vec::new();
+            ciborium::into_writer(&map, &mut bytes).unwrap();
+            bytes
+        };
+        let nested = |depth| (0..depth).fold(Cbor::Null, |inner, _| Cbor::Array(vec![inner]));
+        let more = [
+            Cbor::Null,
+            Cbor::Bytes(vec![0xff; 100_000]),
+            Cbor::Map(vec![(1.into(), "x".into())]),
+            nested(DEPTH / 2),
+        ];
+        for value in more {
+            let bytes = with("priority", value);
+            assert_eq!(Message::from_cbor(&bytes).as_ref(), Ok(&sent));
+            let both: Vec<_> = MessageSequence::new(bytes.repeat(2).into()).collect();
+            assert_eq!(both, vec![(Bytes::from(bytes), Ok(sent.clone())); 2]);
+        }
+        for (key, value) in [
+            ("priority", nested(2 * DEPTH)),
+            ("hops", 1.into()),
+            ("trace_state", 1.into()),
+        ] {
+            assert!(Message::from_cbor(&with(key, value)).is_err(), "{key}");
         }
     }
 
