@@ -239,7 +239,94 @@ fn what_a_request_becomes_in_memory_is_known_before() {
         let body = body.into_bytes();
         let objects = body.iter().filter(|byte| **byte == b'{').count() as u64;
         let said = json_bytes(&body);
-        assert!(said >= body.len() as u64 + objects * 400, "{said}");
+        // The request, the resource and the scope around the record are not held.
+        assert!(said >= body.len() as u64 + (objects - 3) * 400, "{said}");
         assert!(said < 1_000 * body.len() as u64, "{said}");
+    }
+}
+
+#[test]
+fn a_request_takes_what_its_largest_part_takes_however_many_there_are() {
+    let attributes = |count: usize| vec![json!({ "key": "k", "value": { "intValue": "1" } }); count];
+    let records = |count: usize, of: usize| {
+        let record = json!({ "body": { "stringValue": "a [\\\"{,:1" }, "attributes": attributes(of) });
+        let scope = json!({ "scope": { "name": "s" }, "logRecords": vec![record; count] });
+        let scopes = json!({ "schemaUrl": "u", "scopeLogs": [scope], "resource": { "attributes": attributes(3) } });
+        json!({ "resourceLogs": [scopes] }).to_string().into_bytes()
+    };
+    let (many, one) = (records(10_000, 6), records(1, 60_000));
+    assert!(many.len() > 2_000_000 && one.len() > 2_000_000);
+    let beside = |body: &[u8]| json_bytes(body) / body.len() as u64;
+    assert_eq!(beside(&many), 1);
+    assert!(beside(&one) > 20);
+    // As much elsewhere is as much.
+    for place in ["resource", "other"] {
+        let body = json!({ "resourceLogs": [{ place: { "attributes": attributes(60_000) } }] }).to_string();
+        assert!(beside(body.as_bytes()) > 20, "{place}");
+    }
+    let whole = format!(r#"{{"resourceLogs":[{{"resource":[{}]}}]}}"#, json!(attributes(60_000)));
+    assert!(beside(whole.as_bytes()) > 20);
+    assert!(
+        json_bytes(&one[..one.len() / 2]) > 10 * one.len() as u64,
+        "one that is cut off"
+    );
+    let text = format!(r#"{{"resourceLogs":[{{"schemaUrl":"{}"}}]}}"#, "x".repeat(100_000));
+    assert!(json_bytes(text.as_bytes()) > 300_000);
+}
+
+#[test]
+fn what_is_written_has_the_size_that_is_said() {
+    let point = |bounds: &str| {
+        format!(
+            r#"{{"resourceMetrics":[{{"scopeMetrics":[{{"metrics":[{{"name":"n","histogram":{{"dataPoints":[{{"sum":1,"min":1,"max":1,"explicitBounds":[{bounds}]}}]}}}}]}}]}}]}}"#
+        )
+    };
+    let empty = r#"{"scopeMetrics":[{},{}]},"#.repeat(10_000);
+    let bodies = [
+        point(&vec!["1"; 50_000].join(", ")),
+        point(&vec!["-1"; 50_000].join(",")),
+        point(&vec![r#""NaN""#; 50_000].join(",\n")),
+        format!(r#"{{"resourceMetrics":[{empty}{{}}]}}"#),
+    ];
+    for body in bodies {
+        let written = json::to_protobuf(Table::Metrics, body.as_bytes()).unwrap().len() as u64;
+        assert!(written <= json_bytes(body.as_bytes()), "{}", &body[..200]);
+    }
+}
+
+#[test]
+fn requests_are_those_of_the_protocols_own_reader_in_whatever_order_their_fields_stand() {
+    fn compared<T: Message + Default + serde::de::DeserializeOwned>(table: Table, body: &str) {
+        let written = json::to_protobuf(table, body.as_bytes()).unwrap();
+        let wanted: T = serde_json::from_str(body).unwrap();
+        assert_eq!(
+            T::decode(written).unwrap().encode_to_vec(),
+            wanted.encode_to_vec(),
+            "{body}"
+        );
+    }
+    let log = log(&json!({ "body": { "stringValue": "x".repeat(200) }, "severityNumber": 9 }));
+    compared::<ExportLogsServiceRequest>(Table::Logs, &log);
+    let span = span_with(
+        json!({ "startTimeUnixNano": "5", "links": [{ "traceId": "ab".repeat(16), "spanId": "cd".repeat(8) }] }),
+    );
+    compared::<ExportTraceServiceRequest>(Table::Traces, &span);
+    let gauge = metric_with(&json!({ "gauge": { "dataPoints": [{ "asInt": "1" }] } }));
+    compared::<ExportMetricsServiceRequest>(Table::Metrics, &gauge);
+    let record = r#"{"body":{"stringValue":"x"}}"#;
+    let parts = [
+        format!(r#""scopeLogs":[{{"logRecords":[{record},{record}],"schemaUrl":"s","scope":{{"name":"n"}}}},{{}}]"#),
+        r#""schemaUrl":"r""#.to_owned(),
+        r#""new":[{"scopeLogs":[{}]}]"#.to_owned(),
+        r#""resource":{"attributes":[{"key":"k","value":{"intValue":"5"}}]}"#.to_owned(),
+    ];
+    for first in 0..parts.len() {
+        let mut parts = parts.clone();
+        parts.rotate_left(first);
+        let resource = format!("{{{}}}", parts.join(","));
+        compared::<ExportLogsServiceRequest>(
+            Table::Logs,
+            &format!(r#"{{"resourceLogs":[{resource},{{}},{resource}]}}"#),
+        );
     }
 }

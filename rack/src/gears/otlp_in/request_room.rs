@@ -14,8 +14,8 @@ use super::export_refusal::ExportRefusal;
 
 /// What all requests may hold.
 const TOTAL: usize = 96 << 20;
-/// What one request may hold.
-const MOST_OF_ONE: usize = 64 << 20;
+/// What one request may hold: of the largest body twice its text, which arrives in a buffer that grows; of JSON its protobuf; its rows.
+const MOST_OF_ONE: usize = 80 << 20;
 /// What is counted at a time.
 const UNIT: usize = 1 << 10;
 

@@ -288,6 +288,30 @@ async fn what_cannot_be_taken_is_refused_with_the_reason_and_stores_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_as_json_is_bounded_by_its_bytes_and_by_what_one_record_becomes() {
+    let folder = tempfile::tempdir().unwrap();
+    let bench = Bench::open(folder.path());
+    let (runtime, http, _) = start(&bench, "", 1).await;
+    let attributes = |count: usize| -> Vec<_> {
+        let one = |number| json!({ "key": format!("k{number}"), "value": { "intValue": "1" } });
+        (0..count).map(one).collect()
+    };
+    let record = |attributes| json!({ "timeUnixNano": "1700000000000000000", "attributes": attributes });
+    let request = |records| json!({ "resourceLogs": [{ "scopeLogs": [{ "logRecords": records }] }] }).to_string();
+    let count = 3_000;
+    let many = request(vec![record(attributes(40)); count]);
+    assert!(many.len() > 4 << 20, "{}", many.len());
+    assert_eq!(post(http, "/v1/logs", &[AS_JSON], many).await.status, 200);
+    assert_eq!(stored(&bench, Table::Logs).len(), count);
+    let one = request(vec![record(attributes(100_000))]);
+    assert!(one.len() < 5 << 20, "{}", one.len());
+    assert_eq!(post(http, "/v1/logs", &[AS_JSON], one).await.status, 413);
+    assert_eq!(stored(&bench, Table::Logs).len(), count);
+    runtime.close().await;
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_rack_that_records_nothing_does_not_take_what_it_would_lose() {
     let folder = tempfile::tempdir().unwrap();
     let bench = Bench::open_with(folder.path(), false);
