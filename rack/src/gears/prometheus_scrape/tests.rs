@@ -140,7 +140,7 @@ async fn a_sample_with_a_time_of_its_own_is_stored_once_however_often_it_is_show
     let texts = shown.map(|late| answer(200, &[], &format!("{late}\nplain 1\n")));
     let server = Server::start(answers(texts.into())).await;
     let config = format!(
-        "interval: 200ms, timeout: 200ms, targets: [ {{ url: 'http://{}/' }} ]",
+        "interval: 1s, timeout: 1s, targets: [ {{ url: 'http://{}/' }} ]",
         server.at
     );
     let runtime = start(&bench, &config).await;
