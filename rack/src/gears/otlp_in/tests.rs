@@ -297,7 +297,8 @@ async fn a_request_as_json_is_bounded_by_its_bytes_and_by_what_one_record_become
         (0..count).map(one).collect()
     };
     let record = |attributes: Vec<Value>| json!({ "timeUnixNano": "1700000000000000000", "attributes": attributes });
-    let request = |records: Vec<Value>| json!({ "resourceLogs": [{ "scopeLogs": [{ "logRecords": records }] }] }).to_string();
+    let request =
+        |records: Vec<Value>| json!({ "resourceLogs": [{ "scopeLogs": [{ "logRecords": records }] }] }).to_string();
     let count = 3_000;
     let many = request(vec![record(attributes(40)); count]);
     assert!(many.len() > 4 << 20, "{}", many.len());
