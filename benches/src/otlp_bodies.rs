@@ -1,14 +1,10 @@
 //! Rows as OTLP requests: one resource for each entity of a body, as a collector sends what it gathered.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{BufWriter, Write};
 use std::path::Path;
-use std::time::SystemTime;
 
 use harness::Failure;
-use model::batch::row_json;
-use model::{Table, Timestamp};
+use model::Table;
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value as AnyKind;
@@ -21,44 +17,25 @@ use opentelemetry_proto::tonic::resource::v1::Resource;
 use prost::Message;
 use serde_json::{Map, Value};
 
-use crate::data::{ROWS_PER_SECOND, START, Source};
-use crate::lines::{Bodies, LINES};
+use crate::lines::{Bodies, write_bodies};
 
-/// Writes requests of [`LINES`] records each, whose rows happened in the last seconds; where each of them lies.
+/// Writes requests of [`LINES`](crate::lines::LINES) records each, whose rows happened in the last seconds; where each of them lies.
 ///
 /// # Errors
 /// If the file cannot be written.
-#[allow(clippy::cast_precision_loss, reason = "counts of a bench")]
 pub fn write_requests(path: &Path, table: Table, rows: usize) -> Result<Bodies, Failure> {
-    let mut source = Source::new(7);
-    let now = Timestamp::from(SystemTime::now());
-    let mut out = BufWriter::with_capacity(1 << 20, File::create(path)?);
-    let (mut bodies, mut bytes) = (Vec::new(), 0);
-    for _ in 0..rows / LINES {
-        let batch = source.batch(table, LINES)?;
+    write_bodies(path, (table, rows), "OTLP", |rows| {
         let mut entities: BTreeMap<String, Vec<Map<String, Value>>> = BTreeMap::new();
-        for row in 0..LINES {
-            let mut row = row_json(&batch, row);
-            let ts: Timestamp = row["ts"].as_str().unwrap_or_default().parse()?;
-            let ts = now.micros() - rows as i64 * 1_000_000 / ROWS_PER_SECOND + ts.micros() - START.micros();
-            row.insert("ts".to_owned(), (ts.min(now.micros()) * 1_000).into());
+        for (ts, mut row) in rows {
+            row.insert("ts".to_owned(), (ts.micros() * 1_000).into());
             let entity = row["entity_name"].as_str().unwrap_or_default().to_owned();
             entities.entry(entity).or_default().push(row);
         }
-        let request = match table {
+        Ok(match table {
             Table::Metrics => metrics(entities).encode_to_vec(),
             _ => logs(entities).encode_to_vec(),
-        };
-        bodies.push((bytes, request.len()));
-        bytes += request.len() as u64;
-        out.write_all(&request)?;
-    }
-    out.into_inner()?.sync_all()?;
-    println!(
-        "data: {rows} rows of {table}, {:.0} bytes per row as OTLP",
-        bytes as f64 / rows as f64
-    );
-    Ok(bodies)
+        })
+    })
 }
 
 fn text(text: &str) -> Option<AnyValue> {

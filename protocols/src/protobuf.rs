@@ -71,32 +71,57 @@ pub(crate) enum WireValue {
 /// The fields of a message that lies in a body.
 #[derive(Debug, Clone)]
 pub(crate) struct FieldReader<'a> {
+    /// The body up to the message's end.
     body: &'a [u8],
+    /// At most the message's end.
     at: usize,
-    end: usize,
 }
 
 impl<'a> FieldReader<'a> {
     /// The message that lies in a range of a body.
     pub(crate) fn new(body: &'a [u8], range: Range<usize>) -> Self {
-        let end = range.end.min(body.len());
+        let body = body.get(..range.end).unwrap_or(body);
         Self {
             body,
-            at: range.start.min(end),
-            end,
+            at: range.start.min(body.len()),
         }
     }
 
     /// What is not read yet.
     pub(crate) const fn rest(&self) -> Range<usize> {
-        self.at..self.end
+        self.at..self.body.len()
     }
 
     /// The next field; `None` at the end of the message.
+    #[inline]
     pub(crate) fn next(&mut self) -> Result<Option<MessageField>, MalformedProtobuf> {
-        if self.at >= self.end {
+        let Some((key, rest)) = self.body.get(self.at..).and_then(<[u8]>::split_first) else {
             return Ok(None);
+        };
+        // The keys of nearly all fields have one byte, and so have the lengths of most texts and messages.
+        let quick = match (key & 7, rest) {
+            (1, _) => rest
+                .first_chunk::<8>()
+                .map(|number| (self.at + 9, WireValue::Fixed64(u64::from_le_bytes(*number)))),
+            (2, [length, text @ ..]) if *length < 0x80 && usize::from(*length) <= text.len() => {
+                let (from, to) = (self.at + 2, self.at + 2 + usize::from(*length));
+                Some((to, WireValue::Bytes(from..to)))
+            }
+            _ => None,
+        };
+        if let Some((end, value)) = quick
+            && (8..0x80).contains(key)
+        {
+            self.at = end;
+            let number = u32::from(key >> 3);
+            return Ok(Some(MessageField { number, value }));
         }
+        self.any_field().map(Some)
+    }
+
+    /// The next field, of which there is a byte at least. Not a part of what calls [`next`](Self::next), which stays short by that.
+    #[inline(never)]
+    fn any_field(&mut self) -> Result<MessageField, MalformedProtobuf> {
         let start = self.at;
         let key = self.varint()?;
         let number = u32::try_from(key >> 3)
@@ -109,7 +134,8 @@ impl<'a> FieldReader<'a> {
             2 => {
                 let length = self.varint()?;
                 let from = self.at;
-                let length = usize::try_from(length).ok().filter(|length| *length <= self.end - from);
+                let left = self.body.len() - from;
+                let length = usize::try_from(length).ok().filter(|length| *length <= left);
                 let length = length.ok_or(MalformedProtobuf::Truncated(from))?;
                 self.at += length;
                 WireValue::Bytes(from..self.at)
@@ -123,11 +149,11 @@ impl<'a> FieldReader<'a> {
                 });
             }
         };
-        Ok(Some(MessageField { number, value }))
+        Ok(MessageField { number, value })
     }
 
     fn array<const N: usize>(&mut self) -> Result<[u8; N], MalformedProtobuf> {
-        let rest = self.body.get(self.at..self.end).unwrap_or_default();
+        let rest = self.body.get(self.at..).unwrap_or_default();
         let array = rest.first_chunk::<N>().ok_or(MalformedProtobuf::Truncated(self.at))?;
         self.at += N;
         Ok(*array)
@@ -135,7 +161,7 @@ impl<'a> FieldReader<'a> {
 
     fn varint(&mut self) -> Result<u64, MalformedProtobuf> {
         let start = self.at;
-        let rest = self.body.get(start..self.end).unwrap_or_default();
+        let rest = self.body.get(start..).unwrap_or_default();
         let (mut value, mut shift) = (0u64, 0u32);
         for (length, byte) in (1..).zip(rest) {
             // The tenth byte has one bit left.
@@ -284,6 +310,49 @@ mod tests {
                 field(4, WireValue::Fixed64(2)),
             ])
         );
+    }
+
+    /// A number below 2^14, in so many bytes more than it needs.
+    fn varint(value: usize, padding: usize) -> Vec<u8> {
+        let needed = if value < 1 << 7 { 1 } else { 2 };
+        let mut bytes: Vec<u8> = (0..needed + padding)
+            .map(|at| (value >> (7 * at) & 0x7f) as u8 | 0x80)
+            .collect();
+        if let Some(last) = bytes.last_mut() {
+            *last &= 0x7f;
+        }
+        bytes
+    }
+
+    #[test]
+    fn keys_and_lengths_of_one_byte_are_read_as_those_of_several() {
+        for number in [1, 15, 16] {
+            for length in [0, 1, 127, 128] {
+                for padding in [0, 1] {
+                    let head = [varint(number << 3 | 2, padding), varint(length, padding)].concat();
+                    let (number, text) = (u32::try_from(number).unwrap_or_default(), vec![7u8; length]);
+                    let (at, body) = (head.len(), [&head[..], &text, &[0x10, 5]].concat());
+                    let expected = vec![
+                        field(number, WireValue::Bytes(at..at + length)),
+                        field(2, WireValue::Varint(5)),
+                    ];
+                    assert_eq!(fields(&body), Ok(expected), "{number} {length} {padding}");
+                    if length > 0 {
+                        let cut = fields(&body[..at + length - 1]);
+                        assert_eq!(
+                            cut,
+                            Err(MalformedProtobuf::Truncated(at)),
+                            "{number} {length} {padding}"
+                        );
+                    }
+                }
+            }
+        }
+        // A message ends where its range does, whatever lies behind.
+        let body = [0x12, 2, 7, 7];
+        let mut reader = FieldReader::new(&body, 0..3);
+        assert_eq!(reader.next(), Err(MalformedProtobuf::Truncated(2)));
+        assert_eq!(FieldReader::new(&body, 4..9).next(), Ok(None));
     }
 
     #[test]

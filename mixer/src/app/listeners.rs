@@ -24,14 +24,33 @@ pub struct OtlpAddresses {
     pub grpc: SocketAddr,
 }
 
-/// Takes the API's address before anything else starts, without listening yet.
-pub(super) fn reserve(config: &MixerConfig) -> Result<TcpSocket, StartError> {
+/// The addresses that are taken before anything else starts, without listening yet.
+#[derive(Debug)]
+pub(super) struct ReservedSockets {
+    pub(super) api: TcpSocket,
+    pub(super) postgres: Option<TcpSocket>,
+    /// Over HTTP and over gRPC.
+    pub(super) otlp: Option<(TcpSocket, TcpSocket)>,
+}
+
+impl ReservedSockets {
+    pub(super) fn of(config: &MixerConfig) -> Result<Self, StartError> {
+        Ok(Self {
+            api: reserve(config)?,
+            postgres: reserve_postgres(config)?,
+            otlp: reserve_otlp(config)?,
+        })
+    }
+}
+
+/// Takes the API's address.
+fn reserve(config: &MixerConfig) -> Result<TcpSocket, StartError> {
     let address = SocketAddr::new(config.api.host, config.api.port);
     bind(address).map_err(|source| api_address(config, source))
 }
 
 /// The same for PostgreSQL clients, if they may connect.
-pub(super) fn reserve_postgres(config: &MixerConfig) -> Result<Option<TcpSocket>, StartError> {
+fn reserve_postgres(config: &MixerConfig) -> Result<Option<TcpSocket>, StartError> {
     if !config.postgres.enabled {
         return Ok(None);
     }
@@ -40,7 +59,7 @@ pub(super) fn reserve_postgres(config: &MixerConfig) -> Result<Option<TcpSocket>
 }
 
 /// The same for OTLP over HTTP and over gRPC, if it is received at ports of its own.
-pub(super) fn reserve_otlp(config: &MixerConfig) -> Result<Option<(TcpSocket, TcpSocket)>, StartError> {
+fn reserve_otlp(config: &MixerConfig) -> Result<Option<(TcpSocket, TcpSocket)>, StartError> {
     let otlp = &config.otlp_receiver;
     if !otlp.enabled {
         return Ok(None);

@@ -4,7 +4,8 @@
 //! # Invariants
 //!
 //! - The text is that of [`crate::Attributes`] for the same pairs.
-//! - What many rows share (the attributes of a resource) is sorted once: [`AttributeBuffer::share`]. A row's own value goes before it.
+//! - What many rows share (the attributes of a resource) is sorted and written as JSON once: [`AttributeBuffer::share`]. A row's own
+//!   value goes before it.
 
 use std::cmp::Ordering;
 use std::ops::Range;
@@ -13,24 +14,23 @@ use serde::Serialize;
 
 use crate::record::{FlattenError, largest_flat};
 
-/// Quotes, a colon and a comma.
-const LEAF: usize = 4;
-
 /// One row's attributes; its memory is used again for the next row.
 #[derive(Debug, Default)]
 pub struct AttributeBuffer {
     keys: String,
-    /// JSON texts, one after another.
-    values: Vec<u8>,
+    /// JSON texts, `"key":value`, one after another.
+    texts: Vec<u8>,
     leaves: Vec<AttributeLeaf>,
-    /// The end of what all rows have: in keys, values and leaves.
+    /// The end of what all rows have: in keys, texts and leaves.
     shared: (usize, usize, usize),
 }
 
 #[derive(Debug, Clone)]
 struct AttributeLeaf {
     key: Range<usize>,
-    value: Range<usize>,
+    text: Range<usize>,
+    /// Where its value begins in the texts.
+    value: usize,
 }
 
 impl AttributeBuffer {
@@ -42,22 +42,22 @@ impl AttributeBuffer {
 
     /// Forgets what is not shared.
     pub fn start_row(&mut self) {
-        let (keys, values, leaves) = self.shared;
+        let (keys, texts, leaves) = self.shared;
         self.keys.truncate(keys);
-        self.values.truncate(values);
+        self.texts.truncate(texts);
         self.leaves.truncate(leaves);
     }
 
     /// What is here so far is every row's.
     pub fn share(&mut self) {
         sort(&self.keys, &mut self.leaves, 0);
-        self.shared = (self.keys.len(), self.values.len(), self.leaves.len());
+        self.shared = (self.keys.len(), self.texts.len(), self.leaves.len());
     }
 
-    /// About the bytes of the text.
+    /// The bytes of the text, with a comma behind each attribute.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.keys.len() + self.values.len() + LEAF * self.leaves.len()
+        self.texts.len() + self.leaves.len()
     }
 
     /// Whether a row's own attributes are what those of a record of so many bytes may become: a long key over many small values
@@ -66,9 +66,9 @@ impl AttributeBuffer {
     /// # Errors
     /// How many bytes they may have.
     pub fn check(&self, record: usize) -> Result<(), String> {
-        let (keys, values, leaves) = self.shared;
+        let (_, texts, leaves) = self.shared;
         let most = largest_flat(record);
-        if self.bytes() - (keys + values + LEAF * leaves) > most {
+        if self.bytes() - (texts + leaves) > most {
             return Err(FlattenError { most }.to_string());
         }
         Ok(())
@@ -81,13 +81,17 @@ impl AttributeBuffer {
 
     /// The same with a value that is written as JSON, and is no object.
     pub fn set_with(&mut self, prefix: &str, key: &str, write: impl FnOnce(&mut Vec<u8>)) {
-        let (start, from) = (self.keys.len(), self.values.len());
+        let (start, from) = (self.keys.len(), self.texts.len());
         self.keys.push_str(prefix);
         self.keys.push_str(key);
-        write(&mut self.values);
+        write_json(&mut self.texts, self.keys.get(start..).unwrap_or_default());
+        self.texts.push(b':');
+        let value = self.texts.len();
+        write(&mut self.texts);
         self.leaves.push(AttributeLeaf {
             key: start..self.keys.len(),
-            value: from..self.values.len(),
+            text: from..self.texts.len(),
+            value,
         });
     }
 
@@ -99,7 +103,7 @@ impl AttributeBuffer {
             .iter()
             .rev()
             .find(|leaf| self.keys.get(leaf.key.clone()) == Some(key));
-        found.and_then(|leaf| self.values.get(leaf.value.clone()))
+        found.and_then(|leaf| self.texts.get(leaf.value..leaf.text.end))
     }
 
     /// Appends the flat text.
@@ -135,9 +139,7 @@ impl AttributeBuffer {
                 },
             };
             to.push(before);
-            write_json(to, key(&self.keys, leaf));
-            to.push(b':');
-            to.extend_from_slice(self.values.get(leaf.value.clone()).unwrap_or_default());
+            to.extend_from_slice(self.texts.get(leaf.text.clone()).unwrap_or_default());
             before = b',';
         }
         if before == b'{' {
@@ -210,7 +212,12 @@ mod tests {
         assert_eq!(text(&mut buffer), r#"{"resource.a":3,"resource.z":"shared"}"#);
         assert_eq!(buffer.get("resource.z"), Some(&b"\"shared\""[..]));
         buffer.clear();
-        assert_eq!(text(&mut buffer), "{}");
+        assert_eq!((text(&mut buffer).as_str(), buffer.bytes()), ("{}", 0));
+        // A key is a text as any other.
+        buffer.set("", "a\"\n", "\"");
+        buffer.share();
+        assert_eq!(text(&mut buffer), r#"{"a\"\n":"\""}"#);
+        assert_eq!(buffer.get("a\"\n"), Some(&br#""\"""#[..]));
     }
 
     #[test]
