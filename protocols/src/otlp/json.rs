@@ -16,6 +16,7 @@ use prost::Message;
 use serde::de::DeserializeOwned;
 
 use super::OtlpError;
+use super::metric_points::UNREAD;
 
 /// The content type of a request as JSON.
 pub const JSON: &str = "application/json";
@@ -47,14 +48,17 @@ pub(super) fn to_protobuf(table: Table, body: &[u8]) -> Result<Bytes, OtlpError>
     }
 }
 
-/// A metric whose data cannot be read has none for the library. It gets a point without a value: that is refused, and so told.
+/// A metric whose data cannot be read has none for the library. It gets a point that says so and is refused.
 fn mark_unread_data(request: &mut ExportMetricsServiceRequest) {
     let resources = request.resource_metrics.iter_mut();
     let scopes = resources.flat_map(|resource| resource.scope_metrics.iter_mut());
     for metric in scopes.flat_map(|scope| scope.metrics.iter_mut()) {
         metric.data.get_or_insert_with(|| {
             Data::Gauge(Gauge {
-                data_points: vec![NumberDataPoint::default()],
+                data_points: vec![NumberDataPoint {
+                    flags: UNREAD,
+                    ..NumberDataPoint::default()
+                }],
             })
         });
     }
