@@ -257,7 +257,11 @@ fn no_span_takes_less_than_no_time() {
             1_000.0,
             json!({ "duration_ms": -1 }),
         ),
-        (json!({ "duration_ms": -1, "duration_us": 500 }), 0.5, json!({ "duration_ms": -1 })),
+        (
+            json!({ "duration_ms": -1, "duration_us": 500 }),
+            0.5,
+            json!({ "duration_ms": -1 }),
+        ),
         (
             json!({ "start": "2026-11-21T12:00:01Z", "end": "2026-11-21T12:00:00Z" }),
             0.0,
@@ -266,7 +270,10 @@ fn no_span_takes_less_than_no_time() {
         (json!({ "duration_ms": 0 }), 0.0, json!({})),
     ] {
         let mut record = json!({ "trace_id": "0123456789abcdef", "id": "00f067aa0ba902b7" });
-        record.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        record
+            .as_object_mut()
+            .unwrap()
+            .extend(fields.as_object().unwrap().clone());
         let row = row(Table::Traces, &record.to_string());
         assert_eq!(
             (&row["duration_ms"], &row["attributes"]),

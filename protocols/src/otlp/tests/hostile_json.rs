@@ -178,7 +178,10 @@ fn ids_are_hex_of_either_case_and_bytes_are_base64() {
 
 #[test]
 fn a_metric_whose_data_cannot_be_read_is_told_and_the_others_are_stored() {
-    let (unread, lacking) = ("the data of the metric \"n\" cannot be read", "the point has no value that is");
+    let (unread, lacking) = (
+        "the data of the metric \"n\" cannot be read",
+        "the point has no value that is",
+    );
     for (data, reason) in [
         (json!({}), unread),
         (json!({ "gauge": null }), unread),
