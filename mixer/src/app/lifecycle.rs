@@ -18,7 +18,7 @@ use super::listeners::{ListenAddresses, ReservedSockets};
 use super::settings;
 use crate::access::AuthMode;
 use crate::agent_rpc::AgentRpcServer;
-use crate::api::{ApiParts, ApiServer, OtlpAnswers};
+use crate::api::{ApiParts, ApiServer};
 use crate::audit_keeper::{AuditKeeper, RefusalReceiver, refusal_channel};
 use crate::authentication::{ApiAuthenticator, TokenStore};
 use crate::backup::BackupWriter;
@@ -133,10 +133,6 @@ impl MixerComponents {
             authenticator,
             backups: Arc::clone(self.backups.insert(backups(&config, &control))),
             security: security_report::of_config(&config).into(),
-            otlp: OtlpAnswers {
-                clock: clock.clone(),
-                entity: config.otlp_receiver.entity.clone().into(),
-            },
             senders: settings::senders(&config, clock),
             spans,
             reports_itself: !config.switches.disable_telemetry,

@@ -25,7 +25,8 @@ use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span, Sta
 use prost::Message;
 
 use super::export_request;
-use crate::otlp::{OtlpEncoding, OtlpSettings, request};
+use crate::SenderSettings;
+use crate::otlp::{OtlpEncoding, request};
 
 /// A time in whole microseconds, as rows have them.
 const AT: u64 = 1_795_000_000_123_456_000;
@@ -36,7 +37,7 @@ fn rows(table: Table, body: Vec<u8>) -> Vec<RecordBatch> {
         entity_id: EntityId::for_name("nobody"),
         entity_name: "nobody".to_owned(),
     };
-    let settings = OtlpSettings {
+    let settings = SenderSettings {
         entity: Arc::from(vec!["host.name".to_owned()]),
         fallback: publisher.clone(),
         now: Timestamp::from_micros(7),
@@ -310,6 +311,18 @@ fn points_of_every_kind_come_out_as_they_came_in() {
         explicit_bounds: Vec::new(),
         ..histogram.clone()
     };
+    let of_nothing = HistogramDataPoint {
+        count: 0,
+        sum: Some(0.0),
+        bucket_counts: vec![0, 0, 0],
+        min: None,
+        max: None,
+        ..histogram.clone()
+    };
+    let of_nothing_without_sum = HistogramDataPoint {
+        count: 0,
+        ..without_sum.clone()
+    };
     let exponential = ExponentialHistogramDataPoint {
         attributes: attributes(),
         start_time_unix_nano: AT - 1,
@@ -344,7 +357,7 @@ fn points_of_every_kind_come_out_as_they_came_in() {
         metric(
             "took",
             Data::Histogram(Histogram {
-                data_points: vec![histogram, without_sum],
+                data_points: vec![histogram, without_sum, of_nothing, of_nothing_without_sum],
                 aggregation_temporality: 1,
             }),
         ),
