@@ -30,6 +30,8 @@ const DEFAULT_URL: &str = "nats://localhost:4222";
 const DEFAULT_PORT: u16 = 4222;
 /// How long queries of one caller wait for each other.
 const OWN_QUERIES_PATIENCE: Duration = Duration::from_secs(10);
+/// The first wait before a request to the collector is sent again.
+const FIRST_EXPORT_PAUSE: Duration = Duration::from_secs(1);
 /// How long to try to reach the bus.
 const CONNECT: Duration = Duration::from_secs(10);
 
@@ -118,6 +120,7 @@ pub(super) fn export(config: &MixerConfig) -> Result<Option<ExportSettings>, Sta
         headers: header_map(headers).map_err(StartError::Export)?,
         compression: otlp.compression,
         timeout: otlp.timeout,
+        first_pause: FIRST_EXPORT_PAUSE,
     }))
 }
 
