@@ -17,13 +17,16 @@
 
 mod attribute_buffer;
 mod batch_builder;
+mod body_cursor;
 mod body_reader;
 mod column_buffer;
 mod fast_path;
 mod flatten;
+mod foreign_records;
 mod record_format;
 pub mod record_framing;
 mod refused_records;
+mod rejection_log;
 #[cfg(test)]
 mod tests;
 mod typed_rows;
@@ -46,9 +49,10 @@ use crate::{BadId, EntityId, Table};
 
 pub use attribute_buffer::AttributeBuffer;
 pub use batch_builder::RecordBatchBuilder;
-pub use body_reader::{BodyRecordReader, NAMED, RecordChunk, RecordRejection};
+pub use body_reader::{BodyRecordReader, RecordChunk};
 pub use record_format::{FoundRecord, RecordFormat};
 pub use refused_records::{KEPT, RefusedRecord};
+pub use rejection_log::{NAMED, RecordRejection};
 pub use typed_rows::{LogFields, PointFields, SpanFields};
 pub use value_count::{check_value_count, value_bytes};
 pub use writer_entities::WriterEntities;

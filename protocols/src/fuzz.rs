@@ -11,7 +11,8 @@ use model::fuzz::FuzzTarget;
 use model::telemetry_codec::{BodyRecordReader, PublisherIdentity};
 use model::{EntityId, Table, Timestamp};
 
-use crate::otlp::{OtlpEncoding, OtlpSettings, request};
+use crate::SenderSettings;
+use crate::otlp::{OtlpEncoding, request};
 
 /// A part that holds a few rows.
 const SMALL: usize = 1_000;
@@ -89,8 +90,8 @@ fn target((name, table): (&'static str, Table), encoding: OtlpEncoding, samples:
     FuzzTarget::new(name, samples, move |bytes| has_rows(table, encoding, bytes))
 }
 
-fn settings() -> OtlpSettings {
-    OtlpSettings {
+fn settings() -> SenderSettings {
+    SenderSettings {
         entity: ["host.name".to_owned(), "service.name".to_owned()].into(),
         fallback: PublisherIdentity {
             entity_id: EntityId::for_name("http"),

@@ -22,7 +22,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Response};
 use http_body_util::combinators::WithTrailers;
 use http_body_util::{BodyExt, Full};
 
-use crate::otlp::{OtlpEncoding, retry_status};
+use crate::otlp::{OtlpEncoding, retry_info, retry_status};
 
 /// The content type, to which the encoding of messages may be added.
 pub const GRPC: &str = "application/grpc";
@@ -163,8 +163,14 @@ pub fn refusal(code: u8, message: &str, retry_after: Option<u32>) -> Response<()
     }
     if let Some(seconds) = retry_after {
         let details = retry_status(OtlpEncoding::Protobuf, code, message, seconds);
-        if let Ok(details) = HeaderValue::try_from(STANDARD_NO_PAD.encode(details)) {
-            headers.insert("grpc-status-details-bin", details);
+        // OpenTelemetry's exporter of Python reads the delay under a key of its own.
+        for (name, message) in [
+            ("grpc-status-details-bin", details),
+            ("google.rpc.retryinfo-bin", retry_info(seconds)),
+        ] {
+            if let Ok(encoded) = HeaderValue::try_from(STANDARD_NO_PAD.encode(message)) {
+                headers.insert(name, encoded);
+            }
         }
     }
     response
@@ -224,6 +230,10 @@ mod tests {
         );
         let details = STANDARD_NO_PAD.decode(header("grpc-status-details-bin")).unwrap();
         assert!(details.ends_with(&[0x12, 4, 0x0a, 2, 0x08, 7]), "{details:?}");
+        let delay = STANDARD_NO_PAD.decode(header("google.rpc.retryinfo-bin")).unwrap();
+        assert_eq!(delay, [0x0a, 2, 0x08, 7]);
+        let for_good = refusal(code::INVALID_ARGUMENT, "bad", None);
+        assert!(for_good.headers().keys().all(|name| !name.as_str().ends_with("-bin")));
     }
 
     #[test]

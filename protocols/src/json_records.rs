@@ -23,7 +23,6 @@ mod spans;
 mod tests;
 
 use std::ops::Range;
-use std::sync::Arc;
 
 use model::telemetry_codec::record_framing::{element, line};
 use model::telemetry_codec::{
@@ -33,6 +32,7 @@ use model::{EntityId, Level, Table, Timestamp};
 use serde::de::IgnoredAny;
 use serde_json::{Map, Value};
 
+use crate::SenderSettings;
 use crate::record_shape::{ShapedRecord, entity_name, id_of, level_of_line, take};
 
 /// What a record is called that ends where its body does, and one that is behind the array: parts of [`FoundRecord`].
@@ -69,22 +69,11 @@ impl JsonFraming {
     }
 }
 
-/// How records become rows.
-#[derive(Debug, Clone)]
-pub struct JsonRecordSettings {
-    /// The fields that name an entity, the first one that is there.
-    pub entity: Arc<[String]>,
-    /// Whose rows are those of which no field says it.
-    pub fallback: PublisherIdentity,
-    /// The time of what has none.
-    pub now: Timestamp,
-}
-
 /// The records of a body.
 #[derive(Debug)]
 struct JsonRecords {
     table: Table,
-    settings: JsonRecordSettings,
+    settings: SenderSettings,
     entity: Vec<String>,
     cursor: JsonCursor,
     attributes: AttributeBuffer,
@@ -109,7 +98,7 @@ pub fn json_records(
     table: Table,
     framing: JsonFraming,
     body: &[u8],
-    settings: JsonRecordSettings,
+    settings: SenderSettings,
 ) -> Result<Box<dyn RecordFormat>, String> {
     let text = body.trim_ascii_start();
     let start = body.len() - text.len();

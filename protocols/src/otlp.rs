@@ -34,20 +34,18 @@ mod spans;
 #[cfg(test)]
 mod tests;
 
-use std::sync::Arc;
-
 use bytes::Bytes;
-use model::telemetry_codec::{PublisherIdentity, RecordFormat};
-use model::{Table, Timestamp, stable_hash};
+use model::telemetry_codec::RecordFormat;
+use model::{Table, stable_hash};
 
 use crate::MalformedProtobuf;
 use crate::protobuf::FieldReader;
-use crate::sender::ExpandedTooFar;
+use crate::sender::{ExpandedTooFar, OpenedRequest, SenderSettings};
 
 pub use export::export_request;
 pub use json::{JSON, json_bytes};
 pub use message_log::{MessageLogSource, message_log_request, refused_logs};
-pub use response::{export_response, rejected_of, rejected_of_json, retry_status, status, status_of};
+pub use response::{export_response, rejected_of, rejected_of_json, retry_info, retry_status, status, status_of};
 
 /// The content type of a request as protobuf.
 pub const PROTOBUF: &str = "application/x-protobuf";
@@ -104,18 +102,6 @@ impl OtlpEncoding {
     }
 }
 
-/// How requests become rows.
-#[derive(Debug, Clone)]
-pub struct OtlpSettings {
-    /// The resource attributes that name an entity, the first one that is there. Without any, all rows are the fallback's, whatever
-    /// their resource says.
-    pub entity: Arc<[String]>,
-    /// Whose rows are those whose resource has none of them.
-    pub fallback: PublisherIdentity,
-    /// The time of what has none.
-    pub now: Timestamp,
-}
-
 /// Why a request cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -135,20 +121,6 @@ pub enum OtlpError {
     /// Few bytes that are very much work: every record is read and written with its resource and scope.
     #[error(transparent)]
     Expanded(#[from] ExpandedTooFar),
-}
-
-/// A request that was looked through.
-#[derive(Debug)]
-pub struct OtlpRequest {
-    /// Its records.
-    pub records: Box<dyn RecordFormat>,
-    /// The body that they are read from, as protobuf.
-    pub body: Bytes,
-    /// The bytes of its records, each with its resource and scope.
-    pub expanded: u64,
-    /// Stands for who sends: made of the first resource. None if the first record has no time: it gets that of the request, so equal
-    /// bytes may be another one.
-    pub sender: Option<u64>,
 }
 
 /// Whether the first record has a time of its own.
@@ -177,11 +149,15 @@ pub fn request(
     table: Table,
     encoding: OtlpEncoding,
     body: Bytes,
-    settings: OtlpSettings,
-) -> Result<OtlpRequest, OtlpError> {
-    let body = match encoding {
-        OtlpEncoding::Protobuf => body,
-        OtlpEncoding::Json => json::to_protobuf(table, &body)?,
+    settings: SenderSettings,
+) -> Result<OpenedRequest, OtlpError> {
+    let (body, held) = match encoding {
+        OtlpEncoding::Protobuf => (body, 0),
+        OtlpEncoding::Json => {
+            let converted = json::to_protobuf(table, &body)?;
+            let held = converted.len();
+            (converted, held)
+        }
     };
     let walker = signal_walker::SignalWalker::new(&body);
     let first = walker.clone().first_resource(&body)?;
@@ -204,10 +180,11 @@ pub fn request(
         Table::DeadLetters | Table::Messages => return Err(OtlpError::Signal(table)),
     };
     ExpandedTooFar::check(expanded, body.len())?;
-    Ok(OtlpRequest {
+    Ok(OpenedRequest {
         records,
         body,
         expanded,
+        held,
         sender,
     })
 }

@@ -152,7 +152,8 @@ pub(crate) fn level_of_text(text: &str) -> Option<Level> {
     severity::of_text(text).or_else(|| numbered_level(text.trim().parse().ok()?))
 }
 
-/// The level that a line of logfmt, JSON or plain text names: the word or number behind `level=` or `"level":`.
+/// The level that a line of logfmt, JSON or plain text names: the word behind `level=`, `level:` or `"level":`. A number is one only as
+/// a whole value of JSON: elsewhere it counts or measures something ("water level: 3 m", "severity: 2 of 5").
 #[must_use]
 pub fn level_of_line(line: &str) -> Option<Level> {
     let line = line.as_bytes();
@@ -160,15 +161,23 @@ pub fn level_of_line(line: &str) -> Option<Level> {
     let separators = head.iter().enumerate().filter(|(_, byte)| matches!(byte, b'=' | b':'));
     separators.map(|(at, _)| head.split_at(at)).find_map(|(before, after)| {
         let before = before.trim_ascii_end();
-        let before = before.strip_suffix(b"\"").unwrap_or(before);
+        let (before, is_json) = match before.strip_suffix(b"\"") {
+            Some(before) => (before, after.starts_with(b":")),
+            None => (before, false),
+        };
         let name = before.rsplit(|byte| !is_of_name(*byte)).next().unwrap_or_default();
         LEVELS
             .iter()
             .find(|known| known.as_bytes().eq_ignore_ascii_case(name))?;
         let value = after.get(1..)?.trim_ascii_start();
-        let value = value.strip_prefix(b"\"").unwrap_or(value);
+        let (value, ends) = match value.strip_prefix(b"\"") {
+            Some(quoted) => (quoted, &b"\""[..]),
+            None => (value, &b",} \r\n"[..]),
+        };
         let word = value.split(|byte| !byte.is_ascii_alphanumeric()).next()?;
-        level_of_text(std::str::from_utf8(word).ok()?)
+        let is_whole = value.get(word.len()).is_some_and(|byte| ends.contains(byte));
+        let word = std::str::from_utf8(word).ok()?;
+        severity::of_text(word).or_else(|| numbered_level(word.parse().ok().filter(|_| is_json && is_whole)?))
     })
 }
 
@@ -183,7 +192,7 @@ pub(crate) fn parsed_id<T: FromStr>(names: &[&str], name: &str, text: &str) -> O
 }
 
 const fn is_of_name(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.')
+    byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'@')
 }
 
 const fn numbered_level(number: u64) -> Option<Level> {

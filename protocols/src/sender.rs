@@ -1,4 +1,4 @@
-//! What the formats of agents have in common: how their requests become rows, and whose rows they are.
+//! What the formats of others have in common: how their requests become rows, and whose rows they are.
 
 use std::sync::Arc;
 
@@ -9,7 +9,8 @@ use model::{EntityId, Timestamp};
 /// How requests become rows.
 #[derive(Debug, Clone)]
 pub struct SenderSettings {
-    /// The labels or fields that name an entity, the first one that is there.
+    /// The labels, fields or resource attributes that name an entity, the first one that is there. Without any, all rows of OTLP are
+    /// the fallback's, whatever their resource says.
     pub entity: Arc<[String]>,
     /// Whose rows are those that have none of them.
     pub fallback: PublisherIdentity,
@@ -64,7 +65,7 @@ pub struct OpenedRequest {
     pub expanded: u64,
     /// The bytes that are held beside what was sent.
     pub held: usize,
-    /// Stands for who sends; none if the same bytes may be another request.
+    /// Stands for who sends. None if the first record has no time: it gets that of the request, so the same bytes may be another one.
     pub sender: Option<u64>,
 }
 

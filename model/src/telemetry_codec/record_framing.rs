@@ -4,8 +4,15 @@ use std::ops::Range;
 
 use serde::de::DeserializeOwned;
 
+/// The largest JSON or CBOR record: values become many times their text while they are read.
+pub(super) const LARGEST: usize = 8 << 20;
 /// The deepest nesting of a CBOR record.
 const CBOR_DEPTH: usize = 16;
+
+/// Why a record of so many bytes is not read.
+pub(super) fn too_large(bytes: usize) -> String {
+    format!("the record has {bytes} bytes, more than {LARGEST}")
+}
 
 /// The next line that is not blank, and where the one behind it begins.
 #[must_use]

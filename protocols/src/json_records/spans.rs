@@ -97,12 +97,14 @@ fn trace_id_of(value: &Value) -> Option<TraceId> {
     text.parse().ok()
 }
 
-/// How long a span took, in milliseconds; none without a duration or an end.
+/// How long a span took, in milliseconds; 0 without a duration or an end, and if it ends before it starts. A duration below 0, as a
+/// clock that was set leaves it, says nothing and stays a field.
 fn take_duration(fields: &mut Map<String, Value>, times: Option<(Timestamp, Timestamp)>) -> Result<f32, String> {
+    let duration = |value: &Value| number_of(value).filter(|duration| *duration >= 0.0);
     let said = DURATIONS
         .iter()
-        .find_map(|(name, unit)| Some(take(fields, &[*name], number_of)? * unit));
-    let between = times.map(|(start, end)| milliseconds(end.micros().saturating_sub(start.micros())));
+        .find_map(|(name, unit)| Some(take(fields, &[*name], duration)? * unit));
+    let between = times.map(|(start, end)| milliseconds(end.micros().saturating_sub(start.micros()).max(0)));
     #[allow(clippy::cast_possible_truncation, reason = "the column's precision")]
     let duration = said.or(between).unwrap_or_default() as f32;
     if duration.is_finite() {

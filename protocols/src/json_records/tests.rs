@@ -8,8 +8,8 @@ use serde_json::json;
 
 use super::*;
 
-fn settings() -> JsonRecordSettings {
-    JsonRecordSettings {
+fn settings() -> SenderSettings {
+    SenderSettings {
         entity: ["host.name", "service.name"].map(str::to_owned).into(),
         fallback: PublisherIdentity {
             entity_id: EntityId::for_name("http"),
@@ -243,6 +243,43 @@ fn spans_of_zipkin_and_of_ours_are_traces() {
         );
         assert_eq!(row["attributes"], attributes, "{line}");
         assert!(row["ts"].as_str().unwrap().starts_with("2026-11-21T12:00:00"), "{line}");
+    }
+}
+
+#[test]
+fn no_span_takes_less_than_no_time() {
+    for (fields, duration, attributes) in [
+        (json!({ "duration": -1_500 }), 0.0, json!({ "duration": -1_500 })),
+        (json!({ "duration_ms": "-0.5" }), 0.0, json!({ "duration_ms": "-0.5" })),
+        (json!({ "duration": "NaN" }), 0.0, json!({ "duration": "NaN" })),
+        (
+            json!({ "duration_ms": -1, "start": "2026-11-21T12:00:00Z", "end": "2026-11-21T12:00:01Z" }),
+            1_000.0,
+            json!({ "duration_ms": -1 }),
+        ),
+        (
+            json!({ "duration_ms": -1, "duration_us": 500 }),
+            0.5,
+            json!({ "duration_ms": -1 }),
+        ),
+        (
+            json!({ "start": "2026-11-21T12:00:01Z", "end": "2026-11-21T12:00:00Z" }),
+            0.0,
+            json!({}),
+        ),
+        (json!({ "duration_ms": 0 }), 0.0, json!({})),
+    ] {
+        let mut record = json!({ "trace_id": "0123456789abcdef", "id": "00f067aa0ba902b7" });
+        record
+            .as_object_mut()
+            .unwrap()
+            .extend(fields.as_object().unwrap().clone());
+        let row = row(Table::Traces, &record.to_string());
+        assert_eq!(
+            (&row["duration_ms"], &row["attributes"]),
+            (&json!(duration), &attributes),
+            "{record}"
+        );
     }
 }
 

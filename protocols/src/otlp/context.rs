@@ -12,10 +12,10 @@ use std::ops::Range;
 use model::telemetry_codec::{AttributeBuffer, MAX_ENTITY_NAME, PublisherIdentity};
 use model::{EntityId, FluxId, Timestamp};
 
-use super::OtlpSettings;
 use super::any_value::{TypedValue, key_value, set_attribute};
 use super::signal_walker::SignalWalker;
 use crate::protobuf::FieldReader;
+use crate::sender::SenderSettings;
 
 /// The attribute that names an entity by its id.
 pub(super) const ENTITY_ID: &str = "platform.entity_id";
@@ -28,7 +28,7 @@ const MOST_SHARED: usize = 4 << 20;
 /// The present scope's.
 #[derive(Debug)]
 pub(super) struct ScopeContext {
-    pub(super) settings: OtlpSettings,
+    pub(super) settings: SenderSettings,
     pub(super) attributes: AttributeBuffer,
     pub(super) entity: PublisherIdentity,
     flux_id: Option<FluxId>,
@@ -38,7 +38,7 @@ pub(super) struct ScopeContext {
 }
 
 impl ScopeContext {
-    pub(super) fn new(settings: OtlpSettings) -> Self {
+    pub(super) fn new(settings: SenderSettings) -> Self {
         Self {
             entity: settings.fallback.clone(),
             settings,

@@ -27,6 +27,7 @@ use serde::Deserializer;
 use serde::de::{DeserializeOwned, DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use super::OtlpError;
+use super::metric_points::UNREAD;
 
 /// The content type of a request as JSON.
 pub const JSON: &str = "application/json";
@@ -175,11 +176,14 @@ impl SignalRecord for LogRecord {}
 impl SignalRecord for Span {}
 
 impl SignalRecord for Metric {
-    /// A metric whose data cannot be read has none for the library. It gets a point without a value: that is refused, and so told.
+    /// A metric whose data cannot be read has none for the library. It gets a point that says so and is refused.
     fn settle(&mut self) {
         self.data.get_or_insert_with(|| {
             Data::Gauge(Gauge {
-                data_points: vec![NumberDataPoint::default()],
+                data_points: vec![NumberDataPoint {
+                    flags: UNREAD,
+                    ..NumberDataPoint::default()
+                }],
             })
         });
     }

@@ -3,11 +3,11 @@
 use model::Level;
 use model::telemetry_codec::{AttributeBuffer, FoundRecord, LogFields, RecordBatchBuilder, RecordFormat};
 
-use super::OtlpSettings;
 use super::any_value::{TypedValue, key_value, set_attribute};
 use super::context::{ScopeContext, flux_id, set_count, time};
 use super::signal_walker::SignalWalker;
 use crate::protobuf::FieldReader;
+use crate::sender::SenderSettings;
 use crate::severity;
 
 /// The records of a request.
@@ -18,7 +18,7 @@ pub(super) struct LogRecords {
 }
 
 impl LogRecords {
-    pub(super) fn new(walker: SignalWalker, settings: OtlpSettings) -> Self {
+    pub(super) fn new(walker: SignalWalker, settings: SenderSettings) -> Self {
         Self {
             walker,
             context: ScopeContext::new(settings),

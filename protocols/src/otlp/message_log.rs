@@ -170,8 +170,9 @@ mod tests {
     use model::{Attributes, EntityId, FluxId, MessageId, Table};
     use serde_json::json;
 
-    use super::super::{OtlpSettings, export_response, request};
+    use super::super::{export_response, request};
     use super::*;
+    use crate::SenderSettings;
 
     fn message(data: Value, raw: &[u8]) -> Message {
         let ts = Timestamp::from_micros(1_763_728_200_000_001);
@@ -205,7 +206,7 @@ mod tests {
             entity_id: EntityId::for_name("http"),
             entity_name: "http".to_owned(),
         };
-        let settings = OtlpSettings {
+        let settings = SenderSettings {
             entity: Arc::from(["service.name".to_owned()]),
             fallback: publisher.clone(),
             now: Timestamp::from_micros(1),

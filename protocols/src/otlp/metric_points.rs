@@ -18,16 +18,18 @@ use std::ops::Range;
 use model::MetricType;
 use model::telemetry_codec::{AttributeBuffer, FoundRecord, PointFields, RecordBatchBuilder, RecordFormat};
 
-use super::OtlpSettings;
 use super::any_value::{key_value, set_attribute};
 use super::context::{ScopeContext, nanos_text, set_count, time};
 use super::distribution::{ExponentialBuckets, HistogramBuckets};
 use super::exemplars::ExemplarList;
 use super::signal_walker::{SignalWalker, step};
 use crate::protobuf::{FieldReader, MalformedProtobuf};
+use crate::sender::SenderSettings;
 
 /// The flag of a point without a value.
 const NO_VALUE: u32 = 1;
+/// That of the point which stands for data that cannot be read as JSON; the protocol has no such flag.
+pub(super) const UNREAD: u32 = 1 << 31;
 const DELTA: i32 = 1;
 /// What a metric says of itself, its name, unit and metadata, has at most so many bytes: every point repeats it.
 const MOST_SHARED: usize = 16 << 10;
@@ -189,7 +191,7 @@ struct PointHead {
 }
 
 impl MetricPoints {
-    pub(super) fn new(walker: MetricWalker, settings: OtlpSettings) -> Self {
+    pub(super) fn new(walker: MetricWalker, settings: SenderSettings) -> Self {
         Self {
             walker,
             context: ScopeContext::new(settings),
@@ -414,11 +416,23 @@ impl RecordFormat for MetricPoints {
                 MetricData::Summary if record.part < QUANTILES => MetricType::Counter,
                 _ => MetricType::Gauge,
             },
-            value: point.value.ok_or("the point has no value")?,
+            value: point.value.ok_or_else(|| lacking_value(point.flags, &self.name))?,
         };
         rows.push_point(row, labels)?;
         Ok(true)
     }
+}
+
+/// Why a point has no value.
+fn lacking_value(flags: u32, metric: &str) -> String {
+    if flags & UNREAD == 0 {
+        return "the point has no value that is a number".to_owned();
+    }
+    let metric: String = metric.chars().take(80).collect();
+    format!(
+        "the data of the metric {metric:?} cannot be read: it stands under gauge, sum, histogram, exponentialHistogram or summary, with \
+         names and types of fields as OTLP's JSON has them, enumerations as numbers"
+    )
 }
 
 /// A distribution that has no sum says so.

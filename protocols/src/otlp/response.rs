@@ -62,14 +62,19 @@ pub fn status(encoding: OtlpEncoding, code: u8, message: &str) -> Vec<u8> {
     }
 }
 
-/// The same with the seconds to wait before trying again, as `google.rpc.RetryInfo`.
+/// A `google.rpc.RetryInfo`: the seconds to wait before trying again.
+#[must_use]
+pub fn retry_info(seconds: u32) -> Vec<u8> {
+    bytes_field(1, &number_field(1, seconds.into()))
+}
+
+/// A status with its [`retry_info`].
 #[must_use]
 pub fn retry_status(encoding: OtlpEncoding, code: u8, message: &str, seconds: u32) -> Vec<u8> {
     const KIND: &str = "type.googleapis.com/google.rpc.RetryInfo";
     let mut whole = status(encoding, code, message);
     if encoding == OtlpEncoding::Protobuf {
-        let delay = bytes_field(1, &number_field(1, seconds.into()));
-        let detail = [bytes_field(1, KIND.as_bytes()), bytes_field(2, &delay)].concat();
+        let detail = [bytes_field(1, KIND.as_bytes()), bytes_field(2, &retry_info(seconds))].concat();
         whole.extend(bytes_field(3, &detail));
     }
     whole

@@ -5,11 +5,11 @@ use std::ops::Range;
 use model::telemetry_codec::{AttributeBuffer, FoundRecord, RecordBatchBuilder, RecordFormat, SpanFields};
 use model::{SpanId, SpanStatus, TraceId};
 
-use super::OtlpSettings;
 use super::any_value::{key_value, set_attribute};
 use super::context::{ScopeContext, flux_id, nanos_text, set_count, time};
 use super::signal_walker::SignalWalker;
 use crate::protobuf::{FieldReader, MessageField};
+use crate::sender::SenderSettings;
 
 /// The names of a span's kind, by number.
 pub(super) const KINDS: [&str; 6] = ["", "internal", "server", "client", "producer", "consumer"];
@@ -38,7 +38,7 @@ struct NestedRecords {
 }
 
 impl SpanRecords {
-    pub(super) fn new(walker: SignalWalker, settings: OtlpSettings) -> Self {
+    pub(super) fn new(walker: SignalWalker, settings: SenderSettings) -> Self {
         Self {
             walker,
             context: ScopeContext::new(settings),

@@ -14,7 +14,7 @@ mod spans;
 
 use model::EntityId;
 use model::batch::row_json;
-use model::telemetry_codec::BodyRecordReader;
+use model::telemetry_codec::{BodyRecordReader, PublisherIdentity};
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
@@ -45,8 +45,8 @@ const FLUX_ID: &str = "0198a8b0-2d5e-7c3a-8f6b-0123456789ab";
 /// A part that holds any body of these tests.
 const WHOLE: usize = 64 << 20;
 
-fn settings() -> OtlpSettings {
-    OtlpSettings {
+fn settings() -> SenderSettings {
+    SenderSettings {
         entity: ["host.name", "k8s.pod.name", "service.name"].map(str::to_owned).into(),
         fallback: PublisherIdentity {
             entity_id: EntityId::for_name("unknown"),

@@ -20,7 +20,8 @@ use model::batch::row_json;
 use model::telemetry_codec::{BodyRecordReader, PublisherIdentity};
 use model::{EntityId, Table, Timestamp};
 use parking_lot::Mutex;
-use protocols::otlp::{OtlpEncoding, OtlpSettings, export_response, request};
+use protocols::SenderSettings;
+use protocols::otlp::{OtlpEncoding, export_response, request};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::task::AbortOnDropHandle;
 
@@ -203,7 +204,7 @@ fn rows(table: Table, message: Bytes) -> Vec<String> {
         entity_id: EntityId::for_name("nobody"),
         entity_name: "nobody".to_owned(),
     };
-    let settings = OtlpSettings {
+    let settings = SenderSettings {
         entity: ["host.name".to_owned()].into(),
         fallback: publisher.clone(),
         now: Timestamp::default(),

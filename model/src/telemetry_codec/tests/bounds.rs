@@ -1,7 +1,11 @@
 //! What a body may become: attributes that multiply, values that are many, parts, names.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use super::*;
 use crate::batch::slice_bytes;
+use crate::{Level, Timestamp};
 
 /// A record whose attributes are `leaves` small values under a key of `length` bytes.
 fn nested(length: usize, leaves: usize) -> Value {
@@ -139,4 +143,70 @@ fn the_values_of_a_message_count_with_the_memory_that_they_take() {
     );
     let sequence = [&usual[..], &objects].concat();
     assert_eq!(value_bytes(&sequence), value_bytes(&usual) + value_bytes(&objects));
+}
+
+/// A format of which each byte is a record, and its row a MiB.
+#[derive(Debug)]
+struct LargeRows {
+    found: usize,
+    decoded: Arc<AtomicUsize>,
+}
+
+impl RecordFormat for LargeRows {
+    fn find(&mut self, body: &[u8]) -> Option<FoundRecord> {
+        let at = self.found;
+        self.found += 1;
+        (at < body.len()).then_some(FoundRecord {
+            range: at..at + 1,
+            part: 0,
+        })
+    }
+
+    fn push(&mut self, _: &[u8], _: &FoundRecord, rows: &mut RecordBatchBuilder) -> Result<bool, String> {
+        self.decoded.fetch_add(1, Ordering::Relaxed);
+        let row = LogFields {
+            ts: Timestamp::default(),
+            entity: &publisher(),
+            flux_id: None,
+            level: Level::Info,
+            message: &"x".repeat(1 << 20),
+        };
+        rows.push_log(row, &mut AttributeBuffer::default()).map(|()| true)
+    }
+}
+
+#[test]
+fn behind_the_row_that_is_too_much_for_a_body_nothing_is_decoded_and_the_rest_is_refused_by_one_reason() {
+    // 64 times a thousand bytes and 4 MiB are four such rows.
+    for size in [1, usize::MAX] {
+        let decoded = Arc::new(AtomicUsize::new(0));
+        let format = LargeRows {
+            found: 0,
+            decoded: Arc::clone(&decoded),
+        };
+        let records = BodyRecordReader::of_format(Table::Logs, Box::new(format), vec![7; 1_000].into(), publisher());
+        let mut records = records.keeping_refused().marking_refused();
+        let mut rows = 0;
+        while let Some(part) = records.next_part(size).unwrap() {
+            rows += part.batch.num_rows();
+        }
+        assert_eq!((rows, records.rejected()), (4, 996), "{size}");
+        assert_eq!(decoded.load(Ordering::Relaxed), 5, "{size}");
+        let [named] = records.named() else {
+            panic!("{:?}", records.named())
+        };
+        assert_eq!(named.row, 4);
+        assert!(
+            named.reason.contains("64 times its bytes")
+                && named
+                    .reason
+                    .ends_with("the 995 records behind this one are refused, too"),
+            "{named:?}"
+        );
+        let kept: Vec<_> = records.refused().iter().map(|bad| bad.row).collect();
+        assert_eq!(kept, (4..1_000).collect::<Vec<_>>());
+        let marks = records.take_marks();
+        let marked = (0..1_000_u64).filter(|at| marks[(at / 64) as usize] >> (at % 64) & 1 == 1);
+        assert_eq!(marked.collect::<Vec<_>>(), kept);
+    }
 }

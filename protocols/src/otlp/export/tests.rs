@@ -25,7 +25,8 @@ use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span, Sta
 use prost::Message;
 
 use super::export_request;
-use crate::otlp::{OtlpEncoding, OtlpSettings, request};
+use crate::SenderSettings;
+use crate::otlp::{OtlpEncoding, request};
 
 /// A time in whole microseconds, as rows have them.
 const AT: u64 = 1_795_000_000_123_456_000;
@@ -36,7 +37,7 @@ fn rows(table: Table, body: Vec<u8>) -> Vec<RecordBatch> {
         entity_id: EntityId::for_name("nobody"),
         entity_name: "nobody".to_owned(),
     };
-    let settings = OtlpSettings {
+    let settings = SenderSettings {
         entity: Arc::from(vec!["host.name".to_owned()]),
         fallback: publisher.clone(),
         now: Timestamp::from_micros(7),

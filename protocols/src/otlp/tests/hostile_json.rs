@@ -178,22 +178,32 @@ fn ids_are_hex_of_either_case_and_bytes_are_base64() {
 
 #[test]
 fn a_metric_whose_data_cannot_be_read_is_told_and_the_others_are_stored() {
-    for data in [
-        json!({}),
-        json!({ "gauge": null }),
-        json!({ "gauge": { "dataPoints": 5 } }),
-        json!({ "gauge": { "dataPoints": [{ "timeUnixNano": "yesterday", "asInt": 1 }] } }),
-        json!({ "gauge": { "dataPoints": [{ "asDouble": "NaN" }] } }),
-        json!({ "gauge": { "dataPoints": [{ "asDouble": null }] } }),
-        json!({ "gauge": { "dataPoints": [{}] } }),
-        json!({ "sum": { "dataPoints": [{ "asInt": 1 }], "aggregationTemporality": "AGGREGATION_TEMPORALITY_DELTA" } }),
-        json!({ "histogram": { "dataPoints": [{ "count": "many" }] } }),
-        json!({ "kindThatIsNew": { "dataPoints": [{ "asInt": 1 }] } }),
+    let (unread, lacking) = (
+        "the data of the metric \"n\" cannot be read",
+        "the point has no value that is",
+    );
+    for (data, reason) in [
+        (json!({}), unread),
+        (json!({ "gauge": null }), unread),
+        (json!({ "gauge": { "dataPoints": 5 } }), unread),
+        (
+            json!({ "gauge": { "dataPoints": [{ "timeUnixNano": "yesterday", "asInt": 1 }] } }),
+            unread,
+        ),
+        (json!({ "gauge": { "dataPoints": [{ "asDouble": "NaN" }] } }), lacking),
+        (json!({ "gauge": { "dataPoints": [{ "asDouble": null }] } }), lacking),
+        (json!({ "gauge": { "dataPoints": [{}] } }), lacking),
+        (
+            json!({ "sum": { "dataPoints": [{ "asInt": 1 }], "aggregationTemporality": "AGGREGATION_TEMPORALITY_DELTA" } }),
+            unread,
+        ),
+        (json!({ "histogram": { "dataPoints": [{ "count": "many" }] } }), unread),
+        (json!({ "kindThatIsNew": { "dataPoints": [{ "asInt": 1 }] } }), unread),
     ] {
         let read = read_json(Table::Metrics, &metric_with(&data)).unwrap_or_else(|error| panic!("{data}: {error}"));
         assert_eq!((read.rows.len(), read.rejected), (1, 1), "{data}: {read:?}");
         assert_eq!(read.rows[0]["name"], "good");
-        assert_eq!(read.refused[0].1, "the point has no value", "{data}");
+        assert!(read.refused[0].1.starts_with(reason), "{data}: {}", read.refused[0].1);
     }
 }
 

@@ -456,7 +456,7 @@ fn points_that_cannot_be_stored_are_refused_with_the_reason() {
             Data::Gauge(Gauge {
                 data_points: vec![NumberDataPoint::default()],
             }),
-            "the point has no value",
+            "the point has no value that is a number",
         ),
         (
             "n",

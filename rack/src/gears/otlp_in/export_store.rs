@@ -13,7 +13,8 @@ use bytes::Bytes;
 use model::batch::time_range;
 use model::telemetry_codec::{self, BodyRecordReader, PublisherIdentity};
 use model::{EntityId, Table};
-use protocols::otlp::{self, OtlpEncoding, OtlpSettings};
+use protocols::SenderSettings;
+use protocols::otlp::{self, OtlpEncoding};
 use tokio::sync::Semaphore;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
@@ -97,7 +98,7 @@ impl ExportStore {
         } = request;
         let no_owner = || ExportRefusal::full("the Rack is not adopted by its cluster yet");
         let owner = self.cx.recorder().owner().ok_or_else(no_owner)?;
-        let settings = OtlpSettings {
+        let settings = SenderSettings {
             entity: Arc::from([]),
             fallback: PublisherIdentity {
                 entity_id: owner.entity_id,
@@ -179,7 +180,7 @@ fn known(refused: u64) -> StoredExport {
 fn decode(
     (table, encoding): (Table, OtlpEncoding),
     body: Bytes,
-    settings: OtlpSettings,
+    settings: SenderSettings,
     room: &mut RequestRoom,
 ) -> Result<DecodedExport, ExportRefusal> {
     if encoding == OtlpEncoding::Json {
