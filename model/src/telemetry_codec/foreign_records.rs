@@ -57,6 +57,8 @@ impl ForeignRecords {
         let grown = rows.bytes() - before;
         if grown > LARGEST {
             rows.pop();
+            // It was made all the same.
+            self.left = self.left.saturating_sub(grown);
             return Err(format!("the row has {grown} bytes, more than {LARGEST}"));
         }
         if grown > self.left {

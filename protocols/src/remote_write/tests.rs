@@ -390,6 +390,97 @@ fn what_is_known_of_a_family_goes_before_the_name() {
     }
 }
 
+/// A request of version 2.0: its symbols, then its series.
+fn version_2_of(symbols: &[&str], series: &[Vec<u8>]) -> Vec<u8> {
+    let symbols = symbols.iter().flat_map(|symbol| bytes(4, symbol.as_bytes()));
+    symbols
+        .chain(series.iter().flat_map(|series| bytes(5, series)))
+        .collect()
+}
+
+#[test]
+fn a_unit_counts_as_the_labels_do_for_it_is_in_every_row() {
+    let of_unit = |unit: &str, count: usize| {
+        let metadata = bytes(5, &varint(4, 3));
+        let series = [bytes(1, &[1, 2]), metadata, bytes(2, &sample(1.0, NOON))].concat();
+        points(
+            WriteVersion::V2,
+            &version_2_of(&["", "__name__", "n", unit], &vec![series; count]),
+        )
+    };
+    let (rows, refused, _) = of_unit(&"u".repeat(1_000), 100).unwrap();
+    assert_eq!((rows.len(), refused.len()), (100, 0), "the control");
+    assert_eq!(rows[99]["labels"]["otel.unit"], "u".repeat(1_000));
+    assert!(matches!(
+        of_unit(&"u".repeat(100_000), 1_000),
+        Err(WriteError::Expanded(_))
+    ));
+    let (rows, refused, _) = of_unit(&"u".repeat(2 << 20), 3).unwrap();
+    assert_eq!((rows.len(), refused.len()), (0, 3));
+    for (_, reason) in refused {
+        assert!(reason.starts_with("the labels have 2097"), "{reason}");
+    }
+}
+
+#[test]
+fn the_labels_of_exemplars_count_where_they_are_references_to_symbols() {
+    let (value, pairs) = ("v".repeat(1_000), [3, 4].repeat(1_000));
+    let exemplar = [bytes(1, &pairs), double(2, 0.5), varint(3, NOON)].concat();
+    let of_exemplars = |count: usize| {
+        let series = [bytes(1, &[1, 2]), bytes(4, &exemplar).repeat(count)].concat();
+        points(
+            WriteVersion::V2,
+            &version_2_of(&["", "__name__", "n", "k", &value], &[series]),
+        )
+    };
+    let (rows, refused, kinds) = of_exemplars(10).unwrap();
+    assert_eq!((rows.len(), refused.len()), (10, 0), "the control");
+    assert_eq!(kinds, [RecordKind::Exemplar; 10]);
+    assert_eq!(rows[9]["labels"]["otel.exemplars"][0]["attributes"]["k"], value);
+    assert!(matches!(of_exemplars(100), Err(WriteError::Expanded(_))));
+}
+
+#[test]
+fn a_sender_is_the_entity_of_the_first_series() {
+    let sender = |version: WriteVersion, body: &[u8]| {
+        let write = WriteSettings {
+            version,
+            kinds: Arc::default(),
+        };
+        let opened = request(Bytes::copy_from_slice(body), write, settings(&["instance", "job"]));
+        opened.unwrap().sender.unwrap()
+    };
+    let of = |pairs: &[(&str, &str)]| bytes(1, &[labels(pairs), bytes(2, &sample(1.0, NOON))].concat());
+    let version_1 = |pairs: &[(&str, &str)]| sender(WriteVersion::V1, &of(pairs));
+    let first = version_1(&[("__name__", "n"), ("instance", "a:1"), ("job", "j")]);
+    for (pairs, is_same) in [
+        (&[("__name__", "other"), ("instance", "a:1")][..], true),
+        (&[("job", "j"), ("instance", "a:1"), ("__name__", "n")], true),
+        (&[("__name__", "n"), ("instance", "b:1"), ("job", "j")], false),
+        (&[("__name__", "n"), ("job", "j")], false),
+        (&[("__name__", "n")], false),
+    ] {
+        assert_eq!(version_1(pairs) == first, is_same, "{pairs:?}");
+    }
+    let two = [
+        bytes(1, &labels(&[("instance", "no record")])),
+        of(&[("instance", "a:1")]),
+        of(&[("instance", "b:1")]),
+    ];
+    assert_eq!(sender(WriteVersion::V1, &two.concat()), first);
+    let series = [bytes(1, &[1, 2]), bytes(2, &sample(1.0, NOON))].concat();
+    let of_2 = |value: &str| {
+        let body = version_2_of(&["", "instance", value], std::slice::from_ref(&series));
+        sender(WriteVersion::V2, &body)
+    };
+    assert_eq!(of_2("a:1"), first);
+    // Those of the publisher: nothing says it, or what does cannot be.
+    let publisher = stable_hash(EntityId::for_name("http").as_bytes());
+    assert_eq!(version_1(&[("__name__", "n")]), publisher);
+    assert_eq!(of_2(&"x".repeat(300)), publisher);
+    assert_eq!(of_2(&"x".repeat(2 << 20)), publisher);
+}
+
 #[test]
 fn what_is_held_is_no_more_than_was_said() {
     for (version, body) in [
