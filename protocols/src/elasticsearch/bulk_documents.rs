@@ -42,11 +42,6 @@ impl BulkDocuments {
         }
     }
 
-    /// The index of the first item.
-    pub(super) fn first_index(&self) -> String {
-        self.items.target(0).0.to_owned()
-    }
-
     /// Whether the first document has a time.
     pub(super) fn has_time(&self, body: &[u8]) -> bool {
         let document = self.items.item(0).and_then(|(_, range)| body.get(range));
