@@ -18,7 +18,7 @@ pub const MANIFEST: GearManifest = GearManifest {
     inputs: &[],
     outputs: &[],
     doc: "Nothing is to be wired: what SDKs, agents and collectors send becomes rows of the tables logs, traces and metrics, by the rules of the Mixer's own OTLP. \
-          `listen` takes `POST /v1/logs`, `/v1/traces` and `/v1/metrics` (protobuf or JSON, gzip or none), `listen_grpc` gRPC; at least one must be set. \
+          `listen` takes `POST /v1/logs`, `/v1/traces` and `/v1/metrics` (protobuf or JSON; gzip, zstd or none), `listen_grpc` gRPC; at least one must be set. \
           An answer says that the rows are on the disk of the Rack; from there the Mixer stores them once. Where `spool.policy` is `drop_oldest`, what the Rack says of itself may push the oldest rows out of a spool that is full. \
           All rows are the Rack's, for a Rack may not send as somebody else: what their resource says, its service among it, is in `resource.service.name` and its like. \
           A request that comes again byte by byte, as clients do that heard no answer, is stored once while it is among the last 1024 that had rows, also after a restart of the Rack; one whose records have no time is stored each time. \

@@ -137,6 +137,9 @@ async fn a_request_that_comes_again_is_stored_once_also_by_the_next_life_of_the_
     }
     let gzip = [AS_JSON, ("content-encoding", "gzip")];
     assert_eq!(post(http, "/v1/logs", &gzip, packed.clone()).await.status, 200);
+    let zstd = [AS_JSON, ("content-encoding", "zstd")];
+    let packed_otherwise = zstd::encode_all(logs(&["one"]).as_bytes(), 1).unwrap();
+    assert_eq!(post(http, "/v1/logs", &zstd, packed_otherwise).await.status, 200);
     assert_eq!(messages(&bench), ["one"]);
     runtime.close().await;
     let (runtime, http, _) = start(&bench, "", 2).await;
