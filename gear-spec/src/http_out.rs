@@ -125,11 +125,11 @@ fn default_method() -> String {
     "POST".to_owned()
 }
 
-const fn default_timeout() -> HumanDuration {
+pub(crate) const fn default_timeout() -> HumanDuration {
     HumanDuration::from_secs(10)
 }
 
-const fn default_in_flight() -> u8 {
+pub(crate) const fn default_in_flight() -> u8 {
     1
 }
 

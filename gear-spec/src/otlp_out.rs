@@ -8,7 +8,7 @@ use model::{HumanDuration, Level};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::http_out::{BreakerConfig, HttpOutConfig, HttpRetryConfig};
+use crate::http_out::{self, BreakerConfig, HttpOutConfig, HttpRetryConfig};
 
 /// The most bytes of an answer that are read: it says little.
 const MAX_ANSWER: u32 = 64 << 10;
@@ -51,7 +51,7 @@ pub struct OtlpOutConfig {
     #[schemars(extend("x-access" = "references"))]
     pub headers: BTreeMap<String, String>,
     /// How long one attempt may take, its answer included.
-    #[serde(default = "default_timeout")]
+    #[serde(default = "http_out::default_timeout")]
     pub timeout: HumanDuration,
     /// How often and when a message is tried again.
     #[serde(default)]
@@ -60,7 +60,7 @@ pub struct OtlpOutConfig {
     #[serde(default)]
     pub breaker: BreakerConfig,
     /// How many requests may be under way at a time; with more than 1, messages may overtake each other.
-    #[serde(default = "default_in_flight")]
+    #[serde(default = "http_out::default_in_flight")]
     pub in_flight: u8,
     /// A file of certificate authorities in PEM form that are trusted instead of the machine's, beneath a folder of the Rack's `policy.read_roots`.
     #[serde(default)]
@@ -77,14 +77,6 @@ const fn default_level() -> Level {
 
 const fn default_gzip() -> bool {
     true
-}
-
-const fn default_timeout() -> HumanDuration {
-    HumanDuration::from_secs(10)
-}
-
-const fn default_in_flight() -> u8 {
-    1
 }
 
 impl OtlpOutConfig {

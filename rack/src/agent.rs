@@ -6,49 +6,45 @@
 //!   cannot be written, another Rack on it). A bus or a Mixer that is away is waited for.
 //! - [`RackAgent::close`] takes less than two seconds: gears first, then what they recorded goes to disk.
 
+mod agent_status;
+mod bus_access;
+mod mixer_tasks;
+
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use chassis::bus::{AttemptHold, BusConnection, BusOptions, BusTrust, UserJwt};
-use chassis::config::{SecretString, is_guarded_bus, without_credentials};
+use chassis::bus::BusConnection;
 use chassis::file_modes::require_unshared;
 use chassis::log_rate_limiter::LogRateLimiter;
 use chassis::logs::LogLevelHandle;
 use durable_fs::FileLock;
-use model::control::{NameClaim, RackState};
-use model::{Clock, EntityId, Entropy, KeyFingerprint, RackInvite, Token, subject};
-use tokio::sync::{Notify, mpsc, watch};
+use model::{Clock, Entropy, KeyFingerprint, RackInvite};
+use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::command_listener::{CommandAddress, CommandListener, LogLevelControl};
-use crate::config::{DEFAULT_NAME, DEFAULT_URL, RackConfig};
-use crate::controller::{self, ControllerParts, ControllerStatus, ORDERS};
+use crate::Error;
+use crate::config::RackConfig;
+use crate::controller::{self, ControllerParts, ORDERS};
 use crate::gears::ProgramAllowList;
-use crate::host::{self, BusHost};
 use crate::message_limits::MessageLimits;
-use crate::mixer_session::{
-    ControllerLink, HeartbeatCounter, MixerSession, SessionHost, SessionOutputs, SessionSettings, SessionStores,
-    SharedLimits,
-};
 use crate::outbox::{GuaranteedLane, MessageOutbox};
 use crate::policy::RackPolicy;
 use crate::runtime::{DRAIN_BOUND, PATIENCE, RuntimeParts};
-use crate::signed_rpc::RpcClient;
-use crate::spool::{self, SpoolHandle, SpoolLimits, SpoolRecoveryReport, SpoolThread};
+use crate::spool::{self, SpoolLimits, SpoolRecoveryReport, SpoolThread};
 use crate::state_file::StateFile;
-use crate::tap::{TapLeases, TapRegistry};
-use crate::telemetry::{
-    RecorderParts, RowBatcher, SelfMetrics, SpoolPublisher, SpoolPublisherParts, TelemetryCounters, TelemetryLayer,
-    TelemetryRecorder,
-};
-use crate::{Error, RackIdentity};
+use crate::tap::TapRegistry;
+use crate::telemetry::{RecorderParts, RowBatcher, TelemetryCounters, TelemetryLayer, TelemetryRecorder};
+
+pub use agent_status::AgentStatus;
+use agent_status::{AgentChannels, StatusWatch};
+pub use bus_access::{bus_options, is_admitted};
+use bus_access::{claim, connect, options_of, require_trust};
+use mixer_tasks::MixerTasks;
 
 /// The floor stands still this long before everything above it is sent again.
 const FLOOR_STALL: Duration = Duration::from_secs(30);
-/// The same of messages: a Mixer that starts again waits for what its bus may have lost.
-const MESSAGE_FLOOR_STALL: Duration = Duration::from_secs(5);
 /// What gears may take to stop; they keep to a second themselves.
 const GEARS_WITHIN: Duration = Duration::from_millis(1_200);
 /// What the last rows may take to the spool.
@@ -105,19 +101,6 @@ impl AgentParts {
     }
 }
 
-/// What a Rack is at the moment.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct AgentStatus {
-    /// Who it is, once adopted.
-    pub identity: Option<(Token, EntityId)>,
-    /// The identity it waits for, while it is not adopted.
-    pub pending: Option<EntityId>,
-    /// Its admission state.
-    pub state: Option<RackState>,
-    /// The content hash of the scenario in force.
-    pub scenario: Option<String>,
-}
-
 /// A running Rack.
 #[derive(Debug)]
 pub struct RackAgent {
@@ -147,24 +130,6 @@ impl<T> StoppableTasks<T> {
     const fn new(stop: CancellationToken, tasks: T) -> Self {
         Self { stop, tasks }
     }
-}
-
-/// Where the parts of the status are published.
-#[derive(Debug, Clone)]
-struct StatusWatch {
-    identity: watch::Receiver<Option<RackIdentity>>,
-    pending: watch::Receiver<Option<EntityId>>,
-    report: watch::Receiver<ControllerStatus>,
-}
-
-/// The channels between the tasks.
-struct AgentChannels {
-    identity: watch::Sender<Option<RackIdentity>>,
-    address: watch::Sender<Option<CommandAddress>>,
-    pending: watch::Sender<Option<EntityId>>,
-    subscribed: watch::Sender<bool>,
-    report: watch::Sender<ControllerStatus>,
-    changed: Arc<Notify>,
 }
 
 /// Makes the state folder for us alone. An existing one keeps its mode: a Mixer on this machine may have its store there.
@@ -336,191 +301,6 @@ impl RackAgent {
     }
 }
 
-/// The tasks that speak with the Mixer or about the Rack.
-struct MixerTasks<'a> {
-    parts: &'a AgentParts,
-    bus: &'a BusConnection,
-    spool: &'a SpoolHandle,
-    outbox: &'a Arc<MessageOutbox>,
-    recorder: &'a TelemetryRecorder,
-    counters: &'a Arc<TelemetryCounters>,
-    limits: MessageLimits,
-    taps: TapRegistry,
-    cancel: &'a CancellationToken,
-}
-
-impl MixerTasks<'_> {
-    fn start(
-        self,
-        (state, held): (StateFile, Option<AttemptHold>),
-        claim: NameClaim,
-        orders: mpsc::Sender<controller::ControllerCommand>,
-        channels: AgentChannels,
-    ) -> Vec<JoinHandle<()>> {
-        let config = &self.parts.config;
-        let subscribed = channels.subscribed.subscribe();
-        let commands = CommandListener {
-            client: self.bus.client.clone(),
-            address: channels.address.subscribe(),
-            identity: channels.identity.subscribe(),
-            subscribed: channels.subscribed,
-            orders: orders.clone(),
-            spool: self.spool.clone(),
-            outbox: Arc::clone(self.outbox),
-            changed: Arc::clone(&channels.changed),
-            passed_over: None,
-            level: LogLevelControl::new(self.parts.level.clone()),
-            taps: TapLeases::new(self.taps, self.bus.client.clone()),
-            cancel: self.cancel.clone(),
-        };
-        let lane = GuaranteedLane {
-            outbox: Arc::clone(self.outbox),
-            bus: self.bus.clone(),
-            stream: config.snake.stream_name.to_string(),
-        };
-        let sender = |spool: &SpoolHandle, lane| SpoolPublisherParts {
-            spool: spool.clone(),
-            bus: self.bus.clone(),
-            identity: channels.identity.subscribe(),
-            counters: Arc::clone(self.counters),
-            clock: self.parts.clock.clone(),
-            stall: match lane {
-                Some(_) => self.parts.floor_stall.min(MESSAGE_FLOOR_STALL),
-                None => self.parts.floor_stall,
-            },
-            lane,
-            cancel: self.cancel.clone(),
-        };
-        let messages = SpoolPublisher::new(sender(self.outbox.spool(), Some((lane, self.limits.clone()))));
-        let mut tasks = vec![tokio::spawn(commands.run()), tokio::spawn(messages.run())];
-        if config.observability.enabled {
-            let rows = SpoolPublisher::new(sender(self.spool, None));
-            tasks.push(tokio::spawn(rows.run()));
-            let own = SelfMetrics {
-                recorder: self.recorder.clone(),
-                spool: self.spool.clone(),
-                counters: Arc::clone(self.counters),
-                cancel: self.cancel.clone(),
-            };
-            tasks.push(tokio::spawn(own.run()));
-        }
-        let is_answered = state.passport().is_some();
-        let session = MixerSession {
-            bus: self.bus.clone(),
-            asker: RpcClient::new(Arc::clone(self.counters)),
-            state,
-            host: SessionHost {
-                claim,
-                ip: config.rack.ip,
-                bus_host: BusHost::of(&self.bus.options().url),
-                machine: host::HostProbe::new(config.base.state_dir.clone()),
-            },
-            settings: SessionSettings {
-                enrollment_timeout: config.rack.enrollment_timeout,
-                heartbeat_interval: config.rack.heartbeat_interval,
-                stream: config.snake.stream_name.clone(),
-            },
-            heartbeats: HeartbeatCounter {
-                sent: 0,
-                clock: self.parts.clock.clone(),
-            },
-            is_answered,
-            held,
-            entropy: self.parts.entropy.clone(),
-            stores: SessionStores {
-                spool: self.spool.clone(),
-                outbox: Arc::clone(self.outbox),
-            },
-            limits: SharedLimits {
-                messages: self.limits,
-                recorder: self.recorder.clone(),
-            },
-            outputs: SessionOutputs {
-                identity: channels.identity,
-                address: channels.address,
-                pending: channels.pending,
-            },
-            controller: ControllerLink {
-                subscribed,
-                report: channels.report.subscribe(),
-                orders,
-                changed: channels.changed,
-            },
-            cancel: self.cancel.clone(),
-        };
-        tasks.push(tokio::spawn(session.run()));
-        tasks
-    }
-}
-
-impl AgentChannels {
-    fn new(identity: Option<RackIdentity>) -> Self {
-        let address = identity.as_ref().map(|identity| CommandAddress {
-            entity_id: identity.entity_id,
-            cluster_key: identity.cluster_key,
-        });
-        Self {
-            identity: watch::Sender::new(identity),
-            address: watch::Sender::new(address),
-            pending: watch::Sender::new(None),
-            subscribed: watch::Sender::new(false),
-            report: watch::Sender::new(ControllerStatus::default()),
-            changed: Arc::new(Notify::new()),
-        }
-    }
-
-    fn watched(&self) -> StatusWatch {
-        StatusWatch {
-            identity: self.identity.subscribe(),
-            pending: self.pending.subscribe(),
-            report: self.report.subscribe(),
-        }
-    }
-}
-
-impl StatusWatch {
-    fn now(&self) -> AgentStatus {
-        let report = self.report.borrow();
-        let identity = self.identity.borrow();
-        AgentStatus {
-            identity: identity
-                .as_ref()
-                .map(|identity| (identity.name.clone(), identity.entity_id)),
-            pending: *self.pending.borrow(),
-            state: report.state,
-            scenario: report.scenario.clone(),
-        }
-    }
-
-    async fn wait_for(&mut self, wanted: impl Fn(&AgentStatus) -> bool) -> AgentStatus {
-        loop {
-            let now = self.now();
-            if wanted(&now) {
-                return now;
-            }
-            let changed = tokio::select! {
-                changed = self.identity.changed() => changed,
-                changed = self.pending.changed() => changed,
-                changed = self.report.changed() => changed,
-            };
-            if changed.is_err() {
-                // The agent is being closed: nothing changes any more.
-                std::future::pending::<()>().await;
-            }
-        }
-    }
-}
-
-/// How this Rack wants to be called: as its configuration says, else as its invite does.
-fn claim(config: &RackConfig, joined: Option<&RackInvite>) -> NameClaim {
-    match (&config.base.name, joined) {
-        (Some(name), None) => NameClaim::Name(name.clone()),
-        (Some(name), Some(_)) if name.as_str() != DEFAULT_NAME => NameClaim::Name(name.clone()),
-        (_, Some(invite)) => NameClaim::Name(invite.name.clone()),
-        (None, None) => NameClaim::Prefix(config.rack.name_prefix.clone()),
-    }
-}
-
 /// Makes the state folder, for this process alone.
 fn lock_state_dir(config: &RackConfig) -> Result<FileLock, Error> {
     create_state_dir(&config.base.state_dir)?;
@@ -553,78 +333,6 @@ pub fn join(config: &RackConfig, invite: RackInvite, entropy: &Entropy) -> Resul
 
 fn limits(config: &RackConfig) -> SpoolLimits {
     SpoolLimits::new(config.spool.max_size.get(), config.spool.policy)
-}
-
-/// How the agent with this configuration connects to the bus; nothing is made or changed for it. A state file that cannot be
-/// used gives no key.
-///
-/// # Errors
-/// If the file of `snake.tls_ca` cannot be used.
-pub fn bus_options(config: &RackConfig, entropy: &Entropy) -> Result<BusOptions, Error> {
-    let state = StateFile::look(&config.base, entropy).ok().flatten();
-    options_of(config, state.as_ref())
-}
-
-/// Whether a Mixer has admitted the Rack with this configuration, by its state file; nothing is made or changed for it.
-#[must_use]
-pub fn is_admitted(config: &RackConfig, entropy: &Entropy) -> bool {
-    let state = StateFile::look(&config.base, entropy).ok().flatten();
-    state.and_then(|state| state.identity()).is_some()
-}
-
-/// The connection to the bus. That of an invited Rack is held until it is admitted: its bus knows its users, and not this one yet.
-async fn connect(
-    options: BusOptions,
-    state: &StateFile,
-) -> Result<(BusConnection, Option<AttemptHold>), chassis::Error> {
-    if state.joined().is_some() && state.passport().is_none() {
-        let (bus, hold) = BusConnection::connect_later(options).await?;
-        return Ok((bus, Some(hold)));
-    }
-    Ok((BusConnection::connect_forever(options).await?, None))
-}
-
-/// Refuses a first contact in which whoever answers is believed, with a bus on another machine.
-fn require_trust(config: &RackConfig, options: &BusOptions, state: &StateFile) -> Result<(), Error> {
-    let is_known = state.passport().is_some() || state.joined().is_some();
-    if is_known || config.snake.allow_insecure || options.trust.is_some() || is_guarded_bus(&options.url) {
-        return Ok(());
-    }
-    Err(Error::Untrusted {
-        url: without_credentials(&options.url),
-    })
-}
-
-fn options_of(config: &RackConfig, state: Option<&StateFile>) -> Result<BusOptions, Error> {
-    let identity = state.and_then(StateFile::identity);
-    let name = identity.map_or_else(host::name, |identity| identity.name.as_str().to_owned());
-    let key = state.and_then(StateFile::bus_key);
-    let (joined, credential) = (
-        state.and_then(StateFile::joined),
-        state.and_then(StateFile::bus_credential),
-    );
-    let trust = match (&config.snake.tls_ca, joined.and_then(|invite| invite.authority)) {
-        (Some(file), _) => Some(BusTrust::of_file(file)?),
-        (None, Some(authority)) => Some(BusTrust::pinned(authority)?),
-        (None, None) => None,
-    };
-    let url = joined
-        .map(|invite| &invite.url)
-        .filter(|_| config.snake.url == DEFAULT_URL);
-    Ok(BusOptions {
-        trust,
-        nkey: key.as_ref().and_then(|key| key.seed().ok()).map(SecretString::new),
-        jwt: UserJwt::from(credential.map(|credential| credential.jwt.clone())),
-        inbox_prefix: key.map(|key| subject::inbox(&key.public_key())),
-        token: config.snake.token.clone(),
-        connect_timeout: config.snake.connect_timeout,
-        reconnect_wait: config.snake.reconnect_wait,
-        ..BusOptions::new(
-            url.unwrap_or(&config.snake.url).clone(),
-            config.snake.domain.as_str(),
-            format!("rack {name}"),
-        )
-    })
 }
 
 fn log_start(config: &RackConfig, boot_epoch: u64, state: &StateFile) {

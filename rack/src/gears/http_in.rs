@@ -25,8 +25,10 @@
 //!
 //! # Not here
 //!
-//! Which reply belongs to which request ([`pending_replies`]), which request is another one's repetition ([`idempotency`]).
+//! Which reply belongs to which request ([`pending_replies`]), which request is another one's repetition ([`idempotency`]), what answers are
+//! made of ([`answers`]).
 
+mod answers;
 #[cfg(any(test, feature = "fuzz"))]
 mod fuzz;
 mod idempotency;
@@ -51,24 +53,22 @@ use axum::response::{IntoResponse, Response};
 use chassis::host_guard::{HostGuard, protect_answer};
 use chassis::lingering_close::{LingeringStream, UnreadBodyFlag};
 use futures::FutureExt;
-use gear_spec::http_headers::FLUX_ID;
 use gear_spec::http_in::HttpInConfig;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use model::gear_manifest;
-use model::message::Message;
 use model::trace_context::RemoteContext;
-use model::{Attributes, HumanDuration, Level, SpanStatus};
-use serde_json::json;
+use model::{Attributes, Level};
 
 use super::flux_headers::FluxHeaders;
-use super::request_authentication::{AuthenticationRefusal, RequestAuthentication};
+use super::request_authentication::RequestAuthentication;
 use super::tcp_listener::{GearListener, IncomingStream, ListenerAddress};
 use super::{ActiveGear, Gear, GearContext, GearError, GearFuture, GearSendError, OpenSpan, RawConfig};
+use answers::{error_response, error_status, problem, set_answer, taken_response, unauthenticated};
 use idempotency::{IdempotencyCache, SignalIds};
-use pending_replies::{HttpReplyHandler, PendingHttpReplies, PendingHttpReply, REQUEST};
+use pending_replies::{HttpReplyHandler, PendingHttpReplies, REQUEST};
 
 /// The most connections at a time; more wait in the listener's backlog.
 const MAX_CONNECTIONS: usize = 256;
@@ -366,87 +366,4 @@ impl HttpRequestHandler {
         set_answer(&span, response.status());
         response
     }
-}
-
-/// The answer to a request whose message has left, with a reply where one is awaited.
-async fn taken_response(SignalIds { flux_id, trace_id }: SignalIds, awaited: Option<PendingHttpReply>) -> Response {
-    let answer = match awaited {
-        Some(awaited) => reply_response(awaited).await,
-        None => {
-            let ids = json!({ "flux_id": flux_id, "trace_id": trace_id });
-            (StatusCode::ACCEPTED, axum::Json(ids)).into_response()
-        }
-    };
-    ([(FLUX_ID, flux_id)], answer).into_response()
-}
-
-/// Ends the span of a request: what its sender did wrong is no failure of the gear.
-fn set_answer(span: &OpenSpan, status: StatusCode) {
-    let outcome = if status.is_server_error() {
-        SpanStatus::Error
-    } else {
-        SpanStatus::Ok
-    };
-    span.set_answer(status.as_u16(), outcome);
-}
-
-/// The reply to a request whose message has left.
-async fn reply_response(awaited: PendingHttpReply) -> Response {
-    let within = HumanDuration::from(awaited.within());
-    let Some((status, reply)) = awaited.reply().await else {
-        let detail = format!("no reply came within {within} (reply_within); the message was taken");
-        return problem(StatusCode::GATEWAY_TIMEOUT, "no_reply", &detail);
-    };
-    let content_type = content_type(&reply).to_owned();
-    (
-        status,
-        [(header::CONTENT_TYPE, content_type)],
-        reply.body().into_owned(),
-    )
-        .into_response()
-}
-
-/// What a reply's body is: a value is written as JSON, bytes are what the message says of them.
-fn content_type(reply: &Message) -> &str {
-    if !reply.data.is_null() {
-        return "application/json";
-    }
-    let said = reply.meta.get("content_type").and_then(serde_json::Value::as_str);
-    said.filter(|text| header::HeaderValue::from_str(text).is_ok())
-        .unwrap_or("application/octet-stream")
-}
-
-const fn error_status(why: GearSendError) -> (StatusCode, &'static str) {
-    match why {
-        GearSendError::Size { .. } => (StatusCode::PAYLOAD_TOO_LARGE, "too_large"),
-        GearSendError::Hops { .. } => (StatusCode::SERVICE_UNAVAILABLE, "too_many_hops"),
-        GearSendError::Unwired { .. } => (StatusCode::SERVICE_UNAVAILABLE, "unwired"),
-        GearSendError::NotKept => (StatusCode::SERVICE_UNAVAILABLE, "stopping"),
-    }
-}
-
-fn error_response(why: GearSendError) -> Response {
-    let (status, code) = error_status(why);
-    problem(status, code, &why.to_string())
-}
-
-fn unauthenticated(refused: AuthenticationRefusal) -> Response {
-    let problem = problem(StatusCode::UNAUTHORIZED, "unauthenticated", &refused.to_string());
-    ([(header::WWW_AUTHENTICATE, refused.challenge)], problem).into_response()
-}
-
-fn problem(status: StatusCode, code: &str, detail: &str) -> Response {
-    let body = json!({
-        "type": "about:blank",
-        "title": status.canonical_reason().unwrap_or_default(),
-        "status": status.as_u16(),
-        "code": code,
-        "detail": detail,
-    });
-    (
-        status,
-        [(header::CONTENT_TYPE, "application/problem+json")],
-        body.to_string(),
-    )
-        .into_response()
 }

@@ -83,17 +83,31 @@ pub(super) fn shown(url: &Uri) -> String {
 pub(super) async fn exchange(
     client: &HttpClient,
     request: Request<Full<Bytes>>,
+    bounds: (Duration, usize),
+) -> Result<HttpResponse, String> {
+    exchange_within(client, request, bounds, |_| Ok(())).await
+}
+
+/// The same, where bytes of the answer's body are admitted before they are kept.
+pub(super) async fn exchange_within(
+    client: &HttpClient,
+    request: Request<Full<Bytes>>,
     (timeout, max): (Duration, usize),
+    admit: impl FnMut(usize) -> Result<(), String>,
 ) -> Result<HttpResponse, String> {
     let exchange = async {
         let response = client.request(request).await.map_err(|error| text(&error))?;
-        read(response, max).await
+        read(response, max, admit).await
     };
     let answered = tokio::time::timeout(timeout, exchange).await;
     answered.unwrap_or_else(|_| Err(format!("no answer within {timeout:?}")))
 }
 
-async fn read(response: Response<Incoming>, max: usize) -> Result<HttpResponse, String> {
+async fn read(
+    response: Response<Incoming>,
+    max: usize,
+    mut admit: impl FnMut(usize) -> Result<(), String>,
+) -> Result<HttpResponse, String> {
     let (head, mut incoming) = response.into_parts();
     let mut answer = HttpResponse {
         status: head.status,
@@ -106,6 +120,7 @@ async fn read(response: Response<Incoming>, max: usize) -> Result<HttpResponse, 
             continue;
         };
         let room = max - answer.body.len();
+        admit(bytes.len().min(room))?;
         answer.body.extend(bytes.iter().take(room));
         if bytes.len() > room {
             answer.truncated = true;

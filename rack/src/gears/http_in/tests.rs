@@ -4,11 +4,12 @@
 
 use std::net::SocketAddr;
 
+use gear_spec::http_headers::FLUX_ID;
 use http_body_util::{BodyExt, Full};
 use hyper::Request;
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::net::TcpStream;
 
 use super::*;

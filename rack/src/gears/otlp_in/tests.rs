@@ -295,12 +295,13 @@ async fn a_request_as_json_is_bounded_by_its_bytes_and_by_what_one_record_become
     let folder = tempfile::tempdir().unwrap();
     let bench = Bench::open(folder.path());
     let (runtime, http, _) = start(&bench, "", 1).await;
-    let attributes = |count: usize| -> Vec<_> {
-        let one = |number| json!({ "key": format!("k{number}"), "value": { "intValue": "1" } });
+    let attributes = |count: usize| -> Vec<Value> {
+        let one = |number: usize| json!({ "key": format!("k{number}"), "value": { "intValue": "1" } });
         (0..count).map(one).collect()
     };
-    let record = |attributes| json!({ "timeUnixNano": "1700000000000000000", "attributes": attributes });
-    let request = |records| json!({ "resourceLogs": [{ "scopeLogs": [{ "logRecords": records }] }] }).to_string();
+    let record = |attributes: Vec<Value>| json!({ "timeUnixNano": "1700000000000000000", "attributes": attributes });
+    let request =
+        |records: Vec<Value>| json!({ "resourceLogs": [{ "scopeLogs": [{ "logRecords": records }] }] }).to_string();
     let count = 3_000;
     let many = request(vec![record(attributes(40)); count]);
     assert!(many.len() > 4 << 20, "{}", many.len());

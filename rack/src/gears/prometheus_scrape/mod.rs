@@ -5,12 +5,16 @@
 //! - Each target has a rhythm of its own, begun at another time than the others'; a scrape that is late is not made up for.
 //! - A scrape is whole and on the Rack's disk, or failed. It says so as `up`, and how long it took; a failure is logged once until the
 //!   target answers again.
+//! - A sample with a time of its own is stored once ([`sample_times`]).
+//! - Whatever targets answer, all of it together is bounded ([`scrape_memory`]).
 //! - What a target says of itself cannot pass for what the configuration says of it: labels of such names are renamed.
 //!
 //! # Not here
 //!
 //! The formats (`protocols::prometheus_text`), connections, TLS and secrets ([`super::http_client`]).
 
+mod sample_times;
+mod scrape_memory;
 #[cfg(test)]
 mod tests;
 
@@ -34,6 +38,8 @@ use super::poll_schedule::PollSchedule;
 use super::{ActiveGear, Gear, GearContext, GearError, GearFuture, RawConfig};
 use crate::policy::RackPolicy;
 use crate::telemetry::MetricRow;
+use sample_times::SampleTimes;
+use scrape_memory::{AnswerRoom, ScrapeMemory, check_text};
 
 /// What a target is asked for.
 const FORMATS: &str = "application/openmetrics-text;version=1.0.0;q=0.75,text/plain;version=0.0.4;q=0.5,*/*;q=0.1";
@@ -71,9 +77,10 @@ impl ActiveGear for PrometheusScraper {
         async move {
             let every = self.config.interval.get();
             let apart = every / u32::try_from(self.targets.len()).unwrap_or(u32::MAX).max(1);
+            let memory = ScrapeMemory::new();
             let scraping = (0..).zip(&self.targets).map(|(at, target)| {
                 let first = Instant::now() + apart * at;
-                target.run(cx, PollSchedule::new(every, first))
+                target.run(cx, PollSchedule::new(every, first), &memory)
             });
             futures::future::join_all(scraping).await;
             Ok(())
@@ -125,16 +132,20 @@ impl ScrapeTarget {
     }
 
     /// Scrapes it until the gear stops.
-    async fn run(&self, cx: &GearContext, mut schedule: PollSchedule) {
-        let mut is_failing = false;
+    async fn run(&self, cx: &GearContext, mut schedule: PollSchedule, memory: &ScrapeMemory) {
+        let (mut is_failing, mut times) = (false, SampleTimes::default());
         loop {
             let scraping = async {
                 tokio::time::sleep_until(schedule.due()).await;
                 let (ts, began) = (cx.recorder().now(), Instant::now());
-                let scraped = self.scrape().await;
+                let mut room = memory.room();
+                let asked = self.ask(&mut room).await;
                 let took = began.elapsed();
-                let stored = match scraped {
-                    Ok(points) => self.record(cx, points, ts).await,
+                let stored = match asked {
+                    Ok(answer) => {
+                        let _turn = memory.turn().await;
+                        self.store(cx, answer, ts, &mut times).await
+                    }
                     Err(reason) => Err(reason),
                 };
                 (ts, stored, took)
@@ -174,26 +185,42 @@ impl ScrapeTarget {
         }
     }
 
-    /// Stores the points of a scrape, all or none; in words why not.
-    async fn record(&self, cx: &GearContext, points: Vec<ScrapedPoint>, ts: Timestamp) -> Result<(), String> {
+    /// Stores the new points of an answer, all or none; in words why not.
+    async fn store(
+        &self,
+        cx: &GearContext,
+        answer: HttpResponse,
+        ts: Timestamp,
+        times: &mut SampleTimes,
+    ) -> Result<(), String> {
+        let mut points = self.parse(answer).await?;
+        let new = times.retain_new(&mut points);
         let owner = cx.recorder().owner();
         let owner = owner.ok_or("the Rack is not adopted by its cluster yet")?;
         let rows = points.into_iter().map(|point| self.row(point, ts)).collect();
         let recorded = cx.recorder().record_points(owner, rows).await;
-        recorded.map_err(|error| format!("its samples are not stored: {error}"))
+        recorded.map_err(|error| format!("its samples are not stored: {error}"))?;
+        times.set(new);
+        Ok(())
     }
 
-    /// The points of one scrape; in words why there are none.
-    async fn scrape(&self) -> Result<Vec<ScrapedPoint>, String> {
+    /// The answer of the target; in words why there is none.
+    async fn ask(&self, room: &mut AnswerRoom) -> Result<HttpResponse, String> {
         let request = Request::get(&self.url).body(Full::new(Bytes::new()));
         let mut request = request.map_err(|error| error.to_string())?;
         request.headers_mut().extend(self.headers.clone());
-        let answer = http_client::exchange(&self.client, request, (self.timeout, self.max_body)).await?;
+        let bounds = (self.timeout, self.max_body);
+        http_client::exchange_within(&self.client, request, bounds, |bytes| room.grow(bytes)).await
+    }
+
+    /// The points of an answer; in words why there are none.
+    async fn parse(&self, answer: HttpResponse) -> Result<Vec<ScrapedPoint>, String> {
         let max_samples = self.max_samples;
         let body = self.text(answer)?;
         let parsed = tokio::task::spawn_blocking(move || {
             let (format, body) = body;
             let text = std::str::from_utf8(&body).map_err(|error| format!("its answer is not UTF-8: {error}"))?;
+            check_text(text, max_samples)?;
             let points = prometheus_text::parse(text, format, max_samples);
             points.map_err(|error| format!("its answer cannot be read: {error}"))
         });

@@ -128,6 +128,30 @@ async fn a_rack_that_records_nothing_scrapes_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sample_with_a_time_of_its_own_is_stored_once_however_often_it_is_shown() {
+    let folder = tempfile::tempdir().unwrap();
+    let bench = Bench::open(folder.path());
+    let shown = [
+        "late 1 1700000000000",
+        "late 1 1700000000000",
+        "late 2 1700000000001",
+        "late 2 1700000000001",
+    ];
+    let texts = shown.map(|late| answer(200, &[], &format!("{late}\nplain 1\n")));
+    let server = Server::start(answers(texts.into())).await;
+    let config = format!(
+        "interval: 1s, timeout: 1s, targets: [ {{ url: 'http://{}/' }} ]",
+        server.at
+    );
+    let runtime = start(&bench, &config).await;
+    assert_eq!(wait_for(&bench, "plain", 4).await.len(), 4);
+    let values: Vec<_> = points(&bench, "late").iter().map(|row| row["value"].clone()).collect();
+    assert_eq!(values, [json!(1.0), json!(2.0)]);
+    runtime.close().await;
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_target_that_is_away_holds_no_other_up() {
     let folder = tempfile::tempdir().unwrap();
     let bench = Bench::open(folder.path());
