@@ -121,12 +121,9 @@ impl Mixer {
             backups: Arc::clone(self.parts.backups.as_ref()?),
             security: Arc::default(),
             export: self.parts.exported.clone(),
-            otlp: crate::api::OtlpAnswers {
-                clock: chassis::system_clock(),
-                entity: ["service.name".to_owned()].into(),
-            },
             senders: crate::api::SenderAnswers {
                 clock: chassis::system_clock(),
+                otlp_entity: ["service.name".to_owned()].into(),
                 loki_entity: ["host".to_owned()].into(),
                 elasticsearch_entity: ["host.name".to_owned()].into(),
                 prometheus_entity: ["instance".to_owned()].into(),

@@ -116,11 +116,6 @@ def before_call(_context, case, _kwargs):
     if case.operation.path.endswith("/_bulk"):
         case.media_type = "application/x-ndjson"
         case.body = [{"create": {}}, {"message": "schema check"}]
-    # JSON Schema has no word for numbers of single precision.
-    if case.operation.path == "/api/v1/ingest/traces":
-        for record in case.body if isinstance(case.body, list) else [case.body]:
-            if isinstance(record, dict) and isinstance(record.get("duration_ms"), (int, float)) and abs(record["duration_ms"]) > 3e38:
-                record["duration_ms"] = 1.5
     # Bodies are not packed, and each is another one.
     headers.pop("Content-Encoding", None)
     if "Idempotency-Key" in headers:

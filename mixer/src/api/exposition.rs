@@ -11,7 +11,7 @@ use std::time::Instant;
 use axum::extract::{MatchedPath, Request, State};
 use axum::middleware::Next;
 use axum::response::Response;
-use http::Method;
+use http::{Method, StatusCode};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -33,6 +33,10 @@ struct RequestLabels {
     http_route: String,
     http_response_status_code: u16,
 }
+
+/// In the extensions of an answer: the status that it is counted with, where the one that it has says nothing.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct CountedStatus(pub(super) StatusCode);
 
 /// What is exposed.
 #[derive(Debug)]
@@ -102,10 +106,12 @@ pub(crate) async fn count(State(exposition): State<Arc<MetricsExposition>>, requ
     let started = Instant::now();
     let response = next.run(request).await;
     drop(running);
+    let counted = response.extensions().get::<CountedStatus>();
+    let status = counted.map_or_else(|| response.status(), |counted| counted.0);
     let labels = RequestLabels {
         http_request_method,
         http_route,
-        http_response_status_code: response.status().as_u16(),
+        http_response_status_code: status.as_u16(),
     };
     let seconds = exposition.requests.get_or_create(&labels).clone();
     seconds.observe(started.elapsed().as_secs_f64());

@@ -57,7 +57,8 @@ use axum::routing::post;
 use http::{HeaderMap, HeaderValue, header};
 use model::Table;
 use model::telemetry_codec::{BatchEncoding, RecordRejection};
-use protocols::json_records::{JsonFraming, JsonRecordSettings};
+use protocols::SenderSettings;
+use protocols::json_records::JsonFraming;
 use serde::{Deserialize, Serialize};
 
 use self::body_format::BodyFormat;
@@ -67,7 +68,6 @@ pub(super) use self::ingest_counters::HttpIngestCounters;
 pub(super) use self::ingest_handler::IngestHandler;
 use self::ingest_handler::{BodyFraming, IngestPlan, StoredBody};
 pub(super) use self::loki::loki_routes;
-pub(crate) use self::otlp::OtlpAnswers;
 pub(super) use self::otlp::{grpc_paths, otlp_routes, refuse_in_kind};
 use self::refused_letters::BodyOrigin;
 pub(super) use self::remote_write::remote_write_routes;
@@ -79,7 +79,7 @@ use super::query_params::QueryParams;
 use crate::access::ApiCaller;
 
 /// The routes for records, of ours and of any shape.
-pub(super) fn routes(door: IngestHandler, answers: OtlpAnswers) -> Router {
+pub(super) fn routes(door: IngestHandler, answers: SenderAnswers) -> Router {
     let routes = Table::ALL
         .into_iter()
         .filter(|table| table.is_telemetry())
@@ -182,15 +182,15 @@ enum RecordShape {
     Auto,
 }
 
-/// What requests need beside the handler to become rows of any shape: as those of OTLP do.
-type IngestParts = (IngestHandler, OtlpAnswers);
+/// What requests need beside the handler to become rows of any shape: as those of other senders do.
+type IngestParts = (IngestHandler, SenderAnswers);
 
 /// How records come, as address and headers say it.
 fn records_plan(
     (table, caller): (Table, &ApiCaller),
     params: IngestParams,
     headers: &HeaderMap,
-    answers: &OtlpAnswers,
+    answers: &SenderAnswers,
 ) -> Result<IngestPlan, ApiProblem> {
     let encoding = headers::encoding(headers)?;
     let packing = body::packing(headers)?;
@@ -210,8 +210,8 @@ fn records_plan(
     });
     let shaped = |framing, publisher| BodyFormat::Shaped {
         framing,
-        settings: JsonRecordSettings {
-            entity: Arc::clone(&answers.entity),
+        settings: SenderSettings {
+            entity: Arc::clone(&answers.otlp_entity),
             fallback: publisher,
             now,
         },

@@ -99,7 +99,7 @@ use exposition::MetricsExposition;
 pub(crate) use ingest::fuzz_targets;
 use problem::ApiProblem;
 
-pub(crate) use ingest::{OtlpAnswers, SenderAnswers};
+pub(crate) use ingest::SenderAnswers;
 pub use server::ApiServer;
 use server::{HttpVersion, SlowClientLimits};
 pub(crate) use server::{MAX_CONNECTIONS, next_connection};
@@ -134,9 +134,7 @@ pub struct ApiParts {
     pub(crate) security: Arc<[SecurityFinding]>,
     /// The state of the export to a collector; none if nothing is exported.
     pub(crate) export: Option<Arc<ExportStatus>>,
-    /// How requests of OTLP become rows.
-    pub(crate) otlp: OtlpAnswers,
-    /// How requests of other senders become rows.
+    /// How requests of OTLP and of other senders become rows.
     pub(crate) senders: SenderAnswers,
     /// What makes spans of requests.
     pub(crate) spans: SpanRecorder,
@@ -173,7 +171,7 @@ pub fn serve(
         spans: (parts.spans.clone(), if tls.is_some() { "https" } else { "http" }),
     };
     let mut others = Vec::new();
-    let otlp = || ingest::otlp_routes(door.clone(), parts.otlp.clone());
+    let otlp = || ingest::otlp_routes(door.clone(), parts.senders.clone());
     if let Some(listener) = listeners.otlp_http {
         others.push((guards.guard(otlp(), &listener)?, listener, HttpVersion::Http1));
     }
@@ -228,16 +226,16 @@ fn all_routes(
     changes: &TaskTracker,
     (door, exposition): (ingest::IngestHandler, Arc<MetricsExposition>),
 ) -> Router {
-    let (otlp, senders) = (parts.otlp.clone(), parts.senders.clone());
+    let senders = parts.senders.clone();
     telemetry::routes(Arc::clone(&parts.querier))
         .merge(jaeger::routes(Arc::clone(&parts.querier)))
         .merge(tail::routes(Arc::clone(&parts.querier)))
         .merge(sql::routes(Arc::clone(&parts.querier)))
-        .merge(ingest::routes(door.clone(), otlp.clone()))
+        .merge(ingest::routes(door.clone(), senders.clone()))
         .merge(ingest::loki_routes(door.clone(), senders.clone()))
         .merge(ingest::elasticsearch_routes(door.clone(), senders.clone()))
-        .merge(ingest::remote_write_routes(door.clone(), senders))
-        .merge(ingest::otlp_routes(door, otlp))
+        .merge(ingest::remote_write_routes(door.clone(), senders.clone()))
+        .merge(ingest::otlp_routes(door, senders))
         .merge(racks::routes(Arc::clone(&parts.control), changes.clone()))
         .merge(invites::routes(Arc::clone(&parts.control), changes.clone()))
         .merge(change_requests::routes(Arc::clone(&parts.control), changes.clone()))

@@ -6,7 +6,7 @@
 //! | [`filter_parameters`] | the parameters that filters have, made of their types | the fields of the filters |
 //! | [`parameters`], [`jaeger_parameters`] | all other parameters: what they are called and what they may be | the fields of the filters, and what these accept |
 //! | [`problems::CODES`] | which statuses and codes problems have | every [`ApiProblem`](super::problem::ApiProblem) that is made while testing |
-//! | [`schemas`], [`dlq_schemas`], [`jaeger_schemas`] | what bodies and answers look like | answers of a running Mixer (`make schema-check`) |
+//! | [`schemas`], [`control_schemas`], [`dlq_schemas`], [`jaeger_schemas`] | what bodies and answers look like | answers of a running Mixer (`make schema-check`) |
 //!
 //! # Invariants
 //!
@@ -17,6 +17,7 @@
 //!
 //! How the right of a route is asked for (`authorization`).
 
+mod control_schemas;
 mod dlq_schemas;
 mod document;
 mod filter_parameters;
@@ -47,7 +48,7 @@ use parameters::ApiParameter;
 /// The document's own path.
 const PATH: &str = "/api/v1/openapi.json";
 
-static DOCUMENT: LazyLock<Bytes> = LazyLock::new(|| document::of(route_table::ROUTES).to_string().into());
+static DOCUMENT: LazyLock<Bytes> = LazyLock::new(|| document::of(&route_table::ROUTES).to_string().into());
 
 pub(super) fn routes() -> Router {
     Router::new().route(PATH, get(openapi))

@@ -16,7 +16,7 @@ use super::listeners::{
 use super::settings;
 use crate::access::AuthMode;
 use crate::agent_rpc::{AgentRpcServer, MisroutedReplies, RpcServices};
-use crate::api::{self, ApiListeners, ApiParts, ApiServer, OtlpAnswers};
+use crate::api::{self, ApiListeners, ApiParts, ApiServer};
 use crate::audit_keeper::{AuditKeeper, RefusalReceiver, refusal_channel};
 use crate::authentication::{ApiAuthenticator, TokenStore};
 use crate::backup::BackupWriter;
@@ -164,10 +164,6 @@ impl MixerComponents {
             authenticator: Arc::clone(&authenticator),
             backups: Arc::clone(self.backups.insert(backups(&config, &control))),
             security: security_report::of_config(&config).into(),
-            otlp: OtlpAnswers {
-                clock: clock.clone(),
-                entity: config.otlp_receiver.entity.clone().into(),
-            },
             senders: settings::senders(&config, clock),
             spans,
             reports_itself: !config.switches.disable_telemetry,

@@ -47,10 +47,11 @@ fn archives_messages(config: &MixerConfig) -> bool {
     config.observability.tier == ObservabilityTier::Embedded || config.otlp_messages.enabled
 }
 
-/// How requests of other senders become rows.
+/// How requests of OTLP and of other senders become rows.
 pub(crate) fn senders(config: &MixerConfig, clock: Clock) -> api::SenderAnswers {
     api::SenderAnswers {
         clock,
+        otlp_entity: config.otlp_receiver.entity.clone().into(),
         loki_entity: config.senders.loki_entity.clone().into(),
         elasticsearch_entity: config.senders.elasticsearch_entity.clone().into(),
         prometheus_entity: config.senders.prometheus_entity.clone().into(),

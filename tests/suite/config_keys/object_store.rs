@@ -84,6 +84,17 @@ fn sealed_files_go_to_the_bucket_that_the_keys_name_and_another_mixer_reads_them
         "{}",
         tail.text
     );
+    // Senders are told which key says so, and for good: what they have belongs to the Mixer that writes.
+    for path in ["/api/v1/ingest/logs", "/v1/logs", "/loki/api/v1/push", "/api/v1/write"] {
+        let refused = reading.api.send(path, &[("Content-Type", "application/json")], b"{}")?;
+        assert_eq!(
+            (refused.status, refused.json["code"].as_str()),
+            (403, Some("read_only")),
+            "{path}: {}",
+            refused.text
+        );
+        assert!(refused.text.contains("storage.read_only is true"), "{}", refused.text);
+    }
     let other = reading.bus()?;
     assert!(
         other.consumer("flux-telemetry", "ingest").is_err(),

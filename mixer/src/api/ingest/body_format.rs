@@ -5,9 +5,9 @@ use http::StatusCode;
 use model::Table;
 use model::telemetry_codec::{BatchEncoding, BodyRecordReader, PublisherIdentity, WriterEntities};
 use protocols::elasticsearch::{self, BulkError, BulkSettings};
-use protocols::json_records::{JsonFraming, JsonRecordSettings, json_records};
+use protocols::json_records::{JsonFraming, json_records};
 use protocols::loki::{self, LokiEncoding};
-use protocols::otlp::{self, OtlpEncoding, OtlpSettings};
+use protocols::otlp::{self, OtlpEncoding};
 use protocols::remote_write::{self, WriteSettings};
 use protocols::{OpenedRequest, SenderSettings};
 
@@ -28,17 +28,24 @@ pub(super) enum BodyFormat {
     /// JSON records of any shape.
     Shaped {
         framing: JsonFraming,
-        settings: JsonRecordSettings,
+        settings: SenderSettings,
         keeps_refused: bool,
     },
+    /// A request of a protocol of others.
+    Foreign(ForeignFormat, SenderSettings),
+}
+
+/// A protocol of others.
+#[derive(Debug)]
+pub(super) enum ForeignFormat {
     /// A request of OTLP.
-    Otlp(OtlpEncoding, OtlpSettings),
+    Otlp(OtlpEncoding),
     /// A push request of Loki.
-    Loki(LokiEncoding, SenderSettings),
+    Loki(LokiEncoding),
     /// A bulk request of Elasticsearch.
-    Bulk(BulkSettings, SenderSettings),
+    Bulk(BulkSettings),
     /// A remote write request of Prometheus.
-    RemoteWrite(WriteSettings, SenderSettings),
+    RemoteWrite(WriteSettings),
 }
 
 /// A body that can be read, what reading takes, and which request it is.
@@ -50,26 +57,12 @@ pub(super) struct OpenedBody {
 }
 
 impl BodyFormat {
-    /// Whose rows are those that do not say it.
-    pub(super) fn publisher(&self) -> PublisherIdentity {
-        let publisher = match self {
-            Self::Records { publisher, .. } => publisher,
-            Self::Shaped { settings, .. } => &settings.fallback,
-            Self::Otlp(_, settings) => &settings.fallback,
-            Self::Loki(_, settings) | Self::Bulk(_, settings) | Self::RemoteWrite(_, settings) => &settings.fallback,
-        };
-        publisher.clone()
-    }
-
     /// The bytes that are needed beside the body until it is open.
     pub(super) fn opening_bytes(&self, body: &[u8], largest: usize) -> usize {
         match self {
             Self::Records { encoding, .. } => DecodeBudget::of(*encoding, body, largest).bytes,
-            Self::Shaped { .. } | Self::Otlp(OtlpEncoding::Protobuf, _) | Self::Loki(LokiEncoding::Protobuf, _) => 0,
-            Self::Otlp(OtlpEncoding::Json, _) => usize::try_from(otlp::json_bytes(body)).unwrap_or(usize::MAX),
-            Self::Bulk(..) => elasticsearch::items_bytes(body),
-            Self::RemoteWrite(..) => remote_write::opening_bytes(body),
-            Self::Loki(LokiEncoding::Json, _) => usize::try_from(loki::json_bytes(body)).unwrap_or(usize::MAX),
+            Self::Shaped { .. } => 0,
+            Self::Foreign(format, _) => format.opening_bytes(body),
         }
     }
 
@@ -81,7 +74,6 @@ impl BodyFormat {
         (key, writers): (BodyKey, Option<WriterEntities>),
         largest: usize,
     ) -> Result<OpenedBody, ApiProblem> {
-        let malformed = |error: &dyn std::fmt::Display| ApiProblem::body(StatusCode::BAD_REQUEST, error.to_string());
         match self {
             Self::Records {
                 encoding,
@@ -95,7 +87,7 @@ impl BodyFormat {
                 } else {
                     BodyRecordReader::new(table, encoding, body, publisher)
                 };
-                let records = records.map_err(|error| malformed(&error))?.with_writers(writers);
+                let records = records.map_err(malformed)?.with_writers(writers);
                 // Of an Arrow stream they are here already, and share nothing with the body.
                 budget.hold(records.refused().iter().map(|bad| bad.record.len()).sum());
                 Ok(OpenedBody {
@@ -112,7 +104,7 @@ impl BodyFormat {
                 let request = key.of_records(framing.name(), &body);
                 let publisher = settings.fallback.clone();
                 let budget = DecodeBudget::of_expanded(body.len() as u64, 0, largest);
-                let format = json_records(table, framing, &body, settings).map_err(|error| malformed(&error))?;
+                let format = json_records(table, framing, &body, settings).map_err(malformed)?;
                 let records = BodyRecordReader::of_format(table, format, body, publisher).with_writers(writers);
                 Ok(OpenedBody {
                     records: if keeps_refused {
@@ -124,75 +116,58 @@ impl BodyFormat {
                     request,
                 })
             }
-            Self::Otlp(encoding, settings) => {
-                let publisher = settings.fallback.clone();
-                let sent = body.clone();
-                let opened = otlp::request(table, encoding, body, settings).map_err(|error| malformed(&error))?;
-                let converted = if encoding == OtlpEncoding::Json {
-                    opened.body.len()
-                } else {
-                    0
-                };
-                let budget = DecodeBudget::of_expanded(opened.expanded, converted, largest);
+            Self::Foreign(format, settings) => {
+                let (publisher, sent) = (settings.fallback.clone(), body.clone());
+                let marks_refused = format.marks_refused();
+                let opened = format.open(table, body, settings)?;
                 let request = opened.sender.and_then(|sender| key.of_content(table, sender, &sent));
                 let records = BodyRecordReader::of_format(table, opened.records, opened.body, publisher);
+                let records = records.with_writers(writers).keeping_refused();
                 Ok(OpenedBody {
-                    records: records.with_writers(writers).keeping_refused(),
-                    budget,
+                    records: if marks_refused {
+                        records.marking_refused()
+                    } else {
+                        records
+                    },
+                    budget: DecodeBudget::of_expanded(opened.expanded, opened.held, largest),
                     request,
-                })
-            }
-            Self::Loki(encoding, settings) => {
-                let (publisher, sent) = (settings.fallback.clone(), body.clone());
-                let opened = loki::request(encoding, body, settings).map_err(|error| malformed(&error))?;
-                Ok(OpenedBody::of_sender(
-                    (table, publisher),
-                    opened,
-                    &sent,
-                    (key, writers),
-                    largest,
-                ))
-            }
-            Self::RemoteWrite(write, settings) => {
-                let (publisher, sent) = (settings.fallback.clone(), body.clone());
-                let opened = remote_write::request(body, write, settings).map_err(|error| malformed(&error))?;
-                let opened = OpenedBody::of_sender((table, publisher), opened, &sent, (key, writers), largest);
-                Ok(OpenedBody {
-                    records: opened.records.marking_refused(),
-                    ..opened
-                })
-            }
-            Self::Bulk(bulk, settings) => {
-                let (publisher, sent) = (settings.fallback.clone(), body.clone());
-                let opened = elasticsearch::request(body, bulk, settings).map_err(|error| match error {
-                    BulkError::TooMany => ApiProblem::body(StatusCode::PAYLOAD_TOO_LARGE, error.to_string()),
-                    other => malformed(&other),
-                })?;
-                let opened = OpenedBody::of_sender((table, publisher), opened, &sent, (key, writers), largest);
-                Ok(OpenedBody {
-                    records: opened.records.marking_refused(),
-                    ..opened
                 })
             }
         }
     }
 }
 
-impl OpenedBody {
-    /// A request of another sender that was looked through.
-    fn of_sender(
-        (table, publisher): (Table, PublisherIdentity),
-        opened: OpenedRequest,
-        sent: &[u8],
-        (key, writers): (BodyKey, Option<WriterEntities>),
-        largest: usize,
-    ) -> Self {
-        let request = opened.sender.and_then(|sender| key.of_content(table, sender, sent));
-        let records = BodyRecordReader::of_format(table, opened.records, opened.body, publisher);
-        Self {
-            records: records.with_writers(writers).keeping_refused(),
-            budget: DecodeBudget::of_expanded(opened.expanded, opened.held, largest),
-            request,
+impl ForeignFormat {
+    /// As of [`BodyFormat::opening_bytes`].
+    fn opening_bytes(&self, body: &[u8]) -> usize {
+        match self {
+            Self::Otlp(OtlpEncoding::Protobuf) | Self::Loki(LokiEncoding::Protobuf) => 0,
+            Self::Otlp(OtlpEncoding::Json) => usize::try_from(otlp::json_bytes(body)).unwrap_or(usize::MAX),
+            Self::Loki(LokiEncoding::Json) => usize::try_from(loki::json_bytes(body)).unwrap_or(usize::MAX),
+            Self::Bulk(_) => elasticsearch::items_bytes(body),
+            Self::RemoteWrite(_) => remote_write::opening_bytes(body),
         }
     }
+
+    /// Whether an answer says of each record what became of it.
+    const fn marks_refused(&self) -> bool {
+        matches!(self, Self::Bulk(_) | Self::RemoteWrite(_))
+    }
+
+    /// Looks through a request.
+    fn open(self, table: Table, body: Bytes, settings: SenderSettings) -> Result<OpenedRequest, ApiProblem> {
+        match self {
+            Self::Otlp(encoding) => otlp::request(table, encoding, body, settings).map_err(malformed),
+            Self::Loki(encoding) => loki::request(encoding, body, settings).map_err(malformed),
+            Self::RemoteWrite(write) => remote_write::request(body, write, settings).map_err(malformed),
+            Self::Bulk(bulk) => elasticsearch::request(body, bulk, settings).map_err(|error| match error {
+                BulkError::TooMany => ApiProblem::body(StatusCode::PAYLOAD_TOO_LARGE, error.to_string()),
+                other => malformed(other),
+            }),
+        }
+    }
+}
+
+fn malformed(error: impl std::fmt::Display) -> ApiProblem {
+    ApiProblem::body(StatusCode::BAD_REQUEST, error.to_string())
 }

@@ -11,7 +11,8 @@
 //! # Invariants
 //!
 //! - Every answer has the header by which clients know Elasticsearch, and the media type that they asked for.
-//! - An answer is made while it is sent: its length is that of the request's, some bytes for each item are held.
+//! - An answer is made while it is sent, some items at a time. What it is made of is counted as the memory of its request until it is
+//!   sent, however slowly it is read.
 
 use std::convert::Infallible;
 use std::sync::{Arc, OnceLock};
@@ -30,10 +31,10 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::body;
-use super::body_format::BodyFormat;
+use super::body_format::ForeignFormat;
 use super::end_after_refusal;
-use super::ingest_handler::{IngestHandler, StoredBody};
-use super::senders::{SenderAnswers, detail_of, problem_of};
+use super::ingest_handler::{BodyFraming, IngestHandler, StoredBody};
+use super::senders::{SenderAnswers, SenderProtocol, SentBody, detail_of, problem_of};
 use crate::access::ApiCaller;
 use crate::api::authorization::RequestCaller;
 use crate::api::problem::ApiProblem;
@@ -50,8 +51,8 @@ const JSON_8: &str = "application/vnd.elasticsearch+json;compatible-with=8";
 const JSON_9: &str = "application/vnd.elasticsearch+json;compatible-with=9";
 /// By what clients know that they speak to Elasticsearch.
 const PRODUCT: HeaderName = HeaderName::from_static("x-elastic-product");
-/// So many items of an answer are made at a time.
-const STEP: usize = 1_000;
+/// About so many bytes of an answer are made at a time.
+const STEP: usize = 64 << 10;
 
 /// A path, what makes its answer, and whether something may be put there.
 type ClientQuestion = (&'static str, fn() -> Value, bool);
@@ -123,18 +124,26 @@ fn nothing() -> Value {
 
 /// The routes.
 pub(in crate::api) fn elasticsearch_routes(door: IngestHandler, answers: SenderAnswers) -> Router {
-    let any = |State(state): State<(IngestHandler, SenderAnswers)>,
-               RequestCaller(caller): RequestCaller,
-               request: Request| async move { bulk(caller, state, DEFAULT_INDEX.to_owned(), request).await };
-    let named = |State(state): State<(IngestHandler, SenderAnswers)>,
+    let protocol = SenderProtocol {
+        door,
+        clock: answers.clock,
+        entity: answers.elasticsearch_entity,
+        table: Table::Logs,
+        name: "elasticsearch",
+        content_type: JSON,
+    };
+    let any = |State(protocol): State<SenderProtocol>, RequestCaller(caller): RequestCaller, request: Request| async move {
+        bulk(caller, protocol, DEFAULT_INDEX.to_owned(), request).await
+    };
+    let named = |State(protocol): State<SenderProtocol>,
                  RequestCaller(caller): RequestCaller,
                  index: InPath,
-                 request: Request| async move { bulk(caller, state, index_of(index)?, request).await };
+                 request: Request| async move { bulk(caller, protocol, index_of(index)?, request).await };
     let bulks = Router::new()
         .route("/elasticsearch/_bulk", post(any).put(any))
         .route("/elasticsearch/{index}/_bulk", post(named).put(named))
         .layer(axum::middleware::map_response(end_after_refusal))
-        .with_state((door, answers));
+        .with_state(protocol);
     QUESTIONS.into_iter().fold(bulks, |router, (path, answer, may_put)| {
         let asked = get(move || async move { axum::Json(answer()) });
         let acknowledged = || async { axum::Json(json!({ "acknowledged": true })) };
@@ -173,25 +182,20 @@ fn check_type(headers: &HeaderMap) -> Result<(), ApiProblem> {
 
 async fn bulk(
     caller: Arc<ApiCaller>,
-    (door, answers): (IngestHandler, SenderAnswers),
+    protocol: SenderProtocol,
     index: String,
     request: Request,
 ) -> Result<Response, ApiProblem> {
-    let began = Instant::now();
-    door.admit(&caller)?;
-    let (head, body) = request.into_parts();
-    check_type(&head.headers)?;
-    let packing = body::packing(&head.headers)?;
-    let settings = answers.settings(&answers.elasticsearch_entity, &head.headers)?;
-    let stamp = settings.now.micros();
+    let (began, stamp) = (Instant::now(), protocol.clock.now().micros());
     let items: Arc<OnceLock<BulkItems>> = Arc::default();
-    let bulk = BulkSettings {
-        index,
-        items: Arc::clone(&items),
+    let told = Arc::clone(&items);
+    let sent_body = move |headers: &HeaderMap| -> Result<SentBody, ApiProblem> {
+        check_type(headers)?;
+        let packing = body::packing(headers)?;
+        let bulk = BulkSettings { index, items: told };
+        Ok((ForeignFormat::Bulk(bulk), packing, BodyFraming::Nothing))
     };
-    let format = (BodyFormat::Bulk(bulk, settings), packing);
-    let plan = answers.plan((Table::Logs, &caller), format, ("elasticsearch", JSON));
-    let stored = door.ingest(&caller, plan, (&head, body)).await?;
+    let stored = protocol.store(&caller, request, sent_body).await?;
     let items = items.get().cloned();
     let items = items.ok_or_else(|| ApiProblem::internal("a bulk request was stored and not read"))?;
     let took = began.elapsed().as_millis();
@@ -199,22 +203,24 @@ async fn bulk(
         r#"{{"took":{took},"errors":{},"items":["#,
         stored.rows.rejected_total > 0
     );
-    let starts = (0..items.len()).step_by(STEP);
-    let parts = starts.map(move |start| part(&items, &stored, start, stamp));
+    let mut at = 0;
+    // It has the room for what it is made of, too.
+    let parts = std::iter::from_fn(move || (at < items.len()).then(|| part(&items, &stored, &mut at, stamp)));
     let whole = std::iter::once(head).chain(parts).chain(["]}".to_owned()]);
     let whole = whole.map(|text| Ok::<_, Infallible>(Bytes::from(text)));
     Ok(Body::from_stream(futures::stream::iter(whole)).into_response())
 }
 
-/// The answers to some items.
-fn part(items: &BulkItems, stored: &StoredBody, start: usize, stamp: i64) -> String {
+/// The answers to the next items.
+fn part(items: &BulkItems, stored: &StoredBody, at: &mut usize, stamp: i64) -> String {
     let mut text = String::new();
-    for at in start..items.len().min(start + STEP) {
-        if at > 0 {
+    while *at < items.len() && text.len() < STEP {
+        if *at > 0 {
             text.push(',');
         }
-        let answer = items.answer(at, &format!("{stamp:x}-{at}"), refusal(stored, at));
+        let answer = items.answer(*at, &format!("{stamp:x}-{at}"), refusal(stored, *at));
         text.push_str(&answer.to_string());
+        *at += 1;
     }
     text
 }

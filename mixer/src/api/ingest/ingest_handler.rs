@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use bytes::Bytes;
-use engine::{AppendBatch, AppendOutcome, BatchOrigin, Engine, ErrorKind, HealthIssue, RequestPart};
+use engine::{AppendBatch, AppendOutcome, BatchOrigin, Engine, ErrorKind, HealthIssue, RemoteMode, RequestPart};
 use http::request::Parts;
 use model::Table;
 use model::telemetry_codec::{RecordRejection, RefusedRecord, WriterEntities};
@@ -76,6 +76,8 @@ pub(super) struct StoredBody {
     pub(super) rejected: Vec<RecordRejection>,
     /// Which records are bad, a bit for each, where the format asks for that.
     pub(super) marks: Vec<u64>,
+    /// The room of what the format holds beside the body: an answer may be made of it.
+    _held: IngestReservation,
 }
 
 impl StoredBody {
@@ -264,7 +266,13 @@ impl IngestHandler {
     /// Whether rows that are sent now can be stored.
     fn check_open(&self) -> Result<(), ApiProblem> {
         if !self.open {
-            return Err(ApiProblem::not_collected());
+            let remote = self.engine.settings().remote.as_ref();
+            let only_reads = remote.is_some_and(|remote| remote.mode == RemoteMode::Read);
+            return Err(if only_reads {
+                ApiProblem::read_only(engine::Error::ReadOnly)
+            } else {
+                ApiProblem::not_collected()
+            });
         }
         match self.engine.health_issue() {
             Some(trouble @ HealthIssue::Poisoned(_)) => Err(ApiProblem::busy(trouble)),
@@ -335,10 +343,12 @@ impl IngestHandler {
         stored.rejected_total = body.records.rejected();
         stored.duplicate &= stored.stored > 0;
         self.counters.count(stored);
+        body.decoding.shrink_to(body.unpacked);
         Ok(StoredBody {
             rows: stored,
             rejected: body.records.named().to_vec(),
             marks: body.records.take_marks(),
+            _held: body.decoding,
         })
     }
 

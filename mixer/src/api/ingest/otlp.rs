@@ -11,63 +11,48 @@
 //!
 //! # Invariants
 //!
-//! - A request whose first record has a time is known again by its bytes: what a client repeats after an unclear answer is
-//!   stored once.
 //! - What can be stored later is 503, never 409 or 429: some clients of OTLP drop what was answered with these.
 
 use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Body;
-use axum::extract::{Request, State};
+use axum::extract::Request;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use axum::routing::post;
 use http::header::{ACCEPT_ENCODING, CONTENT_TYPE, RETRY_AFTER};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
-use model::{Clock, Table};
-use protocols::otlp::{self, JSON, OtlpEncoding, OtlpSettings, PROTOBUF, SIGNALS, export_response};
+use protocols::otlp::{self, JSON, OtlpEncoding, PROTOBUF, SIGNALS, export_response};
 use tower::Layer;
 use tower::util::MapRequestLayer;
 
-use super::body_format::BodyFormat;
+use super::body;
+use super::body_format::ForeignFormat;
 use super::grpc::{self, code};
-use super::idempotency_key::BodyKey;
-use super::ingest_handler::{BodyFraming, IngestHandler, IngestPlan, StoredBody};
-use super::refused_letters::BodyOrigin;
-use super::{body, end_after_refusal, headers};
+use super::ingest_handler::{BodyFraming, IngestHandler};
+use super::senders::{SenderAnswers, SenderProtocol, SentBody, named_refusals};
 use crate::access::ApiCaller;
-use crate::api::authorization::RequestCaller;
+use crate::api::exposition::CountedStatus;
 use crate::api::problem::ApiProblem;
-use crate::api::query_params::NoParams;
 
 /// The most of a refusal's body that is read to say it in another form.
 const MAX_REFUSAL: usize = 64 << 10;
 
-/// What OTLP's requests need beside the handler.
-#[derive(Debug, Clone)]
-pub(crate) struct OtlpAnswers {
-    pub(crate) clock: Clock,
-    /// The resource attributes that name an entity.
-    pub(crate) entity: Arc<[String]>,
-}
-
 /// The routes of the three signals.
-pub(in crate::api) fn otlp_routes(door: IngestHandler, answers: OtlpAnswers) -> Router {
-    let state = (door, answers);
-    let routes = SIGNALS.into_iter().map(|(table, path, _)| {
-        let export =
-            move |State((door, answers)): State<(IngestHandler, OtlpAnswers)>,
-                  RequestCaller(caller): RequestCaller,
-                  _: NoParams,
-                  request: Request| async move { export((table, caller), (door, answers), request).await };
-        (path, post(export))
-    });
-    let router = routes.fold(Router::new(), |router, (path, export)| router.route(path, export));
-    router
-        .layer(axum::middleware::map_response(end_after_refusal))
-        .with_state(state)
+pub(in crate::api) fn otlp_routes(door: IngestHandler, answers: SenderAnswers) -> Router {
+    SIGNALS.into_iter().fold(Router::new(), |router, (table, path, _)| {
+        let protocol = SenderProtocol {
+            door: door.clone(),
+            clock: answers.clock.clone(),
+            entity: Arc::clone(&answers.otlp_entity),
+            table,
+            name: "otlp",
+            // What is kept are single records, as protobuf.
+            content_type: PROTOBUF,
+        };
+        router.merge(protocol.route(path, export))
+    })
 }
 
 /// Answers for gRPC's paths by the routes of a router.
@@ -119,6 +104,8 @@ pub(in crate::api) async fn refuse_in_kind(mut request: Request, next: Next) -> 
     if is_grpc {
         let mut refusal = grpc::refusal(code, detail, retry);
         refusal.extensions_mut().extend(head.extensions);
+        // All of gRPC's have 200.
+        refusal.extensions_mut().insert(CountedStatus(head.status));
         return refusal;
     }
     head.headers
@@ -162,55 +149,24 @@ fn encoding(headers: &HeaderMap) -> Result<OtlpEncoding, ApiProblem> {
     })
 }
 
-async fn export(
-    (table, caller): (Table, Arc<ApiCaller>),
-    (door, answers): (IngestHandler, OtlpAnswers),
-    request: Request,
-) -> Result<Response, ApiProblem> {
-    door.admit(&caller)?;
-    let (head, body) = request.into_parts();
-    let is_grpc = grpc::is_grpc(&head.headers);
-    let (encoding, packing, framing) = if is_grpc {
-        (OtlpEncoding::Protobuf, grpc::packing(&head.headers)?, BodyFraming::Grpc)
+/// What the head of a request says of its body, over HTTP or gRPC.
+fn sent_body(headers: &HeaderMap) -> Result<SentBody, ApiProblem> {
+    let (encoding, packing, framing) = if grpc::is_grpc(headers) {
+        (OtlpEncoding::Protobuf, grpc::packing(headers)?, BodyFraming::Grpc)
     } else {
-        (
-            encoding(&head.headers)?,
-            body::packing(&head.headers)?,
-            BodyFraming::Nothing,
-        )
+        (encoding(headers)?, body::packing(headers)?, BodyFraming::Nothing)
     };
-    let now = answers.clock.now();
-    let settings = OtlpSettings {
-        entity: Arc::clone(&answers.entity),
-        fallback: headers::publisher(&head.headers)?,
-        now,
-    };
-    let key = BodyKey::Content(settings.fallback.clone(), caller.scope.entities.clone());
-    let plan = IngestPlan {
-        table,
-        format: BodyFormat::Otlp(encoding, settings),
-        packing,
-        framing,
-        key,
-        origin: Some(BodyOrigin {
-            subject: format!("otlp/{table}"),
-            // What is kept are single records, as protobuf.
-            content_type: PROTOBUF.to_owned(),
-            at: now,
-        }),
-        for_bucket: false,
-    };
-    let stored = door.ingest(&caller, plan, (&head, body)).await?;
-    let message = export_response(encoding, table, stored.rows.rejected_total, &partial_message(&stored));
+    Ok((ForeignFormat::Otlp(encoding), packing, framing))
+}
+
+async fn export(caller: Arc<ApiCaller>, protocol: SenderProtocol, request: Request) -> Result<Response, ApiProblem> {
+    let is_grpc = grpc::is_grpc(request.headers());
+    let encoding = encoding(request.headers()).unwrap_or(OtlpEncoding::Protobuf);
+    let table = protocol.table;
+    let stored = protocol.store(&caller, request, sent_body).await?;
+    let message = export_response(encoding, table, stored.rows.rejected_total, &named_refusals(&stored));
     if is_grpc {
         return Ok(grpc::answer(&message));
     }
     Ok(([(CONTENT_TYPE, encoding.content_type())], message).into_response())
-}
-
-/// Why records were refused, the first ones by name.
-fn partial_message(stored: &StoredBody) -> String {
-    let named = stored.rejected.iter().take(5);
-    let named: Vec<_> = named.map(|bad| format!("record {}: {}", bad.row, bad.reason)).collect();
-    named.join("; ")
 }

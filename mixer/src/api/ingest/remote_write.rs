@@ -10,9 +10,8 @@
 use std::sync::{Arc, OnceLock};
 
 use axum::Router;
-use axum::extract::{Request, State};
+use axum::extract::Request;
 use axum::response::{IntoResponse, Response};
-use axum::routing::post;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, StatusCode};
 use model::Table;
@@ -20,14 +19,11 @@ use protocols::otlp::PROTOBUF;
 use protocols::remote_write::{RecordKind, V1_MESSAGE, V2_MESSAGE, WriteSettings, WriteVersion};
 
 use super::body;
-use super::body_format::BodyFormat;
-use super::end_after_refusal;
-use super::ingest_handler::{IngestHandler, StoredBody};
-use super::senders::{SenderAnswers, refused_records};
+use super::body_format::ForeignFormat;
+use super::ingest_handler::{BodyFraming, IngestHandler, StoredBody};
+use super::senders::{SenderAnswers, SenderProtocol, SentBody, refused_records};
 use crate::access::ApiCaller;
-use crate::api::authorization::RequestCaller;
 use crate::api::problem::ApiProblem;
-use crate::api::query_params::NoParams;
 
 /// Prometheus' own path.
 pub(super) const PATH: &str = "/api/v1/write";
@@ -40,14 +36,15 @@ const WRITTEN: [(RecordKind, &str); 3] = [
 
 /// The route.
 pub(in crate::api) fn remote_write_routes(door: IngestHandler, answers: SenderAnswers) -> Router {
-    let write = |State((door, answers)): State<(IngestHandler, SenderAnswers)>,
-                 RequestCaller(caller): RequestCaller,
-                 _: NoParams,
-                 request: Request| async move { write(caller, (door, answers), request).await };
-    Router::new()
-        .route(PATH, post(write))
-        .layer(axum::middleware::map_response(end_after_refusal))
-        .with_state((door, answers))
+    let protocol = SenderProtocol {
+        door,
+        clock: answers.clock,
+        entity: answers.prometheus_entity,
+        table: Table::Metrics,
+        name: "prometheus",
+        content_type: PROTOBUF,
+    };
+    protocol.route(PATH, write)
 }
 
 /// Which message a body is: that of version 1.0 if nothing more is said.
@@ -69,25 +66,16 @@ fn version(headers: &HeaderMap) -> Result<WriteVersion, ApiProblem> {
     }
 }
 
-async fn write(
-    caller: Arc<ApiCaller>,
-    (door, answers): (IngestHandler, SenderAnswers),
-    request: Request,
-) -> Result<Response, ApiProblem> {
-    door.admit(&caller)?;
-    let (head, body) = request.into_parts();
-    let version = version(&head.headers)?;
-    let packing = body::snappy_packing(&head.headers)?;
-    let settings = answers.settings(&answers.prometheus_entity, &head.headers)?;
+async fn write(caller: Arc<ApiCaller>, protocol: SenderProtocol, request: Request) -> Result<Response, ApiProblem> {
     let kinds: Arc<OnceLock<Vec<RecordKind>>> = Arc::default();
-    let write = WriteSettings {
-        version,
-        kinds: Arc::clone(&kinds),
+    let told = Arc::clone(&kinds);
+    let sent_body = move |headers: &HeaderMap| -> Result<SentBody, ApiProblem> {
+        let version = version(headers)?;
+        let write = WriteSettings { version, kinds: told };
+        let packing = body::snappy_packing(headers)?;
+        Ok((ForeignFormat::RemoteWrite(write), packing, BodyFraming::Nothing))
     };
-    let format = (BodyFormat::RemoteWrite(write, settings), packing);
-    // What is kept are single samples, histograms and exemplars.
-    let plan = answers.plan((Table::Metrics, &caller), format, ("prometheus", PROTOBUF));
-    let stored = door.ingest(&caller, plan, (&head, body)).await?;
+    let stored = protocol.store(&caller, request, sent_body).await?;
     let mut response = match stored.rows.rejected_total {
         0 => StatusCode::NO_CONTENT.into_response(),
         _ => refused_records(&stored).into_response(),

@@ -1,18 +1,24 @@
-//! What requests of Loki's, Prometheus' and Elasticsearch's clients have in common: whose rows they are, how they are planned, and
+//! What the requests of other senders have in common, OpenTelemetry's too: their route, whose rows they are, how they are planned, and
 //! refusals that make a client send again what can be stored later.
 //!
 //! | case | status |
 //! |---|---|
 //! | a quota used up, a repetition while the first one is stored, a slow body | 503 with `Retry-After` instead of 429, 409, 408 |
+//! | a Mixer that only reads or collects nothing | 403: its configuration says so, and clients that tried again would fill their buffers |
 //!
 //! # Invariants
 //!
-//! - A request is known again by its bytes, as one of OTLP is.
+//! - A request whose first record has a time is known again by its bytes: what a client repeats after an unclear answer is stored
+//!   once. Records without a time have that of the first arrival then.
 
 use std::sync::Arc;
 
+use axum::Router;
 use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::middleware::map_response;
 use axum::response::Response;
+use axum::routing::post;
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, RETRY_AFTER};
 use http::{HeaderMap, HeaderValue, StatusCode};
 use model::{Clock, Table};
@@ -20,68 +26,110 @@ use protocols::SenderSettings;
 use serde_json::Value;
 
 use super::body::RequestCompression;
-use super::body_format::BodyFormat;
-use super::headers;
+use super::body_format::{BodyFormat, ForeignFormat};
 use super::idempotency_key::BodyKey;
-use super::ingest_handler::{BodyFraming, IngestPlan, StoredBody};
+use super::ingest_handler::{BodyFraming, IngestHandler, IngestPlan, StoredBody};
 use super::refused_letters::BodyOrigin;
+use super::{end_after_refusal, headers};
 use crate::access::ApiCaller;
+use crate::api::authorization::RequestCaller;
 use crate::api::problem::ApiProblem;
+use crate::api::query_params::NoParams;
 
 /// The most of a refusal's body that is read to say it in another form.
 const MAX_REFUSAL: usize = 64 << 10;
 
-/// What their requests need beside the handler: which fields name an entity, the first one that is there.
+/// What their requests need beside the handler: which attributes, labels or fields name an entity, the first one that is there.
 #[derive(Debug, Clone)]
 pub(crate) struct SenderAnswers {
     pub(crate) clock: Clock,
+    pub(crate) otlp_entity: Arc<[String]>,
     pub(crate) loki_entity: Arc<[String]>,
     pub(crate) elasticsearch_entity: Arc<[String]>,
     pub(crate) prometheus_entity: Arc<[String]>,
 }
 
-impl SenderAnswers {
-    /// How a request with these headers becomes rows.
-    pub(super) fn settings(&self, entity: &Arc<[String]>, headers: &HeaderMap) -> Result<SenderSettings, ApiProblem> {
-        Ok(SenderSettings {
-            entity: Arc::clone(entity),
-            fallback: headers::publisher(headers)?,
-            now: self.clock.now(),
-        })
+/// How requests of a protocol are taken in.
+#[derive(Debug, Clone)]
+pub(super) struct SenderProtocol {
+    pub(super) door: IngestHandler,
+    pub(super) clock: Clock,
+    /// What names an entity.
+    pub(super) entity: Arc<[String]>,
+    pub(super) table: Table,
+    /// What its letters are of.
+    pub(super) name: &'static str,
+    /// The content type of a single record, which a letter has.
+    pub(super) content_type: &'static str,
+}
+
+/// What the head of a request says of its body.
+pub(super) type SentBody = (ForeignFormat, RequestCompression, BodyFraming);
+
+impl SenderProtocol {
+    /// Its one route, by what makes its answers.
+    pub(super) fn route<F, R>(self, path: &'static str, answer: F) -> Router
+    where
+        F: Fn(Arc<ApiCaller>, Self, Request) -> R + Clone + Send + Sync + 'static,
+        R: Future<Output = Result<Response, ApiProblem>> + Send + 'static,
+    {
+        let take = move |State(protocol): State<Self>,
+                         RequestCaller(caller): RequestCaller,
+                         _: NoParams,
+                         request: Request| answer(caller, protocol, request);
+        Router::new()
+            .route(path, post(take))
+            .layer(map_response(end_after_refusal))
+            .with_state(self)
     }
 
-    /// What is to be done with a body, whose refused records are kept as letters of a protocol.
-    pub(super) fn plan(
-        &self,
-        (table, caller): (Table, &ApiCaller),
-        (format, packing): (BodyFormat, RequestCompression),
-        (protocol, content_type): (&str, &str),
-    ) -> IngestPlan {
-        IngestPlan {
-            table,
+    /// Takes a request in, whose head says what its body is.
+    pub(super) async fn store(
+        self,
+        caller: &ApiCaller,
+        request: Request,
+        sent: impl FnOnce(&HeaderMap) -> Result<SentBody, ApiProblem>,
+    ) -> Result<StoredBody, ApiProblem> {
+        self.door.admit(caller)?;
+        let (head, body) = request.into_parts();
+        let (format, packing, framing) = sent(&head.headers)?;
+        let (publisher, now) = (headers::publisher(&head.headers)?, self.clock.now());
+        let settings = SenderSettings {
+            entity: self.entity,
+            fallback: publisher.clone(),
+            now,
+        };
+        let plan = IngestPlan {
+            table: self.table,
+            format: BodyFormat::Foreign(format, settings),
             packing,
-            framing: BodyFraming::Nothing,
-            key: BodyKey::Content(format.publisher(), caller.scope.entities.clone()),
-            format,
+            framing,
+            key: BodyKey::Content(publisher, caller.scope.entities.clone()),
             origin: Some(BodyOrigin {
-                subject: format!("{protocol}/{table}"),
-                content_type: content_type.to_owned(),
-                at: self.clock.now(),
+                subject: format!("{}/{}", self.name, self.table),
+                content_type: self.content_type.to_owned(),
+                at: now,
             }),
             for_bucket: false,
-        }
+        };
+        self.door.ingest(caller, plan, (&head, body)).await
     }
+}
+
+/// Why records were refused, the first ones by name.
+pub(super) fn named_refusals(stored: &StoredBody) -> String {
+    let named = stored.rejected.iter().take(5);
+    let named: Vec<_> = named.map(|bad| format!("record {}: {}", bad.row, bad.reason)).collect();
+    named.join("; ")
 }
 
 /// What is said of a body of which records were refused: clients do not send it again.
 pub(super) fn refused_records(stored: &StoredBody) -> ApiProblem {
-    let named = stored.rejected.iter().take(5);
-    let named: Vec<_> = named.map(|bad| format!("record {}: {}", bad.row, bad.reason)).collect();
     let detail = format!(
         "{} records are stored and {} refused: {}",
         stored.rows.stored,
         stored.rows.rejected_total,
-        named.join("; ")
+        named_refusals(stored)
     );
     ApiProblem::body(StatusCode::BAD_REQUEST, detail)
 }

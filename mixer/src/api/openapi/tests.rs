@@ -11,7 +11,8 @@ use model::filter::{
     AuditFilter, CheckpointFilter, DeadLetterFilter, FluxFilter, HistogramFilter, LetterFilter, LogFilter,
     MessageFilter, MetricFilter, SeriesFilter, TopFilter, TraceFilter,
 };
-use model::{Level, MetricType, SpanStatus, inline_schema};
+use model::telemetry_codec::{self, BatchEncoding, PublisherIdentity};
+use model::{EntityId, Level, MetricType, SpanStatus, Table, inline_schema};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tower::ServiceExt;
@@ -70,7 +71,7 @@ async fn every_route_is_documented_and_every_documented_one_is_there() {
     let document: Value = serde_json::from_slice(&body).unwrap();
     assert_eq!(document["openapi"], "3.1.0");
     let described = document["paths"].as_object().unwrap();
-    for route in ROUTES {
+    for route in ROUTES.iter() {
         let method = route.method.as_str().to_ascii_lowercase();
         assert!(described[route.path][&method].is_object(), "{method} {}", route.path);
     }
@@ -206,7 +207,7 @@ fn the_parameters_of_other_lists_are_the_fields_of_their_filters() {
 #[test]
 fn paths_name_their_parameters_and_former_ones_are_their_successors() {
     let mut ids = BTreeMap::new();
-    for route in ROUTES {
+    for route in ROUTES.iter() {
         let in_path: BTreeSet<_> = route
             .path
             .split('/')
@@ -239,6 +240,34 @@ fn paths_name_their_parameters_and_former_ones_are_their_successors() {
             let known = problems::CODES.iter().any(|(known, ..)| known == status);
             assert!(known, "{}: no problem has the status {status}", route.path);
         }
+    }
+}
+
+#[test]
+fn the_duration_of_a_span_that_is_sent_is_a_number_that_its_column_can_hold() {
+    let document = document::of(&ROUTES);
+    let schema = &document["components"]["schemas"]["SpanSent"]["properties"]["duration_ms"];
+    let publisher = PublisherIdentity {
+        entity_id: EntityId::for_name("http"),
+        entity_name: "http".to_owned(),
+    };
+    let is_taken = |duration: f64| {
+        let record = json!({
+            "ts": "2026-11-21T12:00:00Z", "trace_id": "ab".repeat(16), "span_id": "cd".repeat(8), "span_name": "s", "status": "ok",
+            "duration_ms": duration,
+        });
+        let decoded = telemetry_codec::decode(
+            Table::Traces,
+            BatchEncoding::Json,
+            &record.to_string().into(),
+            &publisher,
+        );
+        decoded.is_ok()
+    };
+    for name in ["exclusiveMinimum", "exclusiveMaximum"] {
+        let limit = schema[name].as_f64().unwrap();
+        assert!(is_taken(limit * (1.0 - 1e-12)), "{name}");
+        assert!(!is_taken(limit * (1.0 + 1e-12)), "{name}");
     }
 }
 
@@ -301,7 +330,7 @@ fn texts_for_readers_have_no_gaps_of_lines_that_were_joined() {
             _ => {}
         }
     }
-    let document = document::of(ROUTES);
+    let document = document::of(&ROUTES);
     let mut found = Vec::new();
     texts(&document, &mut found);
     assert!(found.len() > ROUTES.len(), "no texts were found");
@@ -312,14 +341,14 @@ fn texts_for_readers_have_no_gaps_of_lines_that_were_joined() {
 
 #[test]
 fn a_tail_gives_the_rows_of_the_list_it_follows() {
-    let document = document::of(ROUTES);
+    let document = document::of(&ROUTES);
     let answer = |path: &str, media: &str| {
         let content = &document["paths"][path]["get"]["responses"]["200"]["content"];
         let reference = content[media]["schema"]["$ref"].as_str().unwrap().to_owned();
         document.pointer(&reference[1..]).unwrap().clone()
     };
     let mut tails = 0;
-    for route in ROUTES {
+    for route in ROUTES.iter() {
         let Some(list) = route.path.strip_suffix("/tail") else {
             continue;
         };
@@ -353,7 +382,7 @@ fn every_reference_of_the_document_leads_somewhere() {
             _ => {}
         }
     }
-    let document = document::of(ROUTES);
+    let document = document::of(&ROUTES);
     let mut used = BTreeSet::new();
     walk(&document, &document, &mut used);
     for kind in ["schemas", "responses"] {

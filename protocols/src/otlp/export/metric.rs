@@ -5,7 +5,7 @@
 //! | counter | monotonic sum |
 //! | gauge with `otel.monotonic` false | sum |
 //! | histogram with `otel.scale` | exponential histogram |
-//! | histogram with `otel.count` | histogram |
+//! | histogram with `otel.count`, `otel.buckets` or `otel.no_sum` | histogram: one that counted nothing has no count |
 //! | any other, those of a summary too | gauge; those of a counter's type a sum |
 
 use std::collections::HashMap;
@@ -138,7 +138,11 @@ fn point_kind(own: &mut OwnAttributes, of_type: &str) -> PointKind {
     match of_type {
         "counter" => PointKind::Sum { is_monotonic: true },
         "histogram" if has(own, "otel.scale") => PointKind::Exponential,
-        "histogram" if has(own, "otel.count") => PointKind::Histogram,
+        "histogram"
+            if has(own, "otel.count") || own.0.contains_key("otel.buckets") || own.0.contains_key("otel.no_sum") =>
+        {
+            PointKind::Histogram
+        }
         _ => match own.take("otel.monotonic", |is_monotonic| {
             (!is_monotonic.as_bool()?).then_some(())
         }) {

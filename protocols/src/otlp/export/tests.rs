@@ -311,6 +311,18 @@ fn points_of_every_kind_come_out_as_they_came_in() {
         explicit_bounds: Vec::new(),
         ..histogram.clone()
     };
+    let of_nothing = HistogramDataPoint {
+        count: 0,
+        sum: Some(0.0),
+        bucket_counts: vec![0, 0, 0],
+        min: None,
+        max: None,
+        ..histogram.clone()
+    };
+    let of_nothing_without_sum = HistogramDataPoint {
+        count: 0,
+        ..without_sum.clone()
+    };
     let exponential = ExponentialHistogramDataPoint {
         attributes: attributes(),
         start_time_unix_nano: AT - 1,
@@ -345,7 +357,7 @@ fn points_of_every_kind_come_out_as_they_came_in() {
         metric(
             "took",
             Data::Histogram(Histogram {
-                data_points: vec![histogram, without_sum],
+                data_points: vec![histogram, without_sum, of_nothing, of_nothing_without_sum],
                 aggregation_temporality: 1,
             }),
         ),

@@ -1,6 +1,13 @@
-//! The official examples (`fixtures/opentelemetry-proto`), field by field.
+//! The official examples (`fixtures/opentelemetry-proto`), field by field, and as they are exported again.
+
+use serde::de::DeserializeOwned;
 
 use super::*;
+
+const LOGS: &str = include_str!("../../../fixtures/opentelemetry-proto/logs.json");
+const EVENTS: &str = include_str!("../../../fixtures/opentelemetry-proto/events.json");
+const SPANS: &str = include_str!("../../../fixtures/opentelemetry-proto/trace.json");
+const METRICS: &str = include_str!("../../../fixtures/opentelemetry-proto/metrics.json");
 
 const TIME: &str = "2018-12-13T14:51:00.300000Z";
 const TIME_NANOS: &str = "2018-12-13T14:51:00.300000000Z";
@@ -46,8 +53,7 @@ fn the_log_record() {
             "trace_id": "5b8efff798038103d269b633813fc60c",
         })),
     });
-    let body = include_str!("../../../fixtures/opentelemetry-proto/logs.json");
-    assert_eq!(example(Table::Logs, body), [expected]);
+    assert_eq!(example(Table::Logs, LOGS), [expected]);
 }
 
 #[test]
@@ -70,8 +76,7 @@ fn the_event() {
             "otel.severity_text": "test severity text",
         })),
     });
-    let body = include_str!("../../../fixtures/opentelemetry-proto/events.json");
-    assert_eq!(example(Table::Logs, body), [expected]);
+    assert_eq!(example(Table::Logs, EVENTS), [expected]);
 }
 
 #[test]
@@ -89,8 +94,7 @@ fn the_span() {
         "status": "ok",
         "attributes": with_library(json!({ "my.span.attr": "some value", "span.kind": "server" })),
     });
-    let body = include_str!("../../../fixtures/opentelemetry-proto/trace.json");
-    assert_eq!(example(Table::Traces, body), [expected]);
+    assert_eq!(example(Table::Traces, SPANS), [expected]);
 }
 
 #[test]
@@ -129,9 +133,8 @@ fn the_metrics() {
         "otel.temporality": "delta",
         "otel.zero_count": 1,
     });
-    let body = include_str!("../../../fixtures/opentelemetry-proto/metrics.json");
     assert_eq!(
-        example(Table::Metrics, body),
+        example(Table::Metrics, METRICS),
         [
             point("my.counter", ("counter", 5.0), counter),
             point("my.gauge", ("gauge", 10.0), json!({})),
@@ -139,4 +142,69 @@ fn the_metrics() {
             point("my.exponential.histogram", ("histogram", 10.0), exponential),
         ]
     );
+}
+
+/// An example as it was sent, and as it is exported of its rows.
+fn round_trip<T: Message + Default + DeserializeOwned>(table: Table, body: &str) -> [T; 2] {
+    let mut records = reader(table, OtlpEncoding::Json, body.to_owned()).unwrap();
+    let mut rows = Vec::new();
+    while let Some(part) = records.next_part(WHOLE).unwrap() {
+        rows.push(part.batch);
+    }
+    let exported = export_request(table, &rows).unwrap();
+    [
+        serde_json::from_str(body).unwrap(),
+        T::decode(exported.as_slice()).unwrap(),
+    ]
+}
+
+/// In the order of their keys, without what an export adds to resources.
+fn settle(attributes: &mut Vec<KeyValue>) {
+    attributes.retain(|pair| !["host.name", "platform.entity_id"].contains(&pair.key.as_str()));
+    attributes.sort_by(|one, other| one.key.cmp(&other.key));
+}
+
+#[test]
+fn the_log_records_are_exported_as_they_were_sent_but_for_maps_which_are_dotted_keys() {
+    for body in [LOGS, EVENTS] {
+        let mut both: [ExportLogsServiceRequest; 2] = round_trip(Table::Logs, body);
+        for request in &mut both {
+            let of = &mut request.resource_logs[0];
+            settle(&mut of.resource.as_mut().unwrap().attributes);
+            let record = &mut of.scope_logs[0].log_records[0];
+            settle(&mut record.attributes);
+            if let Some(Kind::KvlistValue(map)) = record.body.as_mut().and_then(|body| body.value.as_mut()) {
+                settle(&mut map.values);
+            }
+            let map = record.attributes.iter_mut().find(|pair| pair.key == "map.attribute");
+            if let Some(map) = map {
+                *map = attribute("map.attribute.some.map.key", text("some value"));
+            }
+        }
+        let [sent, found] = both;
+        assert_eq!(found, sent);
+    }
+}
+
+#[test]
+fn the_span_is_exported_as_it_was_sent() {
+    let mut both: [ExportTraceServiceRequest; 2] = round_trip(Table::Traces, SPANS);
+    for request in &mut both {
+        settle(&mut request.resource_spans[0].resource.as_mut().unwrap().attributes);
+    }
+    let [sent, found] = both;
+    assert_eq!(found, sent);
+}
+
+#[test]
+fn the_metrics_are_exported_as_they_were_sent_but_for_their_descriptions() {
+    let mut both: [ExportMetricsServiceRequest; 2] = round_trip(Table::Metrics, METRICS);
+    for request in &mut both {
+        settle(&mut request.resource_metrics[0].resource.as_mut().unwrap().attributes);
+    }
+    let [mut sent, found] = both;
+    for metric in &mut sent.resource_metrics[0].scope_metrics[0].metrics {
+        metric.description.clear();
+    }
+    assert_eq!(found, sent);
 }

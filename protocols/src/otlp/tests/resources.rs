@@ -342,6 +342,27 @@ fn a_large_resource_does_not_make_the_attributes_of_its_scope_bad() {
 }
 
 #[test]
+fn equal_bytes_are_another_request_only_if_the_first_record_has_no_time() {
+    let is_known_again = |records: Vec<LogRecord>| {
+        let body = logs(records).encode_to_vec().into();
+        let opened = request(Table::Logs, OtlpEncoding::Protobuf, body, settings());
+        opened.unwrap().sender.is_some()
+    };
+    let timeless = || LogRecord {
+        time_unix_nano: 0,
+        ..record("tick")
+    };
+    let observed = LogRecord {
+        observed_time_unix_nano: AT,
+        ..timeless()
+    };
+    assert!(is_known_again(vec![record("a"), timeless()]));
+    assert!(is_known_again(vec![observed, timeless()]));
+    assert!(!is_known_again(vec![timeless(), record("a")]));
+    assert!(!is_known_again(vec![]));
+}
+
+#[test]
 fn the_sender_of_a_request_is_its_first_resource() {
     let sender = |sent: &ExportLogsServiceRequest| {
         let body = sent.encode_to_vec().into();

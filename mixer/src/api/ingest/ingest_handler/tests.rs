@@ -10,7 +10,7 @@ use model::telemetry_codec::{self, BatchEncoding, BodyRecordReader, PublisherIde
 use model::{Clock, EntityId, Entropy, Timestamp};
 
 use super::super::headers::NAMELESS;
-use super::super::{IngestParams, OtlpAnswers, records_plan};
+use super::super::{IngestParams, SenderAnswers, records_plan};
 use super::*;
 use crate::quotas::QuotaOverrides;
 
@@ -167,9 +167,12 @@ async fn busy(decoders: &DecoderPool) -> Vec<mpsc::Sender<()>> {
 
 async fn begin(door: &IngestHandler, caller: &ApiCaller, request: Request) -> Result<IngestRequest, ApiProblem> {
     let (head, body) = request.into_parts();
-    let answers = OtlpAnswers {
+    let answers = SenderAnswers {
         clock: Clock::new(Timestamp::default),
-        entity: [].into(),
+        otlp_entity: [].into(),
+        loki_entity: [].into(),
+        elasticsearch_entity: [].into(),
+        prometheus_entity: [].into(),
     };
     let plan = records_plan((Table::Logs, caller), IngestParams::default(), &head.headers, &answers)?;
     door.begin(caller, plan, (&head, body)).await

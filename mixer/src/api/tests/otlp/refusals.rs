@@ -208,6 +208,33 @@ async fn frames_of_grpc_that_are_wrong_are_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn refusals_over_grpc_are_counted_with_the_status_that_they_have_over_http() {
+    let api = OtlpApi::new().await;
+    let way = ExportWay::Grpc;
+    let good = body(Table::Logs, way, &[(1, true)]);
+    api.export(way, Table::Logs, &good).await.message(way);
+    api.export(way, Table::Logs, b"\xff\xff").await;
+    let (_, _, service) = SIGNALS[0];
+    api.ask(way, api.bare_request(way, service), Bytes::new()).await;
+    let admin = api
+        .api
+        .token("admin", &[AccessRole::Admin], AccessScope::default())
+        .await;
+    let main = api.server.addr();
+    let request = with_token(Request::get("/metrics"), &admin).header(header::HOST, main.to_string());
+    let metrics = ask_at(main, ExportWay::Json, request, Bytes::new()).await;
+    let text = String::from_utf8(metrics.body.to_vec()).unwrap();
+    for status in [200, 400, 401] {
+        let line = format!(
+            "platform_http_server_request_duration_seconds_count{{http_request_method=\"POST\",http_route=\"/v1/logs\",\
+             http_response_status_code=\"{status}\"}} 1\n"
+        );
+        assert!(text.contains(&line), "{line} is not in\n{text}");
+    }
+    api.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn who_has_no_token_or_no_right_is_refused_and_nothing_is_stored() {
     let api = OtlpApi::new().await;
     for (table, path, service) in SIGNALS {

@@ -110,6 +110,32 @@ async fn more_refused_items_than_are_named_have_their_status_too() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_an_answer_is_made_of_is_counted_until_it_is_read() {
+    const ITEMS: usize = 20_000;
+    let bench = SenderBench::new().await;
+    let engine = bench.mixer.api_parts().unwrap().engine;
+    let held = || engine.inbound().decoding.held();
+    let lines = (0..ITEMS).map(|n| body_of(&json!({ "ts": 1_795_262_400, "message": n.to_string() })));
+    let request = Request::post(BULK)
+        .header(header::HOST, "localhost")
+        .header(header::AUTHORIZATION, format!("Bearer {}", bench.token.expose()))
+        .header(NDJSON.0, NDJSON.1)
+        .body(Body::from(lines.collect::<String>()))
+        .unwrap();
+    let unread = bench.api.router.clone().oneshot(request).await.unwrap();
+    assert_eq!(unread.status(), StatusCode::OK);
+    // An item takes 24 bytes, beside the name of its index.
+    let before = held();
+    assert!(before > 24 * ITEMS as u64, "{before}");
+    let body = axum::body::to_bytes(unread.into_body(), 1 << 24).await.unwrap();
+    let answer: Value = serde_json::from_slice(&body).unwrap();
+    assert_eq!(answer["items"].as_array().unwrap().len(), ITEMS);
+    let after = held();
+    assert!(after + 24 * (ITEMS as u64) < before, "{after} of {before}");
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn rows_of_entities_that_a_token_may_not_write_are_refused_as_items() {
     let bench = SenderBench::new().await;
     let scope: AccessScope = serde_json::from_value(json!({ "entities": ["press-1"] })).unwrap();
