@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use model::Table;
+use model::telemetry_codec::BodyRecordReader;
 use serde_json::{Value, json};
 
 use super::fuzz::{NOON, bytes, deltas, double, histogram, labels, sample, span, varint, version_1, version_2, zigzag};
@@ -306,6 +307,23 @@ fn values_that_are_none_are_passed_over_or_refused() {
         ]
     );
     assert_eq!(kinds.len(), 10);
+}
+
+#[test]
+fn rows_that_the_log_refuses_are_marked_and_what_is_no_row_between_them_is_not() {
+    let stale = f64::from_bits(0x7ff0_0000_0000_0002);
+    let samples = [1.0, stale, 2.0, stale, stale, 3.0].map(|value| bytes(2, &sample(value, NOON)));
+    let write = WriteSettings {
+        version: WriteVersion::V1,
+        kinds: Arc::default(),
+    };
+    let opened = request(series("n", &samples).into(), write, settings(&[])).unwrap();
+    let records = BodyRecordReader::of_format(Table::Metrics, opened.records, opened.body, settings(&[]).fallback);
+    let mut records = records.marking_refused();
+    let part = records.next_part(1 << 20).unwrap().unwrap();
+    assert_eq!(part.positions, [0, 2, 5]);
+    records.reject_rows(&part.positions, "the log refuses them");
+    assert_eq!((records.rejected(), records.take_marks()), (3, vec![0b10_0101]));
 }
 
 #[test]

@@ -312,7 +312,7 @@ impl IngestHandler {
             body = back;
             let (skipped, next) = next.map_err(ApiProblem::internal)?;
             stored.stored += skipped;
-            let Some(PreparedPart { batch, last, to, rows }) = next else {
+            let Some(PreparedPart { batch, positions, to }) = next else {
                 break;
             };
             let origin = BatchOrigin {
@@ -322,12 +322,12 @@ impl IngestHandler {
             let bytes = row_bytes(&batch);
             match self.append(AppendBatch { origin, ..batch }, stored.stored).await? {
                 Ok(appended) => {
-                    stored.stored += rows;
+                    stored.stored += positions.len() as u64;
                     *appended_bytes += if appended == AppendOutcome::Duplicate { 0 } else { bytes };
                     stored.duplicate &= appended == AppendOutcome::Duplicate;
                     from = to;
                 }
-                Err(reason) => body.records.reject_rows(last, rows, &reason),
+                Err(reason) => body.records.reject_rows(&positions, &reason),
             }
         }
         if let Some(kept) = kept {

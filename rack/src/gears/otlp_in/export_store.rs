@@ -221,7 +221,7 @@ fn decode(
                 "the row has {} bytes, more than {DURABLE_BYTES} that the bus takes",
                 payload.len()
             );
-            records.reject_rows(part.last, rows as u64, &reason);
+            records.reject_rows(&part.positions, &reason);
             continue;
         }
         room.grow(payload.len())?;
