@@ -11,7 +11,6 @@ use std::sync::Arc;
 
 use axum::http::StatusCode;
 use bytes::Bytes;
-use model::batch::time_range;
 use model::dead_letter::PortSide;
 use model::telemetry_codec::{self, BodyRecordReader, PublisherIdentity, RefusedRecord};
 use model::{Attributes, EntityId, Table};
@@ -63,7 +62,7 @@ pub(super) struct ExportStore {
 /// A request as rows.
 struct DecodedExport {
     batches: Vec<EncodedBatch>,
-    /// Whether a record has a time of its own. Without any, equal bytes may be another request.
+    /// Whether equal bytes are the same request, as the Mixer has it: the first record has a time of its own.
     has_time: bool,
     /// The refused records that are kept.
     refused: Vec<RefusedRecord>,
@@ -205,16 +204,15 @@ fn decode(
     if encoding == OtlpEncoding::Json {
         room.grow(usize::try_from(otlp::json_bytes(&body)).unwrap_or(usize::MAX))?;
     }
-    let (publisher, now) = (settings.fallback.clone(), settings.now);
+    let publisher = settings.fallback.clone();
     let opened = otlp::request(table, encoding, body, settings);
     let opened = opened.map_err(|error| ExportRefusal::malformed(error.to_string()))?;
     let mut records = BodyRecordReader::of_format(table, opened.records, opened.body, publisher).keeping_refused();
-    let (mut batches, mut has_time) = (Vec::new(), false);
+    let (mut batches, has_time) = (Vec::new(), opened.sender.is_some());
     // A part grows as columns and is then written.
     room.grow(2 * BATCH_BYTES)?;
     while let Some(part) = records.next_part(BATCH_BYTES).map_err(|error| defect(&error))? {
         let rows = part.batch.num_rows();
-        has_time |= time_range(&part.batch) != Some((now, now));
         let payload = telemetry_codec::encode_arrow(&[part.batch]).map_err(|error| defect(&error))?;
         if payload.len() > DURABLE_BYTES {
             let reason = format!(

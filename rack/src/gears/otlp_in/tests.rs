@@ -165,6 +165,17 @@ async fn equal_events_without_a_time_are_two() {
         assert_eq!(post(http, "/v1/logs", &[AS_JSON], body.clone()).await.status, 200);
     }
     assert_eq!(messages(&bench), ["one", "one", "one"]);
+    // By the first record, as the Mixer has it.
+    let (both, time) = (logs(&["a", "b"]), "1700000000000000000");
+    let last = both.rfind(time).unwrap();
+    let only_first = format!("{}0{}", &both[..last], &both[last + time.len()..]);
+    for (body, times) in [(both.replacen(time, "0", 1), 2), (only_first, 1)] {
+        let before = messages(&bench).len();
+        for _ in 0..2 {
+            assert_eq!(post(http, "/v1/logs", &[AS_JSON], body.clone()).await.status, 200);
+        }
+        assert_eq!(messages(&bench).len(), before + 2 * times, "{body}");
+    }
     runtime.close().await;
     bench.close().await;
 }
