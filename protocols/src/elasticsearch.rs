@@ -12,8 +12,8 @@
 //!
 //! - Lines of actions are read before anything is taken: one that is none refuses the request. What is wrong with a document, and
 //!   actions that change or remove what is stored, refuse that item.
-//! - `_id` identifies nothing: documents are appended. A request is known again by its bytes, and only if its first document
-//!   has a time: without times the same bytes may be another request.
+//! - `_id` identifies nothing: documents are appended. A request is known again by its bytes and the index of its path, and only if
+//!   its first document has a time: without times the same bytes may be another request.
 //! - A request has [`MAX_ITEMS`] items at most, and what is remembered of an item is some bytes.
 //!
 //! # Not here
@@ -30,7 +30,6 @@ mod tests;
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
-use model::stable_hash;
 
 use crate::sender::{OpenedRequest, SenderSettings};
 use bulk_documents::BulkDocuments;
@@ -78,9 +77,9 @@ pub fn request(body: Bytes, bulk: BulkSettings, settings: SenderSettings) -> Res
     let expanded = items.expanded();
     let held = items.held();
     let items = bulk.items.get_or_init(|| items).clone();
+    let sender = items.sender();
     let records = BulkDocuments::new(items, settings);
-    let first = records.first_index();
-    let sender = records.has_time(&body).then(|| stable_hash(first.as_bytes()));
+    let sender = records.has_time(&body).then_some(sender);
     Ok(OpenedRequest {
         records: Box::new(records),
         body,

@@ -37,13 +37,13 @@ mod tests;
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
-use model::stable_hash;
+use model::{EntityId, stable_hash};
 
 use crate::MalformedProtobuf;
-use crate::sender::{ExpandedTooFar, OpenedRequest, SenderSettings};
+use crate::sender::{EntityField, ExpandedTooFar, OpenedRequest, SenderSettings, check_labels};
 use metric_family::FamilyTypes;
 use series_points::SeriesPoints;
-use series_walker::SeriesWalker;
+use series_walker::{SeriesWalker, label_bytes, labels};
 use symbol_table::SymbolTable;
 
 pub use series_walker::{RecordKind, WriteVersion};
@@ -94,24 +94,42 @@ pub fn request(body: Bytes, write: WriteSettings, settings: SenderSettings) -> R
     let walker = SeriesWalker::new(&body, write.version);
     let (mut walk, mut kinds, mut expanded) = (walker.clone(), Vec::new(), 0u64);
     let (mut number, mut labels) = (0, 0);
+    let mut entity = settings.fallback.entity_id;
     while let Some((kind, range)) = walk.next(&body)? {
         if number != walk.number {
+            labels = label_bytes((&body, walk.itself.clone()), write.version, &symbols)?;
+            if number == 0 && check_labels(labels).is_ok() {
+                entity = entity_of(&body, &walk, &symbols, &settings);
+            }
             number = walk.number;
-            labels = walk.label_bytes(&body, &symbols)?;
+        }
+        let mut bytes = range.len() + labels;
+        if kind == RecordKind::Exemplar {
+            bytes += label_bytes((&body, range), write.version, &symbols)?;
         }
         kinds.push(kind);
-        expanded = expanded.saturating_add((range.len() + labels) as u64);
+        expanded = expanded.saturating_add(bytes as u64);
     }
     ExpandedTooFar::check(expanded, body.len())?;
     let held = kinds.capacity() + symbols.bytes() + families.bytes();
     write.kinds.get_or_init(|| kinds);
-    // Series of one Prometheus come in any order.
-    let sender = Some(stable_hash(settings.fallback.entity_id.as_bytes()));
     Ok(OpenedRequest {
         records: Box::new(SeriesPoints::new(walker, (symbols, families), settings)),
         body,
         expanded,
         held,
-        sender,
+        // Series of one Prometheus come in any order, but they are those of its targets.
+        sender: Some(stable_hash(entity.as_bytes())),
     })
+}
+
+/// Whose the present series is. What is wrong with its labels refuses its records, later.
+fn entity_of(body: &[u8], walk: &SeriesWalker, symbols: &SymbolTable, settings: &SenderSettings) -> EntityId {
+    let (mut field, mut entity) = (EntityField::default(), settings.fallback.clone());
+    let named = labels((body, walk.itself.clone()), walk.version, symbols, |key, value| {
+        field.offer(settings, key, value);
+        Ok(())
+    });
+    let named = named.and_then(|()| field.resolve(settings, &mut entity));
+    named.map_or(settings.fallback.entity_id, |()| entity.entity_id)
 }

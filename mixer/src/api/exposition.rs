@@ -38,6 +38,14 @@ struct RequestLabels {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CountedStatus(pub(super) StatusCode);
 
+impl CountedStatus {
+    /// That of an answer.
+    pub(super) fn of(answer: &Response) -> StatusCode {
+        let counted = answer.extensions().get::<Self>();
+        counted.map_or_else(|| answer.status(), |counted| counted.0)
+    }
+}
+
 /// What is exposed.
 #[derive(Debug)]
 pub(crate) struct MetricsExposition {
@@ -106,8 +114,7 @@ pub(crate) async fn count(State(exposition): State<Arc<MetricsExposition>>, requ
     let started = Instant::now();
     let response = next.run(request).await;
     drop(running);
-    let counted = response.extensions().get::<CountedStatus>();
-    let status = counted.map_or_else(|| response.status(), |counted| counted.0);
+    let status = CountedStatus::of(&response);
     let labels = RequestLabels {
         http_request_method,
         http_route,

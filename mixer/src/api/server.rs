@@ -8,6 +8,8 @@
 //!   with it, so that the next request goes elsewhere.
 //! - A connection to which nothing can be written for [`SlowClientLimits::silence`] is closed, and so is one that takes the bytes of an answer
 //!   with an end more slowly than [`SlowClientLimits::byte_time`], by so much on the whole: however slow clients are, memory that answers hold comes back.
+//! - A connection of HTTP/2 that has no request for [`IDLE_TIME`] is closed, one that is only refused, after [`HEAD_TIME`]
+//!   ([`chassis::connection_activity`]).
 //! - [`ApiServer::close`] ends tails, lets running requests finish for [`GRACE`], then drops them; it returns when all are gone.
 
 use std::convert::Infallible;
@@ -35,6 +37,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::authorization::ClientConnection;
+use super::exposition::CountedStatus;
 use super::tail::is_events;
 use crate::authentication::ConnectionEnds;
 
@@ -251,7 +254,10 @@ async fn connection(
     let stream = LingeringStream::new(stream, unread.clone());
     let router = tower::ServiceExt::<http::Request<TrackedBody<Incoming>>>::map_err(router, |never: Infallible| never);
     let of_request = unread.clone();
+    let activity = Arc::new(ConnectionActivity::default());
+    let (seen, used) = (Arc::clone(&activity), Arc::clone(&activity));
     let answered = move |mut response: Response| {
+        used.count_answer(CountedStatus::of(&response));
         let has_end = !is_events(response.headers());
         rate.set(has_end.then_some(patience.byte_time));
         // HTTP/2 ends a request alone.
@@ -261,8 +267,6 @@ async fn connection(
         response
     };
     let router = tower::ServiceExt::<http::Request<TrackedBody<Incoming>>>::map_response(router, answered);
-    let activity = Arc::new(ConnectionActivity::default());
-    let seen = Arc::clone(&activity);
     let service = TowerToHyperService::new(tower::ServiceExt::map_request(
         router,
         move |mut request: http::Request<Incoming>| {
@@ -280,7 +284,7 @@ async fn connection(
             http.timer(TokioTimer::new())
                 .header_read_timeout(HEAD_TIME)
                 .max_buf_size(MAX_HEAD);
-            until_stopped(http.serve_connection(stream, service), (&stop, std::future::pending())).await
+            until_stopped(http.serve_connection(stream, service), &stop).await
         }
         HttpVersion::Http2 => {
             let mut http = http2::Builder::new(TokioExecutor::new());
@@ -291,8 +295,7 @@ async fn connection(
                 .initial_connection_window_size(CONNECTION_WINDOW)
                 .keep_alive_interval(Some(patience.silence))
                 .keep_alive_timeout(patience.silence);
-            let serving = http.serve_connection(stream, service);
-            until_stopped(serving, (&stop, activity.wait_idle(HEAD_TIME, IDLE_TIME))).await
+            until_idle(http.serve_connection(stream, service), &stop, &activity).await
         }
     };
     if let Err(error) = ended {
@@ -300,11 +303,8 @@ async fn connection(
     }
 }
 
-/// Serves a connection to its end, which begins at the stop, or when it is not used.
-async fn until_stopped<C>(
-    served: C,
-    (stop, unused): (&CancellationToken, impl Future<Output = ()>),
-) -> hyper::Result<()>
+/// Serves a connection to its end, which begins at the stop.
+async fn until_stopped<C>(served: C, stop: &CancellationToken) -> hyper::Result<()>
 where
     C: GracefulConnection<Error = hyper::Error>,
 {
@@ -312,7 +312,28 @@ where
     tokio::select! {
         ended = served.as_mut() => return ended,
         () = stop.cancelled() => {}
-        () = unused => {}
+    }
+    served.as_mut().graceful_shutdown();
+    tokio::time::timeout(GRACE, served).await.unwrap_or(Ok(()))
+}
+
+/// The same of HTTP/2, which also ends when it is not used: a request that begins as that is said is answered all the same.
+async fn until_idle<C>(served: C, stop: &CancellationToken, activity: &ConnectionActivity) -> hyper::Result<()>
+where
+    C: GracefulConnection<Error = hyper::Error>,
+{
+    let mut served = pin!(served);
+    tokio::select! {
+        ended = served.as_mut() => return ended,
+        () = stop.cancelled() => {}
+        () = activity.wait_idle(HEAD_TIME, IDLE_TIME) => {
+            served.as_mut().graceful_shutdown();
+            tokio::select! {
+                ended = served.as_mut() => return ended,
+                () = stop.cancelled() => {}
+                () = activity.wait_idle(GRACE, GRACE) => return Ok(()),
+            }
+        }
     }
     served.as_mut().graceful_shutdown();
     tokio::time::timeout(GRACE, served).await.unwrap_or(Ok(()))
@@ -333,6 +354,7 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
     use std::os::unix::fs::PermissionsExt;
 
+    use axum::body::Body;
     use axum::extract::Path;
     use axum::routing::get;
     use chassis::tls_server::ServerTlsFiles;
@@ -345,6 +367,38 @@ mod tests {
 
     use super::*;
     use crate::testing::eventually;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_that_begins_as_an_idle_connection_ends_is_answered() {
+        let (client, server) = tokio::io::duplex(64 << 10);
+        let (activity, stop) = (Arc::new(ConnectionActivity::default()), CancellationToken::new());
+        let requests = Arc::clone(&activity);
+        let service = hyper::service::service_fn(move |_: http::Request<Incoming>| {
+            let requests = Arc::clone(&requests);
+            async move {
+                // The connection is given up before this one is known.
+                tokio::time::sleep(HEAD_TIME + GRACE / 2).await;
+                let _open = requests.begin();
+                tokio::time::sleep(GRACE * 10).await;
+                Ok::<_, Infallible>(Response::new(Body::empty()))
+            }
+        });
+        let serving = tokio::spawn(async move {
+            let served = http2::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(server), service);
+            until_idle(served, &stop, &activity).await
+        });
+        let connected = hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(client)).await;
+        let (mut sender, connection) = connected.unwrap();
+        let connection = tokio::spawn(connection);
+        let request = http::Request::get("http://localhost/").body(Body::empty()).unwrap();
+        let answer = sender.send_request(request).await.unwrap();
+        assert_eq!(answer.status(), http::StatusCode::OK);
+        drop(answer);
+        // It ends although its client holds it.
+        serving.await.unwrap().ok();
+        connection.await.unwrap().ok();
+        drop(sender);
+    }
 
     #[tokio::test(flavor = "multi_thread")]
     async fn who_never_reads_an_answer_over_tls_holds_no_connection_however_much_of_it_is_left() {

@@ -11,7 +11,7 @@
 //! | `queries` | queries that run | they do not end in time (`query::QueryCaller`) |
 //! | `scanned_mb` | bytes that queries read of data files, when they have | the caller is in debt |
 //! | `ingest_mb` | bytes of bodies, uncompressed, when they have come | the caller is in debt |
-//! | `stored_mb` | bytes of bodies that were stored since midnight, UTC | there are as many |
+//! | `stored_mb` | bytes of bodies, or of their rows, that were stored since midnight, UTC | there are as many |
 //!
 //! # Invariants
 //!

@@ -36,8 +36,8 @@ use crate::batch::split_conforming;
 pub struct RecordChunk {
     /// They.
     pub batch: RecordBatch,
-    /// The position of the last of them in the body.
-    pub last: u64,
+    /// The position of each of them in the body.
+    pub positions: Vec<u64>,
     /// The position behind all that was read for this part, good and bad.
     pub to: u64,
 }
@@ -188,13 +188,13 @@ impl BodyRecordReader {
     fn part(&mut self, size: usize, before: u64) -> Result<Option<RecordChunk>, ArrowError> {
         while let Some((PositionedBatch { batch, positions }, to)) = self.chunk(size, before)? {
             let Some(writers) = &self.writers else {
-                return Ok(positions.last().map(|last| RecordChunk { batch, last: *last, to }));
+                return Ok(Some(RecordChunk { batch, positions, to }));
             };
             let (good, refused) = writers.sift(&batch)?;
-            let (mut refused, mut last) = (refused.into_iter().peekable(), None);
+            let (mut refused, mut good_positions) = (refused.into_iter().peekable(), Vec::new());
             for (row, position) in positions.into_iter().enumerate() {
                 if refused.next_if_eq(&row).is_none() {
-                    last = Some(position);
+                    good_positions.push(position);
                 } else if self.rejections.has_room() {
                     let entity = entity_of(&batch, row)?;
                     let reason = format!("the token may not store rows of the entity {entity}");
@@ -203,8 +203,12 @@ impl BodyRecordReader {
                     self.rejections.count(position);
                 }
             }
-            if let Some(last) = last {
-                return Ok(Some(RecordChunk { batch: good, last, to }));
+            if !good_positions.is_empty() {
+                return Ok(Some(RecordChunk {
+                    batch: good,
+                    positions: good_positions,
+                    to,
+                }));
             }
         }
         Ok(None)
@@ -291,9 +295,9 @@ impl BodyRecordReader {
         self.rejections.rejected()
     }
 
-    /// Counts a record, or the `rows` that end with it, as bad.
-    pub fn reject_rows(&mut self, last: u64, rows: u64, reason: &str) {
-        self.rejections.reject_rows(last, rows, reason);
+    /// Counts good records at some positions as bad; they are not kept.
+    pub fn reject_rows(&mut self, positions: &[u64], reason: &str) {
+        self.rejections.reject_rows(positions, reason);
     }
 
     /// Refuses what is left of a body whose rows became what they may, and says so with the reason.

@@ -55,18 +55,20 @@ impl ForeignRecords {
         let before = rows.bytes();
         let has_row = self.format.push(body, record, rows)?;
         let grown = rows.bytes() - before;
-        if grown > LARGEST {
-            rows.pop();
-            return Err(format!("the row has {grown} bytes, more than {LARGEST}"));
-        }
-        if grown > self.left {
+        let left = self.left.checked_sub(grown);
+        // A row that is refused was made all the same.
+        self.left = left.unwrap_or_default();
+        if left.is_none() {
             rows.pop();
             self.is_full = true;
             return Err(format!(
                 "the rows of the body become more than {REPEATED} times its bytes: send fewer records with so many shared attributes"
             ));
         }
-        self.left -= grown;
+        if grown > LARGEST {
+            rows.pop();
+            return Err(format!("the row has {grown} bytes, more than {LARGEST}"));
+        }
         Ok(has_row)
     }
 

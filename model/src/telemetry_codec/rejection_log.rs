@@ -63,7 +63,7 @@ impl RejectionLog {
 
     /// Counts the record at a position.
     pub(super) fn reject(&mut self, position: u64, reason: &str) {
-        self.reject_rows(position, 1, reason);
+        self.reject_rows(&[position], reason);
     }
 
     /// The same without a name.
@@ -72,18 +72,12 @@ impl RejectionLog {
         self.mark(position);
     }
 
-    /// Counts the `rows` that end with the one at a position.
-    pub(super) fn reject_rows(&mut self, last: u64, rows: u64, reason: &str) {
-        self.rejected += rows;
-        if self.marks.is_some() {
-            // Between the rows are only records that are bad themselves.
-            let (mut position, mut left) = (Some(last), rows);
-            while let Some(at) = position.filter(|_| left > 0) {
-                left -= u64::from(self.mark(at));
-                position = at.checked_sub(1);
-            }
+    /// Counts the records at some positions, and names the last of them.
+    pub(super) fn reject_rows(&mut self, positions: &[u64], reason: &str) {
+        for position in positions {
+            self.count(*position);
         }
-        if self.has_room() {
+        if let Some(last) = positions.last().copied().filter(|_| self.has_room()) {
             let reason = reason.chars().take(REASON_CHARS).collect();
             let at = self.named.partition_point(|other| other.row <= last);
             self.named.insert(at, RecordRejection { row: last, reason });
@@ -104,20 +98,15 @@ impl RejectionLog {
         }
     }
 
-    /// Marks the record at a position; whether it was not marked before.
-    fn mark(&mut self, position: u64) -> bool {
-        let Some(marks) = &mut self.marks else { return true };
-        let (at, bit) = (
-            usize::try_from(position / 64).unwrap_or(usize::MAX),
-            1u64 << (position % 64),
-        );
+    /// Marks the record at a position.
+    fn mark(&mut self, position: u64) {
+        let Some(marks) = &mut self.marks else { return };
+        let at = usize::try_from(position / 64).unwrap_or(usize::MAX);
         if marks.len() <= at {
             marks.resize(at.saturating_add(1), 0);
         }
-        let is_new = marks.get(at).is_some_and(|marks| marks & bit == 0);
         if let Some(marks) = marks.get_mut(at) {
-            *marks |= bit;
+            *marks |= 1u64 << (position % 64);
         }
-        is_new
     }
 }

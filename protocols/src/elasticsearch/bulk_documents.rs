@@ -42,14 +42,11 @@ impl BulkDocuments {
         }
     }
 
-    /// The index of the first item.
-    pub(super) fn first_index(&self) -> String {
-        self.items.target(0).0.to_owned()
-    }
-
-    /// Whether the first document has a time.
+    /// Whether the first document that may be stored has a time.
     pub(super) fn has_time(&self, body: &[u8]) -> bool {
-        let document = self.items.item(0).and_then(|(_, range)| body.get(range));
+        let mut items = (0..).map_while(|at| self.items.item(at));
+        let first = items.find(|(action, _)| action.fault().is_none());
+        let document = first.and_then(|(_, range)| body.get(range));
         let shaped = document.map(|document| shaped(document, &self.settings));
         shaped.is_some_and(|shaped| shaped.is_ok_and(|shaped| shaped.ts.is_some()))
     }

@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use model::{extend_stable_hash, stable_hash};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -144,6 +145,11 @@ impl BulkItems {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.items.is_empty()
+    }
+
+    /// Stands for the index of what names none, and that of the first item.
+    pub(super) fn sender(&self) -> u64 {
+        extend_stable_hash(stable_hash(self.0.index.as_bytes()), Some(self.target(0).0.as_bytes()))
     }
 
     /// The bytes of the documents, each with its index and id.

@@ -161,6 +161,12 @@ fn a_request_without_times_may_be_another_one_with_the_same_bytes() {
     assert!(!is_known_again("{\"index\":{}}\n{\"message\":\"tick\"}\n"));
     assert!(!is_known_again("{\"index\":{}}\n{\"message\":\"tick\",\"time\":12}\n"));
     assert!(!is_known_again("{\"delete\":{}}\n"));
+    // What is refused anyway says nothing.
+    let changes = "{\"delete\":{}}\n{\"update\":{}}\n{}\n{\"index\":{}}\n";
+    assert!(is_known_again(&format!(
+        "{changes}{{\"ts\":\"2026-11-21T12:00:00Z\"}}\n"
+    )));
+    assert!(!is_known_again(&format!("{changes}{{}}\n")));
 }
 
 #[test]

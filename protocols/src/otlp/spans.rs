@@ -15,8 +15,8 @@ use crate::sender::SenderSettings;
 pub(super) const KINDS: [&str; 6] = ["", "internal", "server", "client", "producer", "consumer"];
 /// The trace was sampled (W3C), and it is known whether the parent is remote.
 const USUAL_FLAGS: u32 = 0x101;
-/// The most bytes that the events, or the links, of a span become.
-const LARGEST_LIST: usize = 4 << 20;
+/// The most bytes that the events and links of a span become, however large it is.
+const LARGEST_LISTS: usize = 8 << 20;
 pub(super) const STATUS_OK: i32 = 1;
 pub(super) const STATUS_ERROR: i32 = 2;
 
@@ -65,6 +65,7 @@ impl RecordFormat for SpanRecords {
         while let Some(field) = reader.next()? {
             // A field that is repeated is a leaf each time.
             attributes.check(size)?;
+            self.nested.check(size)?;
             match field.number {
                 1 => trace_id = field.bytes(body)?,
                 2 => span_id = field.bytes(body)?,
@@ -91,6 +92,7 @@ impl RecordFormat for SpanRecords {
                 _ => {}
             }
         }
+        self.nested.check(size)?;
         for (key, list) in [
             ("otel.events", &mut self.nested.events),
             ("otel.links", &mut self.nested.links),
@@ -168,8 +170,16 @@ fn read_status(attributes: &mut AttributeBuffer, body: &[u8], range: Range<usize
 }
 
 impl NestedRecords {
+    /// As of [`AttributeBuffer::check`]: an event of two bytes becomes fifty.
+    fn check(&self, record: usize) -> Result<(), String> {
+        let most = LARGEST_LISTS.min(record.saturating_mul(8).saturating_add(64 << 10));
+        if self.events.len() + self.links.len() > most {
+            return Err(format!("the events and links become more than {most} bytes"));
+        }
+        Ok(())
+    }
+
     fn event(&mut self, body: &[u8], range: Range<usize>) -> Result<(), String> {
-        check_list(&self.events)?;
         let Self {
             events: to, attributes, ..
         } = self;
@@ -193,7 +203,6 @@ impl NestedRecords {
     }
 
     fn link(&mut self, body: &[u8], range: Range<usize>) -> Result<(), String> {
-        check_list(&self.links)?;
         let Self {
             links: to, attributes, ..
         } = self;
@@ -229,14 +238,6 @@ impl NestedRecords {
 fn nested_attribute(to: &mut AttributeBuffer, body: &[u8], field: &MessageField, size: usize) -> Result<(), String> {
     let (key, value) = key_value(body, field)?;
     set_attribute(to, body, ("", key), &value, size)
-}
-
-/// An event of two bytes becomes fifty.
-fn check_list(list: &[u8]) -> Result<(), String> {
-    if list.len() > LARGEST_LIST {
-        return Err(format!("the events or links become more than {LARGEST_LIST} bytes"));
-    }
-    Ok(())
 }
 
 fn begin(list: &mut Vec<u8>) {

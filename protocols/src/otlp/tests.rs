@@ -79,7 +79,7 @@ fn rest(mut records: BodyRecordReader, size: usize) -> ReadRows {
     let (mut rows, mut ends) = (Vec::new(), Vec::new());
     while let Some(part) = records.next_part(size).unwrap() {
         rows.extend((0..part.batch.num_rows()).map(|row| Value::Object(row_json(&part.batch, row))));
-        ends.push((part.last, part.to));
+        ends.push((*part.positions.last().unwrap(), part.to));
     }
     let refused = records.refused().iter();
     ReadRows {

@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 
 use super::metric_family::{FamilyTypes, metric_type};
 use super::native_histogram::NativeHistogram;
-use super::series_walker::{RecordKind, SeriesWalker, WriteVersion, labels};
+use super::series_walker::{METADATA, RecordKind, SeriesWalker, UNIT, WriteVersion, label_bytes, labels};
 use super::symbol_table::SymbolTable;
 use crate::protobuf::FieldReader;
 use crate::record_shape;
@@ -92,11 +92,10 @@ impl SeriesPoints {
         self.attributes.clear();
         self.field.clear();
         self.series = SeriesHead::default();
-        let bytes = self.walker.label_bytes(body, &self.symbols)?;
-        check_labels(bytes)?;
+        let itself = (body, self.walker.itself.clone());
+        check_labels(label_bytes(itself.clone(), self.walker.version, &self.symbols)?)?;
         let (settings, field) = (&self.settings, &mut self.field);
         let (series, attributes) = (&mut self.series, &mut self.attributes);
-        let itself = (body, self.walker.itself.clone());
         labels(itself, self.walker.version, &self.symbols, |key, value| {
             match key {
                 "" => return Err("a label has no name".to_owned()),
@@ -129,12 +128,12 @@ impl SeriesPoints {
         let mut reader = FieldReader::new(body, self.walker.itself.clone());
         while let Some(field) = reader.next()? {
             match field.number {
-                5 => {
+                METADATA => {
                     let mut metadata = FieldReader::new(body, field.range()?);
                     while let Some(field) = metadata.next()? {
                         match field.number {
                             1 => self.series.family = Some(field.varint()?),
-                            4 => {
+                            UNIT => {
                                 let unit = self.symbols.text(body, field.varint()?)?;
                                 if !unit.is_empty() {
                                     self.attributes.set("", "otel.unit", unit);

@@ -11,6 +11,9 @@ use crate::protobuf::{FieldReader, MalformedProtobuf, MessageField, WireValue, s
 
 /// A label in version 1.0, references to symbols in 2.0; in series and exemplars.
 const LABELS: u32 = 1;
+/// In a series of version 2.0 what it says of its family, and in that the reference to its unit.
+pub(super) const METADATA: u32 = 5;
+pub(super) const UNIT: u32 = 4;
 /// The most references of a series or exemplar, in bytes: each becomes eight while they are read.
 const MAX_REFERENCES: usize = 1 << 14;
 
@@ -96,23 +99,38 @@ impl SeriesWalker {
             }
         }
     }
+}
 
-    /// About the bytes of the labels of the present series.
-    pub(super) fn label_bytes(&self, body: &[u8], symbols: &SymbolTable) -> Result<usize, MalformedProtobuf> {
-        let (mut reader, mut bytes) = (FieldReader::new(body, self.itself.clone()), 0);
-        let mut references = Vec::new();
-        while let Some(field) = reader.next()? {
-            match (self.version, field.number) {
-                (WriteVersion::V1, LABELS) => bytes += field.range()?.len(),
-                (WriteVersion::V2, LABELS) => {
-                    // More are refused where they are read.
-                    add_references(body, &field, &mut references)?;
-                }
-                _ => {}
+/// About the bytes of the labels of a series or exemplar that lies in a range, with the unit of a series.
+pub(super) fn label_bytes(
+    (body, range): (&[u8], Range<usize>),
+    version: WriteVersion,
+    symbols: &SymbolTable,
+) -> Result<usize, MalformedProtobuf> {
+    let (mut reader, mut bytes, mut references) = (FieldReader::new(body, range), 0, Vec::new());
+    while let Some(field) = reader.next()? {
+        match (version, field.number) {
+            (WriteVersion::V1, LABELS) => bytes += field.range()?.len(),
+            (WriteVersion::V2, LABELS) => {
+                // More are refused where they are read.
+                add_references(body, &field, &mut references)?;
             }
+            (WriteVersion::V2, METADATA) => bytes += unit_bytes(body, &field, symbols),
+            _ => {}
         }
-        Ok(bytes + references.iter().map(|number| symbols.length(*number)).sum::<usize>())
     }
+    Ok(bytes + references.iter().map(|number| symbols.length(*number)).sum::<usize>())
+}
+
+/// The bytes of the unit that metadata refers to. What is wrong with metadata refuses its series where that is read.
+fn unit_bytes(body: &[u8], metadata: &MessageField, symbols: &SymbolTable) -> usize {
+    let (mut reader, mut bytes) = (FieldReader::new(body, metadata.range().unwrap_or_default()), 0);
+    while let Ok(Some(field)) = reader.next() {
+        if field.number == UNIT {
+            bytes += field.varint().map_or(0, |number| symbols.length(number));
+        }
+    }
+    bytes
 }
 
 /// Adds references, as long as they are not too many.

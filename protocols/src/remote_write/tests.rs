@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use model::Table;
+use model::telemetry_codec::BodyRecordReader;
 use serde_json::{Value, json};
 
 use super::fuzz::{NOON, bytes, deltas, double, histogram, labels, sample, span, varint, version_1, version_2, zigzag};
@@ -309,6 +310,23 @@ fn values_that_are_none_are_passed_over_or_refused() {
 }
 
 #[test]
+fn rows_that_the_log_refuses_are_marked_and_what_is_no_row_between_them_is_not() {
+    let stale = f64::from_bits(0x7ff0_0000_0000_0002);
+    let samples = [1.0, stale, 2.0, stale, stale, 3.0].map(|value| bytes(2, &sample(value, NOON)));
+    let write = WriteSettings {
+        version: WriteVersion::V1,
+        kinds: Arc::default(),
+    };
+    let opened = request(series("n", &samples).into(), write, settings(&[])).unwrap();
+    let records = BodyRecordReader::of_format(Table::Metrics, opened.records, opened.body, settings(&[]).fallback);
+    let mut records = records.marking_refused();
+    let part = records.next_part(1 << 20).unwrap().unwrap();
+    assert_eq!(part.positions, [0, 2, 5]);
+    records.reject_rows(&part.positions, "the log refuses them");
+    assert_eq!((records.rejected(), records.take_marks()), (3, vec![0b10_0101]));
+}
+
+#[test]
 fn references_that_lead_nowhere_refuse_their_series_alone() {
     let symbols: Vec<u8> = ["", "__name__", "good", "\u{e9}"]
         .iter()
@@ -388,6 +406,97 @@ fn what_is_known_of_a_family_goes_before_the_name() {
     ] {
         assert_eq!(metric_type(name, family, has_le), wanted, "{name} {family:?}");
     }
+}
+
+/// A request of version 2.0: its symbols, then its series.
+fn version_2_of(symbols: &[&str], series: &[Vec<u8>]) -> Vec<u8> {
+    let symbols = symbols.iter().flat_map(|symbol| bytes(4, symbol.as_bytes()));
+    symbols
+        .chain(series.iter().flat_map(|series| bytes(5, series)))
+        .collect()
+}
+
+#[test]
+fn a_unit_counts_as_the_labels_do_for_it_is_in_every_row() {
+    let of_unit = |unit: &str, count: usize| {
+        let metadata = bytes(5, &varint(4, 3));
+        let series = [bytes(1, &[1, 2]), metadata, bytes(2, &sample(1.0, NOON))].concat();
+        points(
+            WriteVersion::V2,
+            &version_2_of(&["", "__name__", "n", unit], &vec![series; count]),
+        )
+    };
+    let (rows, refused, _) = of_unit(&"u".repeat(1_000), 100).unwrap();
+    assert_eq!((rows.len(), refused.len()), (100, 0), "the control");
+    assert_eq!(rows[99]["labels"]["otel.unit"], "u".repeat(1_000));
+    assert!(matches!(
+        of_unit(&"u".repeat(100_000), 1_000),
+        Err(WriteError::Expanded(_))
+    ));
+    let (rows, refused, _) = of_unit(&"u".repeat(2 << 20), 3).unwrap();
+    assert_eq!((rows.len(), refused.len()), (0, 3));
+    for (_, reason) in refused {
+        assert!(reason.starts_with("the labels have 2097"), "{reason}");
+    }
+}
+
+#[test]
+fn the_labels_of_exemplars_count_where_they_are_references_to_symbols() {
+    let (value, pairs) = ("v".repeat(1_000), [3, 4].repeat(1_000));
+    let exemplar = [bytes(1, &pairs), double(2, 0.5), varint(3, NOON)].concat();
+    let of_exemplars = |count: usize| {
+        let series = [bytes(1, &[1, 2]), bytes(4, &exemplar).repeat(count)].concat();
+        points(
+            WriteVersion::V2,
+            &version_2_of(&["", "__name__", "n", "k", &value], &[series]),
+        )
+    };
+    let (rows, refused, kinds) = of_exemplars(10).unwrap();
+    assert_eq!((rows.len(), refused.len()), (10, 0), "the control");
+    assert_eq!(kinds, [RecordKind::Exemplar; 10]);
+    assert_eq!(rows[9]["labels"]["otel.exemplars"][0]["attributes"]["k"], value);
+    assert!(matches!(of_exemplars(100), Err(WriteError::Expanded(_))));
+}
+
+#[test]
+fn a_sender_is_the_entity_of_the_first_series() {
+    let sender = |version: WriteVersion, body: &[u8]| {
+        let write = WriteSettings {
+            version,
+            kinds: Arc::default(),
+        };
+        let opened = request(Bytes::copy_from_slice(body), write, settings(&["instance", "job"]));
+        opened.unwrap().sender.unwrap()
+    };
+    let of = |pairs: &[(&str, &str)]| bytes(1, &[labels(pairs), bytes(2, &sample(1.0, NOON))].concat());
+    let version_1 = |pairs: &[(&str, &str)]| sender(WriteVersion::V1, &of(pairs));
+    let first = version_1(&[("__name__", "n"), ("instance", "a:1"), ("job", "j")]);
+    for (pairs, is_same) in [
+        (&[("__name__", "other"), ("instance", "a:1")][..], true),
+        (&[("job", "j"), ("instance", "a:1"), ("__name__", "n")], true),
+        (&[("__name__", "n"), ("instance", "b:1"), ("job", "j")], false),
+        (&[("__name__", "n"), ("job", "j")], false),
+        (&[("__name__", "n")], false),
+    ] {
+        assert_eq!(version_1(pairs) == first, is_same, "{pairs:?}");
+    }
+    let two = [
+        bytes(1, &labels(&[("instance", "no record")])),
+        of(&[("instance", "a:1")]),
+        of(&[("instance", "b:1")]),
+    ];
+    assert_eq!(sender(WriteVersion::V1, &two.concat()), first);
+    let series = [bytes(1, &[1, 2]), bytes(2, &sample(1.0, NOON))].concat();
+    let of_2 = |value: &str| {
+        let body = version_2_of(&["", "instance", value], std::slice::from_ref(&series));
+        sender(WriteVersion::V2, &body)
+    };
+    assert_eq!(of_2("a:1"), first);
+    // Those of the publisher: nothing says it, or what does cannot be.
+    let publisher = stable_hash(EntityId::for_name("http").as_bytes());
+    assert_eq!(version_1(&[("__name__", "n")]), publisher);
+    assert_eq!(of_2(&"x".repeat(300)), publisher);
+    assert_eq!(of_2(&"x".repeat(2 << 20)), publisher);
 }
 
 #[test]

@@ -26,11 +26,10 @@ pub(super) struct BodyReader {
 /// A part of a body, ready to be appended.
 pub(super) struct PreparedPart {
     pub(super) batch: AppendBatch,
-    /// Where its last row was.
-    pub(super) last: u64,
+    /// Where its rows were.
+    pub(super) positions: Vec<u64>,
     /// The position behind it.
     pub(super) to: u64,
-    pub(super) rows: u64,
 }
 
 impl BodyReader {
@@ -49,7 +48,6 @@ impl BodyReader {
             let taken: usize = rows.iter().map(model::batch::slice_bytes).sum();
             self.decoding.shrink_to(self.unpacked + payload.len() + taken);
         }
-        let count = rows.iter().map(|batch| batch.num_rows() as u64).sum();
         let batch = AppendBatch {
             table,
             origin: BatchOrigin::default(),
@@ -58,9 +56,8 @@ impl BodyReader {
         };
         let next = PreparedPart {
             batch,
-            last: part.last,
+            positions: part.positions,
             to: part.to,
-            rows: count,
         };
         Ok((skipped, Some(next)))
     }

@@ -88,19 +88,21 @@ impl BodyKey {
         })
     }
 
-    /// The request that a body in a format of others is, of a sender.
+    /// The request that a body in a format of others is, of a sender: the same bytes of another one are another request.
     pub(super) fn of_content(&self, table: Table, sender: u64, body: &[u8]) -> Option<IdempotentRequest> {
         let Self::Content(publisher, writers) = self else {
             return None;
         };
         let mut digest = Sha256::new();
         digest.update(publisher.entity_id.as_bytes());
+        digest.update(sender.to_le_bytes());
+        digest.update((writers.len() as u64).to_le_bytes());
         for text in [table.name(), &publisher.entity_name]
             .into_iter()
             .chain(writers.iter().map(String::as_str))
         {
+            digest.update((text.len() as u64).to_le_bytes());
             digest.update(text);
-            digest.update([0]);
         }
         digest.update(body);
         let (first, second) = halves(digest);
@@ -204,6 +206,33 @@ mod tests {
         let scoped = scoped_key(("a", &["a"]), Table::Logs, "1").unwrap();
         assert!(scoped != one && scoped != scoped_key(("a", &["a", "b"]), Table::Logs, "1").unwrap());
         assert!(key("a", Table::Logs, "").is_err() && key("a", Table::Logs, &"k".repeat(256)).is_err());
+    }
+
+    #[test]
+    fn a_body_is_one_request_of_each_sender_publisher_and_scope() {
+        let content = |publisher: &str, writers: &[&str], sender: u64, body: &str| {
+            let publisher = PublisherIdentity {
+                entity_id: EntityId::for_name("same"),
+                entity_name: publisher.to_owned(),
+            };
+            let writers = writers.iter().map(|&name| name.to_owned()).collect();
+            let key = BodyKey::Content(publisher, writers);
+            key.of_content(Table::Logs, sender, body.as_bytes()).unwrap()
+        };
+        let one = content("p", &["a"], 1, "body");
+        assert_eq!(one, content("p", &["a"], 1, "body"));
+        for other in [
+            content("p", &["a"], 2, "body"),
+            content("q", &["a"], 1, "body"),
+            content("p", &[], 1, "body"),
+            content("p", &["a", "b"], 1, "body"),
+            // What is a text of one is another text of the other, or the body.
+            content("p", &[], 1, "a\0body"),
+            content("p\0a", &[], 1, "body"),
+            content("p", &["a\0body"], 1, ""),
+        ] {
+            assert_ne!(one.key.id, other.key.id, "{other:?}");
+        }
     }
 
     #[test]

@@ -242,9 +242,10 @@ impl IngestHandler {
                 .store((begun.table, begun.origin), begun.body, request, progress)
                 .await;
             if let (Some(usage), bytes) = begun.counted {
-                // Of a body that was cut off, or is completed now, what the log took.
+                // Of a body that was cut off, or is completed now, the rows that the log took. Those of a small one may be many times
+                // as large.
                 let is_whole = stored.is_ok() && begun.through == 0 && appended > 0;
-                usage.count_stored(if is_whole { bytes } else { appended.min(bytes) });
+                usage.count_stored(if is_whole { bytes.max(appended) } else { appended });
             }
             let stored = stored?;
             if begun.for_bucket {
@@ -286,8 +287,8 @@ impl IngestHandler {
         }
     }
 
-    /// Stores the good records part by part, from the position on through which they are stored. Counts the bytes that the log takes, whatever
-    /// comes of the rest.
+    /// Stores the good records part by part, from the position on through which they are stored. Counts the bytes of the rows that the log
+    /// takes, whatever comes of the rest.
     pub(super) async fn store(
         &self,
         (table, kept): (Table, Option<BodyOrigin>),
@@ -311,22 +312,22 @@ impl IngestHandler {
             body = back;
             let (skipped, next) = next.map_err(ApiProblem::internal)?;
             stored.stored += skipped;
-            let Some(PreparedPart { batch, last, to, rows }) = next else {
+            let Some(PreparedPart { batch, positions, to }) = next else {
                 break;
             };
             let origin = BatchOrigin {
                 request: request.map(|part| RequestPart { from, to, ..part }),
                 ..BatchOrigin::default()
             };
-            let bytes = batch.payload.len() as u64;
+            let bytes = row_bytes(&batch);
             match self.append(AppendBatch { origin, ..batch }, stored.stored).await? {
                 Ok(appended) => {
-                    stored.stored += rows;
+                    stored.stored += positions.len() as u64;
                     *appended_bytes += if appended == AppendOutcome::Duplicate { 0 } else { bytes };
                     stored.duplicate &= appended == AppendOutcome::Duplicate;
                     from = to;
                 }
-                Err(reason) => body.records.reject_rows(last, rows, &reason),
+                Err(reason) => body.records.reject_rows(&positions, &reason),
             }
         }
         if let Some(kept) = kept {
@@ -353,7 +354,7 @@ impl IngestHandler {
     }
 
     /// Keeps refused records as dead letters, about `size` bytes at a time, behind those that are kept already; how many of them are
-    /// kept: one that is larger than the log is not. Counts the bytes that the log takes.
+    /// kept: one that is larger than the log is not. Counts the bytes of the rows that the log takes.
     async fn keep_refused(
         &self,
         (origin, refused): (&BodyOrigin, &[RefusedRecord]),
@@ -379,7 +380,7 @@ impl IngestHandler {
                 request: part,
                 ..BatchOrigin::default()
             };
-            let bytes = letters.payload.len() as u64;
+            let bytes = row_bytes(&letters);
             if self.append(AppendBatch { origin, ..letters }, before).await?.is_ok() {
                 *appended_bytes += bytes;
                 kept += count;
@@ -422,6 +423,12 @@ impl IngestHandler {
             ))
         })
     }
+}
+
+/// What rows take, without what their encoding adds to few of them.
+fn row_bytes(batch: &AppendBatch) -> u64 {
+    let bytes: usize = batch.rows.iter().map(model::batch::slice_bytes).sum();
+    bytes as u64
 }
 
 fn decoding_stopped(why: String) -> ApiProblem {

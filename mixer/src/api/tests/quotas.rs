@@ -119,7 +119,7 @@ async fn requests_bytes_of_bodies_and_bytes_that_queries_read_have_rates() {
         requests: 3,
         scanned: ByteSize::bytes(10),
         ingest: ByteSize::bytes(2_000),
-        stored: ByteSize::bytes(80_000),
+        stored: ByteSize::bytes(100_000),
         ..PLACES
     };
     let api = GuardedApi::with(&mixer, folder.path(), quotas);

@@ -145,10 +145,11 @@ fn the_values_of_a_message_count_with_the_memory_that_they_take() {
     assert_eq!(value_bytes(&sequence), value_bytes(&usual) + value_bytes(&objects));
 }
 
-/// A format of which each byte is a record, and its row a MiB.
+/// A format of which each byte is a record, and its row of so many bytes.
 #[derive(Debug)]
 struct LargeRows {
     found: usize,
+    size: usize,
     decoded: Arc<AtomicUsize>,
 }
 
@@ -169,7 +170,7 @@ impl RecordFormat for LargeRows {
             entity: &publisher(),
             flux_id: None,
             level: Level::Info,
-            message: &"x".repeat(1 << 20),
+            message: &"x".repeat(self.size),
         };
         rows.push_log(row, &mut AttributeBuffer::default()).map(|()| true)
     }
@@ -182,6 +183,7 @@ fn behind_the_row_that_is_too_much_for_a_body_nothing_is_decoded_and_the_rest_is
         let decoded = Arc::new(AtomicUsize::new(0));
         let format = LargeRows {
             found: 0,
+            size: 1 << 20,
             decoded: Arc::clone(&decoded),
         };
         let records = BodyRecordReader::of_format(Table::Logs, Box::new(format), vec![7; 1_000].into(), publisher());
@@ -208,5 +210,28 @@ fn behind_the_row_that_is_too_much_for_a_body_nothing_is_decoded_and_the_rest_is
         let marks = records.take_marks();
         let marked = (0..1_000_u64).filter(|at| marks[(at / 64) as usize] >> (at % 64) & 1 == 1);
         assert_eq!(marked.collect::<Vec<_>>(), kept);
+    }
+}
+
+#[test]
+fn rows_that_are_too_large_end_a_body_as_those_do_that_fit() {
+    const RECORDS: usize = 300_000;
+    let decoded = Arc::new(AtomicUsize::new(0));
+    let format = LargeRows {
+        found: 0,
+        size: 9 << 20,
+        decoded: Arc::clone(&decoded),
+    };
+    let body = vec![7_u8; RECORDS].into();
+    let mut records = BodyRecordReader::of_format(Table::Logs, Box::new(format), body, publisher());
+    assert!(records.next_part(usize::MAX).unwrap().is_none());
+    assert_eq!(records.rejected(), RECORDS as u64);
+    // 64 times these bytes and 4 MiB are two such rows and a half.
+    assert_eq!(decoded.load(Ordering::Relaxed), 3);
+    let reasons: Vec<_> = records.named().iter().map(|bad| bad.reason.as_str()).collect();
+    let wanted = ["more than 8388608", "more than 8388608", "299997 records behind"];
+    assert_eq!(reasons.len(), wanted.len(), "{reasons:?}");
+    for (reason, wanted) in reasons.iter().zip(wanted) {
+        assert!(reason.contains(wanted), "{reasons:?}");
     }
 }

@@ -4,6 +4,7 @@ use opentelemetry_proto::tonic::metrics::v1::summary_data_point::ValueAtQuantile
 use opentelemetry_proto::tonic::metrics::v1::{
     Gauge, Histogram, HistogramDataPoint, NumberDataPoint, Summary, SummaryDataPoint,
 };
+use opentelemetry_proto::tonic::trace::v1::span::{Event, Link};
 
 use super::hostile::{all, beside_good, full_metrics};
 use super::*;
@@ -95,6 +96,26 @@ fn long_keys_over_many_small_values_do_not_multiply() {
     };
     let refused = beside_good(Table::Logs, &sent.encode_to_vec()).unwrap();
     assert!(refused.starts_with("attributes become more than"), "{refused}");
+}
+
+#[test]
+fn events_and_links_of_two_bytes_do_not_multiply() {
+    for (events, links, is_stored) in [
+        (1_000, 1_000, true),
+        (10_000, 0, false),
+        (0, 10_000, false),
+        (5_000, 5_000, false),
+    ] {
+        let sent = Span {
+            events: vec![Event::default(); events],
+            links: vec![Link::default(); links],
+            ..span("s")
+        };
+        let refused = beside_good(Table::Traces, &sent.encode_to_vec());
+        let is_told = |reason: &String| reason.starts_with("the events and links become more than");
+        assert_eq!(refused.is_none(), is_stored, "{events} {links} {refused:?}");
+        assert!(refused.iter().all(is_told), "{refused:?}");
+    }
 }
 
 /// Log records whose resource has an attribute of so many bytes.

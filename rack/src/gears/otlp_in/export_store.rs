@@ -5,14 +5,15 @@
 //! - All rows of a request and its digest are one write: after a crash all are there, or none.
 //! - All rows are the Rack's own: the Mixer refuses those of anybody else from it.
 //! - What was begun goes on when its client leaves, and ends with the gear.
+//! - Refused records become dead letters after the rows of their request are on disk: a crash between the two leaves them out.
 
 use std::sync::Arc;
 
 use axum::http::StatusCode;
 use bytes::Bytes;
-use model::batch::time_range;
-use model::telemetry_codec::{self, BodyRecordReader, PublisherIdentity};
-use model::{EntityId, Table};
+use model::dead_letter::PortSide;
+use model::telemetry_codec::{self, BodyRecordReader, PublisherIdentity, RefusedRecord};
+use model::{Attributes, EntityId, Table};
 use protocols::SenderSettings;
 use protocols::otlp::{self, OtlpEncoding};
 use tokio::sync::Semaphore;
@@ -61,8 +62,10 @@ pub(super) struct ExportStore {
 /// A request as rows.
 struct DecodedExport {
     batches: Vec<EncodedBatch>,
-    /// Whether a record has a time of its own. Without any, equal bytes may be another request.
+    /// Whether equal bytes are the same request, as the Mixer has it: the first record has a time of its own.
     has_time: bool,
+    /// The refused records that are kept.
+    refused: Vec<RefusedRecord>,
     stored: StoredExport,
 }
 
@@ -122,11 +125,12 @@ impl ExportStore {
                 }
             };
             let decoded = decode((table, encoding), body, settings, &mut room)?;
-            Ok((Some((guard, decoded.batches, decoded.has_time)), decoded.stored, room))
+            let rows = (guard, decoded.batches, decoded.has_time, decoded.refused);
+            Ok((Some(rows), decoded.stored, room))
         });
         let (rows, stored, _room) = decoding.await.map_err(|error| decoding_stopped(&error))??;
         drop(turn);
-        if let Some((guard, batches, has_time)) = rows {
+        if let Some((guard, batches, has_time, refused)) = rows {
             if !batches.is_empty() && has_time {
                 let (number, note) = guard.note(stored.refused);
                 self.record(owner.entity_id, batches, Some(note)).await?;
@@ -136,6 +140,7 @@ impl ExportStore {
             }
             if stored.refused > 0 {
                 self.cx.count_lost(stored.refused, &stored.reason);
+                self.keep_refused(table, refused).await;
             }
         }
         Ok(stored)
@@ -153,6 +158,19 @@ impl ExportStore {
             RecordingError::ExceedsSpool { .. } => ExportRefusal::new(StatusCode::PAYLOAD_TOO_LARGE, error.to_string()),
             other => ExportRefusal::busy(other.to_string()),
         })
+    }
+
+    /// Makes dead letters of refused records, which leave together.
+    async fn keep_refused(&self, table: Table, refused: Vec<RefusedRecord>) {
+        let letters = async {
+            for RefusedRecord { row, reason, record } in refused {
+                let meta = Attributes::new().with(telemetry_codec::RECORD, row);
+                let message = self.cx.make(None, meta, record.to_vec());
+                let port = (table.name(), PortSide::In);
+                self.cx.dead_letter(port, &message, (reason, 1)).await;
+            }
+        };
+        self.cx.commit_together(None, letters).await;
     }
 
     /// Ends what is under way when it is dropped.
@@ -186,23 +204,22 @@ fn decode(
     if encoding == OtlpEncoding::Json {
         room.grow(usize::try_from(otlp::json_bytes(&body)).unwrap_or(usize::MAX))?;
     }
-    let (publisher, now) = (settings.fallback.clone(), settings.now);
+    let publisher = settings.fallback.clone();
     let opened = otlp::request(table, encoding, body, settings);
     let opened = opened.map_err(|error| ExportRefusal::malformed(error.to_string()))?;
-    let mut records = BodyRecordReader::of_format(table, opened.records, opened.body, publisher);
-    let (mut batches, mut has_time) = (Vec::new(), false);
+    let mut records = BodyRecordReader::of_format(table, opened.records, opened.body, publisher).keeping_refused();
+    let (mut batches, has_time) = (Vec::new(), opened.sender.is_some());
     // A part grows as columns and is then written.
     room.grow(2 * BATCH_BYTES)?;
     while let Some(part) = records.next_part(BATCH_BYTES).map_err(|error| defect(&error))? {
         let rows = part.batch.num_rows();
-        has_time |= time_range(&part.batch) != Some((now, now));
         let payload = telemetry_codec::encode_arrow(&[part.batch]).map_err(|error| defect(&error))?;
         if payload.len() > DURABLE_BYTES {
             let reason = format!(
                 "the row has {} bytes, more than {DURABLE_BYTES} that the bus takes",
                 payload.len()
             );
-            records.reject_rows(part.last, rows as u64, &reason);
+            records.reject_rows(&part.positions, &reason);
             continue;
         }
         room.grow(payload.len())?;
@@ -212,11 +229,18 @@ fn decode(
             payload,
         });
     }
+    // Each becomes a message, and that a letter; without room for them they are only counted.
+    let kept: usize = records.refused().iter().map(|bad| 2 * bad.record.len()).sum();
+    let refused = match room.grow(kept) {
+        Ok(()) => records.refused().to_vec(),
+        Err(_) => Vec::new(),
+    };
     let named = records.named().iter().take(NAMED);
     let named: Vec<_> = named.map(|bad| format!("record {}: {}", bad.row, bad.reason)).collect();
     Ok(DecodedExport {
         batches,
         has_time,
+        refused,
         stored: StoredExport {
             refused: records.rejected(),
             reason: named.join("; "),

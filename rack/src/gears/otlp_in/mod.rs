@@ -190,11 +190,13 @@ async fn serve(incoming: IncomingStream, handler: ExportHandler, version: Served
     let activity = Arc::new(ConnectionActivity::default());
     let requests = Arc::clone(&activity);
     let service = service_fn(move |request: Request<Incoming>| {
-        let (handler, unread, open) = (handler.clone(), unread.clone(), requests.begin());
+        let (handler, unread, requests) = (handler.clone(), unread.clone(), Arc::clone(&requests));
+        let open = requests.begin();
         async move {
             let _open = open;
             let request = request.map(|body| unread.track(body));
-            let mut response = handler.answer(request).await;
+            let (status, mut response) = handler.answer(request).await;
+            requests.count_answer(status);
             // HTTP/2 ends a request alone.
             if version == ServedVersion::Http1 {
                 unread.announce_close(response.headers_mut());
@@ -243,7 +245,11 @@ async fn until_idle<C: GracefulConnection>(served: C, stop: &CancellationToken, 
     // Without a request there is nothing to end, and perhaps no preface, which a graceful end would wait for.
     if activity.has_begun() {
         served.as_mut().graceful_shutdown();
-        tokio::time::timeout(HEADER_TIMEOUT, served).await.ok();
+        tokio::select! {
+            _ = served => {}
+            // A request that begins meanwhile is answered all the same.
+            () = activity.wait_idle(HEADER_TIMEOUT, HEADER_TIMEOUT) => {}
+        }
     }
 }
 
@@ -264,7 +270,8 @@ struct ExportForm {
 }
 
 impl ExportHandler {
-    async fn answer(self, request: Request<TrackedBody<Incoming>>) -> Response {
+    /// The answer, and its status over HTTP, which gRPC does not show.
+    async fn answer(self, request: Request<TrackedBody<Incoming>>) -> (StatusCode, Response) {
         let headers = request.headers();
         let is_grpc = grpc::is_grpc(headers);
         let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
@@ -284,13 +291,16 @@ impl ExportHandler {
             let detail = format!("Content-Type {kind:?} is none of OTLP's: known are {PROTOBUF} and {JSON}");
             Err(ExportRefusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail))
         };
+        let status = exported
+            .as_ref()
+            .map_or_else(|refused| refused.status, |_| StatusCode::OK);
         let mut response = match exported {
             Ok((table, stored)) => answer_stored(form, table, &stored),
             Err(refused) if is_grpc => refused.into_grpc(),
             Err(refused) => refused.into_http(form.encoding),
         };
         protect_answer(response.headers_mut());
-        response
+        (status, response)
     }
 
     async fn export(

@@ -8,7 +8,7 @@
 //!
 //! # Invariants
 //!
-//! - The last [`MOST_REQUESTS`] with rows, and a time in one of them, are known, over restarts of the gear and of the Rack: each has a
+//! - The last [`MOST_REQUESTS`] with rows, whose first record has a time, are known, over restarts of the gear and of the Rack: each has a
 //!   checkpoint of its own, which a later one overwrites. Of two equal requests at once one is stored.
 //! - A digest is known once its rows are on disk. Only a gear that begins anew while a write of its life before is still under way
 //!   cannot know it: the same request may be stored twice then.

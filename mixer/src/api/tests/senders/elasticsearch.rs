@@ -345,3 +345,25 @@ async fn the_same_bytes_are_stored_once_only_if_they_have_a_time() {
     );
     bench.close().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_same_bytes_under_another_index_are_another_request() {
+    let bench = SenderBench::new().await;
+    let body = concat!(
+        "{\"create\":{\"_index\":\"named\"}}\n{\"@timestamp\":\"2026-11-21T12:00:00Z\"}\n",
+        "{\"create\":{}}\n{\"@timestamp\":\"2026-11-21T12:00:01Z\"}\n",
+    );
+    for path in ["a", "b", "a"] {
+        let path = format!("/elasticsearch/{path}/_bulk");
+        let said = bench.send(Method::POST, &path, &[NDJSON], body).await;
+        assert_eq!(answer(&said)["items"][1]["create"]["status"], 201);
+    }
+    let rows = bench
+        .rows("SELECT attr(attributes, '_index') AS name, count(*) AS n FROM logs GROUP BY name ORDER BY name")
+        .await;
+    assert_eq!(
+        rows,
+        json!([{ "name": "a", "n": 1 }, { "name": "b", "n": 1 }, { "name": "named", "n": 2 }])
+    );
+    bench.close().await;
+}
