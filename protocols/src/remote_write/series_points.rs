@@ -12,6 +12,7 @@ use super::metric_family::{FamilyTypes, metric_type};
 use super::native_histogram::NativeHistogram;
 use super::series_walker::{RecordKind, SeriesWalker, WriteVersion, labels};
 use super::symbol_table::SymbolTable;
+use crate::prometheus_text::time_text;
 use crate::protobuf::FieldReader;
 use crate::record_shape;
 use crate::sender::{EntityField, MOST_LABELS, SenderSettings, check_labels};
@@ -154,7 +155,7 @@ impl SeriesPoints {
     /// An exemplar as the only one of a list.
     fn set_exemplar(&mut self, body: &[u8], range: Range<usize>, point: &TimedValue) -> Result<(), String> {
         let (mut exemplar, mut others) = (Map::new(), Map::new());
-        exemplar.insert("time".to_owned(), time(point.millis)?.to_string().into());
+        exemplar.insert("time".to_owned(), time_text(time(point.millis)?).into());
         exemplar.insert("value".to_owned(), point.value.into());
         let mut bytes = 0;
         labels((body, range), self.walker.version, &self.symbols, |key, value| {
@@ -271,7 +272,7 @@ fn time(millis: i64) -> Result<Timestamp, String> {
 /// Sets when counting began, if that is known.
 fn set_start(labels: &mut AttributeBuffer, millis: i64) -> Result<(), String> {
     if millis > 0 {
-        labels.set("", "otel.start_time", time(millis)?.to_string().as_str());
+        labels.set("", "otel.start_time", time_text(time(millis)?).as_str());
     }
     Ok(())
 }
