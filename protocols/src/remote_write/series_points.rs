@@ -20,6 +20,8 @@ use crate::sender::{EntityField, MOST_LABELS, SenderSettings, check_labels};
 const NAME: &str = "__name__";
 /// What is behind the name of a metric whose exemplars are rows.
 const EXEMPLAR: &str = "_exemplar";
+/// The most characters of a metric's name in the reason of a refusal.
+const MAX_SHOWN_NAME: usize = 128;
 /// The value that says that a series has ended, among all that are NaN.
 const STALE: u64 = 0x7ff0_0000_0000_0002;
 
@@ -208,7 +210,18 @@ impl RecordFormat for SeriesPoints {
 
     fn push(&mut self, body: &[u8], record: &FoundRecord, rows: &mut RecordBatchBuilder) -> Result<bool, String> {
         self.start_row(body)?;
-        let range = record.range.clone();
+        let pushed = self.push_record(body, record.range.clone(), rows);
+        // A record alone, as it is kept, does not say which series it is of.
+        pushed.map_err(|reason| {
+            let name: String = self.series.name.chars().take(MAX_SHOWN_NAME).collect();
+            format!("{name} of {}: {reason}", self.entity.entity_name)
+        })
+    }
+}
+
+impl SeriesPoints {
+    /// Adds a record of the present series, if it is a point.
+    fn push_record(&mut self, body: &[u8], range: Range<usize>, rows: &mut RecordBatchBuilder) -> Result<bool, String> {
         match self.kind {
             RecordKind::Sample => {
                 let point = timed_value(body, range, RecordKind::Sample)?;

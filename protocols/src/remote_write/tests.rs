@@ -298,9 +298,12 @@ fn values_that_are_none_are_passed_over_or_refused() {
     assert_eq!(
         refused,
         [
-            (3, "the value NaN is not a finite number"),
-            (4, "the value -inf is not a finite number"),
-            (5, "the timestamp of 9223372036854775807 milliseconds is none"),
+            (3, "nan of http: the value NaN is not a finite number"),
+            (4, "inf of http: the value -inf is not a finite number"),
+            (
+                5,
+                "late of http: the timestamp of 9223372036854775807 milliseconds is none"
+            ),
             (7, "the series has no label __name__"),
             (8, "a label has no name"),
         ]
