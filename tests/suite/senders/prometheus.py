@@ -34,6 +34,26 @@ def say(row):
     print(json.dumps(row, allow_nan=False))
 
 
+def native_labels(histogram):
+    """A native histogram by its bounds: those of bucket i are base^(i - 1) and base^i, and 2^(2^-schema) is the base."""
+    found = {"otel.count": float(histogram["count"])}
+    counts = {"positive": {}, "negative": {}}
+    for _, left, right, count in histogram["buckets"]:
+        left, right = float(left), float(right)
+        if left < 0 < right:
+            found |= {"otel.zero_count": float(count), "otel.zero_threshold": right}
+            continue
+        near, far = sorted((abs(left), abs(right)))
+        found["otel.scale"] = round(-math.log2(math.log2(far / near)))
+        at = round(math.log2(near) * 2 ** found["otel.scale"])
+        counts["negative" if right < 0 else "positive"][at] = float(count)
+    for half, of in counts.items():
+        if of:
+            found[f"otel.{half}.offset"] = min(of)
+            found[f"otel.{half}.counts"] = [of.get(at, 0) for at in range(min(of), max(of) + 1)]
+    return found
+
+
 def written():
     """A scrape's samples become visible together: up to the last `up`, there are all."""
     while True:
@@ -46,11 +66,14 @@ def written():
         labels = series["metric"]
         name = labels.pop("__name__")
         is_counter = name.endswith("_total") or (name.endswith("_bucket") and "le" in labels)
-        for moment, value in series["values"]:
+        for moment, value in series.get("values", ()):
             # A quantile of nothing is no point.
             if value == "NaN" and "quantile" in labels:
                 continue
             say({"ts": text(moment), "entity_name": labels["instance"], "name": name, "type": "counter" if is_counter else "gauge", "value": float(value), "labels": labels})
+        for moment, histogram in series.get("histograms", ()):
+            say({"ts": text(moment), "entity_name": labels["instance"], "name": name, "type": "histogram", "value": float(histogram["sum"]),
+                 "labels": labels | native_labels(histogram)})
     for series in ask("query_exemplars", query=SELECTOR, start=last - 3600, end=last):
         labels = series["seriesLabels"]
         name = labels.pop("__name__")

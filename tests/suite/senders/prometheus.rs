@@ -24,7 +24,7 @@ struct ScrapeTrial {
     folder: tempfile::TempDir,
     /// Where Prometheus' API is.
     url: String,
-    _processes: [Process; 2],
+    _processes: [Process; 3],
     _rack: TestRack,
 }
 
@@ -39,17 +39,18 @@ fn version(program: &Path) -> Result<String, Failure> {
     Ok(format!("prometheus ({version})"))
 }
 
+/// An application that shows metrics, and where.
+fn exposition(python: &Path, kind: &str) -> Result<(Process, String), Failure> {
+    let (script, log) = (file("exposition.py")?, tempfile::NamedTempFile::new()?);
+    let mut application = Process::start(python, &[&script, kind], &std::env::temp_dir(), log.path())?;
+    let at = application.line("ready ", SOON)?;
+    Ok((application, at))
+}
+
 impl ScrapeTrial {
     fn start(program: &Path, python: PathBuf) -> Result<Self, Failure> {
-        let files = tempfile::tempdir()?;
-        let script = file("exposition.py")?;
-        let mut application = Process::start(
-            &python,
-            &[&script, "serve"],
-            files.path(),
-            &files.path().join("application.log"),
-        )?;
-        let application_at = application.line("ready ", SOON)?;
+        let (application, application_at) = exposition(&python, "serve")?;
+        let (native, native_at) = exposition(&python, "native")?;
         let at = free_address()?;
         let scenario = format!(
             "meta: {{ name: scrape, version: '1' }}\nracks: [ {{ name: rack-a }} ]\ngears:\n  \
@@ -62,6 +63,7 @@ impl ScrapeTrial {
         let targets = [
             ("prometheus", at.to_string()),
             ("application", application_at),
+            ("native", native_at),
             ("mixer", api.to_owned()),
         ];
         let jobs = targets.map(|(job, target)| {
@@ -69,7 +71,7 @@ impl ScrapeTrial {
         });
         let settings = format!(
             "global: {{ scrape_interval: 1s }}\nscrape_configs:\n{}remote_write:\n  \
-             - {{ url: 'http://{api}/api/v1/write', send_exemplars: true, queue_config: {{ batch_send_deadline: 1s }} }}\n",
+             - {{ url: 'http://{api}/api/v1/write', send_exemplars: true, send_native_histograms: true, queue_config: {{ batch_send_deadline: 1s }} }}\n",
             jobs.concat()
         );
         std::fs::write(folder.path().join("prometheus.yml"), settings)?;
@@ -77,7 +79,7 @@ impl ScrapeTrial {
         let args = [
             "--config.file=prometheus.yml",
             "--storage.tsdb.path=held",
-            "--enable-feature=exemplar-storage",
+            "--enable-feature=exemplar-storage,native-histograms",
             &listen,
         ];
         let server = Process::start(program, &args, folder.path(), &folder.path().join("prometheus.log"))?;
@@ -94,7 +96,7 @@ impl ScrapeTrial {
             mixer,
             folder,
             url,
-            _processes: [application, server],
+            _processes: [application, native, server],
             _rack: rack,
         })
     }
@@ -115,6 +117,7 @@ impl ScrapeTrial {
         let jobs = [
             ("prometheus", "its own metrics"),
             ("application", "prometheus-client's"),
+            ("native", "native histograms"),
             ("mixer", "the Mixer's"),
         ];
         // Not one job after another: what is held grows meanwhile.
