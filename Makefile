@@ -3,7 +3,7 @@
 export CARGO_TARGET_DIR ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/platform-build
 export CARGO_INCREMENTAL ?= 1
 
-.PHONY: help demo test build check suite differential hostile hostile-inputs browser schema-check bins lanes-long export-long unit tools readers otlp-senders docs bench clean-demo
+.PHONY: help demo test build check suite differential hostile hostile-inputs browser schema-check bins lanes-long export-long unit tools readers senders docs bench clean-demo
 help:            ## this list
 	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
@@ -80,10 +80,10 @@ readers: tools bins ## the outside readers from Python over a live store (1.3 GB
 	@scripts/with-nextest.sh
 	cargo nextest run --workspace --locked -E 'test(readers_from_python)' --no-capture
 
-otlp-senders: tools bins ## OpenTelemetry's SDKs for Python and JavaScript against a Mixer, through faults too (150 MB once installed)
-	@scripts/install-otlp-senders.sh
+senders: tools bins ## applications and agents as their makers ship them against a Mixer and a Rack, as a table; SDKs through faults too (400 MB once installed)
+	@scripts/install-senders.sh
 	@scripts/with-nextest.sh
-	cargo nextest run --workspace --locked -E 'test(sdks_of_opentelemetry)' --no-capture
+	cargo nextest run --workspace --locked --ignore-default-filter -E 'test(/^senders::/)' --no-capture
 
 docs: bins       ## write the generated reference pages anew (one test after another: two write one file)
 	@scripts/with-nextest.sh

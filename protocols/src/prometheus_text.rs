@@ -399,7 +399,7 @@ fn seconds(value: f64) -> Option<Timestamp> {
     is_time.then(|| Timestamp::from_micros((value * 1e6).round() as i64))
 }
 
-/// A time as RFC 3339 with nanoseconds.
-fn time_text(ts: Timestamp) -> String {
+/// A time as RFC 3339 with nanoseconds, as OTLP's have them.
+pub(crate) fn time_text(ts: Timestamp) -> String {
     format!("{}000Z", ts.to_string().trim_end_matches('Z'))
 }

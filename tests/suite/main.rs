@@ -44,6 +44,7 @@ mod reload;
 mod retention;
 mod scenarios;
 mod self_tracing;
+mod senders;
 mod service_units;
 mod specs;
 mod sql;

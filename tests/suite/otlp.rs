@@ -1,7 +1,4 @@
-//! OTLP on the real programs: where it is received, whose rows it makes, and what real senders have stored, through faults too.
-
-mod faulty_proxy;
-mod senders;
+//! OTLP on the real programs: where it is received, and whose rows it makes. Real senders are elsewhere (`senders`).
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -22,7 +19,7 @@ fn log(message: &str, resource: &[(&str, &str)]) -> Value {
 }
 
 /// The rows of a statement.
-fn select(mixer: &TestMixer, statement: &str) -> Result<Vec<Value>, Failure> {
+pub(crate) fn select(mixer: &TestMixer, statement: &str) -> Result<Vec<Value>, Failure> {
     let asked = json!({ "query": statement, "limit": 10_000 });
     let answer = mixer.api.post("/api/v1/sql", &asked)?;
     let rows = answer.json["data"].as_array().cloned();

@@ -371,3 +371,15 @@ fn event_kinds() -> Result<BTreeSet<String>, Failure> {
 fn family(line: &str) -> &str {
     line.split_whitespace().next().unwrap_or_default()
 }
+
+#[test]
+fn the_page_of_senders_names_the_versions_that_are_run() -> Result<(), Failure> {
+    let page = page("senders.md")?;
+    for (list, packages) in crate::senders::SENDERS {
+        for package in packages {
+            let named = crate::senders::pinned(list, package)?;
+            assert!(page.contains(&named), "{list} has {named}");
+        }
+    }
+    Ok(())
+}

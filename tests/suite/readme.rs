@@ -55,7 +55,7 @@ pub(crate) fn clone_folder() -> Result<tempfile::TempDir, Failure> {
     if device.is_dir() {
         link(device.canonicalize()?, ".tools/pymodbus")?;
     }
-    for name in ["examples", "scripts"] {
+    for name in ["examples", "protocols", "scripts"] {
         link(project().join(name).canonicalize()?, name)?;
     }
     Ok(folder)
@@ -87,11 +87,11 @@ fn the_first_steps_work_as_written_and_show_rows_in_under_five_commands() -> Res
     let readme = readme()?;
     let sending = blocks(&page("http-ingest.md")?, "Send rows").concat();
     let blocks = blocks(&readme, "First steps");
-    let [first, outside, scenario] = blocks.as_slice() else {
-        panic!("three blocks: first steps, DuckDB, scenario; not {blocks:#?}");
+    let [first, outside, scenario, application] = blocks.as_slice() else {
+        panic!("four blocks: first steps, DuckDB, scenario, application; not {blocks:#?}");
     };
-    let commands = [first, outside, scenario].map(Vec::len);
-    let most: [usize; 3] = [4, 1, 4];
+    let commands = [first, outside, scenario, application].map(Vec::len);
+    let most: [usize; 4] = [4, 1, 4, 4];
     assert!(
         commands.iter().zip(most).all(|(count, most)| *count <= most),
         "{commands:?} commands, where {most:?} are enough: {blocks:#?}"
@@ -132,6 +132,14 @@ fn the_first_steps_work_as_written_and_show_rows_in_under_five_commands() -> Res
     assert!(all.contains("host:1 is valid"), "{all}");
     assert!(
         shown.contains("system.memory.usage") && shown.contains("node-01"),
+        "{shown}"
+    );
+
+    for line in application {
+        shown = run(line)?;
+    }
+    assert!(
+        shown.contains("5b8efff798038103d269b633813fc60c") && shown.contains("I'm a server span"),
         "{shown}"
     );
 

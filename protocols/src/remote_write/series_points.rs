@@ -12,6 +12,7 @@ use super::metric_family::{FamilyTypes, metric_type};
 use super::native_histogram::NativeHistogram;
 use super::series_walker::{METADATA, RecordKind, SeriesWalker, UNIT, WriteVersion, label_bytes, labels};
 use super::symbol_table::SymbolTable;
+use crate::prometheus_text::time_text;
 use crate::protobuf::FieldReader;
 use crate::record_shape;
 use crate::sender::{EntityField, MOST_LABELS, SenderSettings, check_labels};
@@ -19,6 +20,8 @@ use crate::sender::{EntityField, MOST_LABELS, SenderSettings, check_labels};
 const NAME: &str = "__name__";
 /// What is behind the name of a metric whose exemplars are rows.
 const EXEMPLAR: &str = "_exemplar";
+/// The most characters of a metric's name in the reason of a refusal.
+const MAX_SHOWN_NAME: usize = 128;
 /// The value that says that a series has ended, among all that are NaN.
 const STALE: u64 = 0x7ff0_0000_0000_0002;
 
@@ -153,7 +156,7 @@ impl SeriesPoints {
     /// An exemplar as the only one of a list.
     fn set_exemplar(&mut self, body: &[u8], range: Range<usize>, point: &TimedValue) -> Result<(), String> {
         let (mut exemplar, mut others) = (Map::new(), Map::new());
-        exemplar.insert("time".to_owned(), time(point.millis)?.to_string().into());
+        exemplar.insert("time".to_owned(), time_text(time(point.millis)?).into());
         exemplar.insert("value".to_owned(), point.value.into());
         let mut bytes = 0;
         labels((body, range), self.walker.version, &self.symbols, |key, value| {
@@ -206,7 +209,18 @@ impl RecordFormat for SeriesPoints {
 
     fn push(&mut self, body: &[u8], record: &FoundRecord, rows: &mut RecordBatchBuilder) -> Result<bool, String> {
         self.start_row(body)?;
-        let range = record.range.clone();
+        let pushed = self.push_record(body, record.range.clone(), rows);
+        // A record alone, as it is kept, does not say which series it is of.
+        pushed.map_err(|reason| {
+            let name: String = self.series.name.chars().take(MAX_SHOWN_NAME).collect();
+            format!("{name} of {}: {reason}", self.entity.entity_name)
+        })
+    }
+}
+
+impl SeriesPoints {
+    /// Adds a record of the present series, if it is a point.
+    fn push_record(&mut self, body: &[u8], range: Range<usize>, rows: &mut RecordBatchBuilder) -> Result<bool, String> {
         match self.kind {
             RecordKind::Sample => {
                 let point = timed_value(body, range, RecordKind::Sample)?;
@@ -270,7 +284,7 @@ fn time(millis: i64) -> Result<Timestamp, String> {
 /// Sets when counting began, if that is known.
 fn set_start(labels: &mut AttributeBuffer, millis: i64) -> Result<(), String> {
     if millis > 0 {
-        labels.set("", "otel.start_time", time(millis)?.to_string().as_str());
+        labels.set("", "otel.start_time", time_text(time(millis)?).as_str());
     }
     Ok(())
 }

@@ -45,7 +45,7 @@ fn records_of_every_kind_of_version_1_are_points() {
     assert!(refused.is_empty(), "{refused:?}");
     let noon = "2026-11-21T12:00:00.000000Z";
     let exemplars = json!([{
-        "time": noon, "value": 0.5, "trace_id": "0123456789abcdef0123456789abcdef", "attributes": { "user": "7" },
+        "time": "2026-11-21T12:00:00.000000000Z", "value": 0.5, "trace_id": "0123456789abcdef0123456789abcdef", "attributes": { "user": "7" },
     }]);
     assert_eq!(
         rows,
@@ -77,18 +77,18 @@ fn version_2_names_texts_by_their_numbers_and_says_metadata_with_each_series() {
     let noon = "2026-11-21T12:00:00.000000Z";
     let labels = |more: Value| {
         let mut all =
-            json!({ "instance": "press-1", "otel.unit": "Cel", "otel.start_time": "2026-11-21T11:59:59.000000Z" });
+            json!({ "instance": "press-1", "otel.unit": "Cel", "otel.start_time": "2026-11-21T11:59:59.000000000Z" });
         all.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         all
     };
-    let exemplars = json!([{ "time": noon, "value": 0.5, "trace_id": "0123456789abcdef0123456789abcdef" }]);
+    let exemplars = json!([{ "time": "2026-11-21T12:00:00.000000000Z", "value": 0.5, "trace_id": "0123456789abcdef0123456789abcdef" }]);
     assert_eq!(
         rows,
         [
             json!({
                 "ts": noon, "name": "temperature", "entity_name": "press-1", "type": "gauge", "value": 21.5,
                 // A sample's own beginning goes before that of its series.
-                "labels": labels(json!({ "otel.start_time": "2026-11-21T11:59:58.000000Z" })),
+                "labels": labels(json!({ "otel.start_time": "2026-11-21T11:59:58.000000000Z" })),
             }),
             json!({
                 "ts": noon, "name": "temperature", "entity_name": "press-1", "type": "histogram", "value": 2.5,
@@ -299,9 +299,12 @@ fn values_that_are_none_are_passed_over_or_refused() {
     assert_eq!(
         refused,
         [
-            (3, "the value NaN is not a finite number"),
-            (4, "the value -inf is not a finite number"),
-            (5, "the timestamp of 9223372036854775807 milliseconds is none"),
+            (3, "nan of http: the value NaN is not a finite number"),
+            (4, "inf of http: the value -inf is not a finite number"),
+            (
+                5,
+                "late of http: the timestamp of 9223372036854775807 milliseconds is none"
+            ),
             (7, "the series has no label __name__"),
             (8, "a label has no name"),
         ]

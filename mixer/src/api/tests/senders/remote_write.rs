@@ -139,7 +139,7 @@ async fn refused_samples_are_400_with_the_good_ones_stored_and_staleness_is_none
     assert_eq!(written(&said), ["3", "0", "0"]);
     assert_eq!(
         detail(&said),
-        "2 records are stored and 1 refused: record 1: the value NaN is not a finite number"
+        "2 records are stored and 1 refused: record 1: some of http: the value NaN is not a finite number"
     );
     let rows = bench.rows("SELECT value FROM metrics ORDER BY value").await;
     assert_eq!(rows, json!([{ "value": 1.0 }, { "value": 4.0 }]));
@@ -149,7 +149,10 @@ async fn refused_samples_are_400_with_the_good_ones_stored_and_staleness_is_none
     };
     assert_eq!(
         (subject.as_str(), reason.as_str()),
-        ("prometheus/metrics", "the value NaN is not a finite number")
+        (
+            "prometheus/metrics",
+            "some of http: the value NaN is not a finite number"
+        )
     );
     bench.close().await;
 }

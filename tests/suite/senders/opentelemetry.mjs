@@ -1,6 +1,6 @@
 // An application that exports with OpenTelemetry's SDK for JavaScript, and says what it exported: for each record the row that is to be stored.
 //
-// usage: senders.mjs grpc|proto|json logs|traces|metrics ENDPOINT RECORDS (in a folder beside node_modules)
+// usage: opentelemetry.mjs grpc|proto|json logs|traces|metrics ENDPOINT RECORDS (in a folder beside node_modules)
 
 import { createRequire } from "node:module";
 import process from "node:process";

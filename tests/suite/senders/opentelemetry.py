@@ -1,6 +1,6 @@
 """An application that exports with OpenTelemetry's SDK for Python, and says what it exported: for each record the row that is to be stored.
 
-usage: senders.py grpc|http|json logs|traces|metrics ENDPOINT RECORDS
+usage: opentelemetry.py grpc|http|json logs|traces|metrics ENDPOINT RECORDS [SERVICE]
 """
 
 import base64
@@ -23,7 +23,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
 way, signal, endpoint, records = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4])
-SERVICE = f"python-{way}"
+SERVICE = sys.argv[5] if len(sys.argv) > 5 else f"python-{way}"
 PACKAGES = {"grpc": "opentelemetry.exporter.otlp.proto.grpc", "http": "opentelemetry.exporter.otlp.proto.http", "json": "opentelemetry.exporter.otlp.json.http"}
 RESOURCE = {"service.name": SERVICE, "host.cpus": 4, "tags": ("a", "b"), "ratio": 0.5, "is.test": True}
 SCOPE = {"name": "sender", "version": "1.2"}
