@@ -140,15 +140,15 @@ impl PgSession {
             let message = format!("bind message supplies {count} parameters, but prepared statement requires {wanted}");
             return Err(PgError::error("08P01", message));
         }
-        let (mut values, mut bytes) = (Vec::with_capacity(count), 0);
+        let (mut values, mut memory) = (Vec::with_capacity(count), self.make_room(&portal)?);
         for (index, (_, kind)) in prepared.parameters.iter().enumerate() {
-            let value = body.value()?;
-            bytes += value.as_ref().map_or(0, |value| value.len());
+            let (value, form) = (body.value()?, given.of(index));
             values.push(bind_parameters::value(
                 *kind,
-                given.of(index),
+                form,
                 value.as_ref(),
                 index + 1,
+                &mut memory,
             )?);
         }
         values.truncate(prepared.used);
@@ -161,9 +161,9 @@ impl PgSession {
                 "bind message has another number of result formats than there are columns",
             ));
         }
-        self.make_room(&portal, bytes)?;
+        let values = (values, memory.taken);
         self.portals
-            .insert(portal, StatementPortal::new(prepared, (values, bytes), forms));
+            .insert(portal, StatementPortal::new(prepared, values, forms));
         out.message(b'2', |_| ());
         Ok(())
     }
@@ -214,13 +214,14 @@ impl PgSession {
             StatementPlan::Rows(_) => {
                 let interrupt = self.interrupt();
                 let forms = portal.forms.clone();
-                match self
-                    .proceed(&mut portal, rows::put_row(&forms), (most, &interrupt), out)
-                    .await?
-                {
+                let many = (most, &interrupt);
+                let progress = self.proceed(&mut portal, rows::put_row(&forms), many, out).await;
+                self.put_back(name, portal, progress.is_ok());
+                match progress? {
                     FetchProgress::Ended(rows) => out.complete(&format!("SELECT {rows}")),
                     FetchProgress::Paused => out.message(b's', |_| ()),
                 }
+                return Ok(());
             }
             StatementPlan::Copy(copy) => {
                 let interrupt = self.interrupt();

@@ -71,7 +71,7 @@ impl PgSession {
             let message = "DECLARE CURSOR can only be used in transaction blocks";
             return Err(PgError::error("25P01", message));
         }
-        self.make_room(&cursor.name, values.1)?;
+        self.make_room(&cursor.name)?.take(values.1)?;
         let form = if cursor.is_binary {
             FormatCode::Binary
         } else {
@@ -79,7 +79,7 @@ impl PgSession {
         };
         let mut portal = StatementPortal::new(query, values, FormatList::All(form));
         portal.is_held = cursor.is_held;
-        portal.is_new = self.transaction != TransactionStatus::None;
+        portal.is_new = true;
         self.portals.insert(cursor.name.clone(), portal);
         out.complete("DECLARE CURSOR");
         Ok(())
@@ -101,15 +101,15 @@ impl PgSession {
         let (own, is_described) = (portal.forms.clone(), forms.is_some());
         let (forms, many) = (forms.unwrap_or(&own), (fetch.most, interrupt));
         let progress = if fetch.is_move {
-            self.proceed(&mut portal, |_, _, _, _| (), many, out).await?
+            self.proceed(&mut portal, |_, _, _, _| (), many, out).await
         } else {
             if let Some(columns) = portal.columns().filter(|_| !is_described) {
                 rows::describe(out, &columns, forms);
             }
-            self.proceed(&mut portal, rows::put_row(forms), many, out).await?
+            self.proceed(&mut portal, rows::put_row(forms), many, out).await
         };
-        self.portals.insert(fetch.name.clone(), portal);
-        let rows = match progress {
+        self.put_back(fetch.name.clone(), portal, progress.is_ok());
+        let rows = match progress? {
             FetchProgress::Ended(rows) => rows,
             FetchProgress::Paused => fetch.most,
         };

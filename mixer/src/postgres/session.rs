@@ -121,8 +121,11 @@ impl PgSession {
             Ok(()) => Ok(false),
             Err(PgReplyError::Fault(fault)) if !fault.fatal => {
                 out.fault(&fault);
-                if self.transaction == TransactionStatus::Open {
-                    self.transaction = TransactionStatus::Failed;
+                match self.transaction {
+                    TransactionStatus::Open => self.transaction = TransactionStatus::Failed,
+                    // What came since the last `ReadyForQuery` is as a transaction.
+                    TransactionStatus::None => self.portals.retain(|_, portal| !portal.is_new),
+                    _ => {}
                 }
                 Ok(true)
             }
@@ -134,6 +137,9 @@ impl PgSession {
     async fn ready(&mut self, out: &mut BackendWriter) -> Result<(), PgReplyError> {
         if self.transaction != TransactionStatus::Open {
             self.portals.retain(|_, portal| portal.is_held);
+        }
+        if self.transaction == TransactionStatus::None {
+            self.portals.values_mut().for_each(|portal| portal.is_new = false);
         }
         let status = self.transaction.byte();
         out.message(b'Z', |out| out.put_u8(status));

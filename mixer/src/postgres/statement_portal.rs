@@ -10,9 +10,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use arrow_array::ArrayRef;
-use query::{SqlDialect, SqlParameters, SqlStatement};
+use query::{QueryErrorKind, SqlDialect, SqlParameters, SqlStatement};
 use serde_json::Value;
 
+use super::bind_parameters::{BoundMemory, MOST_BOUND};
 use super::copy_statement::CopyStatement;
 use super::cursor_statement::{CursorDeclaration, CursorFetch};
 use super::framing::BackendWriter;
@@ -24,8 +25,6 @@ use super::utility_statement::UtilityStatement;
 
 const MOST_PORTALS: usize = 16;
 const MOST_RUNNING: usize = 2;
-/// Bytes of values that are bound, as clients send them.
-const MOST_BOUND: usize = 4 << 20;
 
 /// A statement that was prepared.
 #[derive(Debug)]
@@ -75,13 +74,14 @@ pub(super) fn intervals(parameters: &[(u32, PgType)]) -> BTreeSet<usize> {
 pub(super) struct StatementPortal {
     pub(super) prepared: Arc<PreparedStatement>,
     pub(super) values: Vec<Value>,
-    /// How many bytes the values came in.
+    /// How many bytes the values take.
     pub(super) bound: usize,
     pub(super) forms: FormatList,
     state: PortalState,
     /// Whether it outlives its transaction, as cursors `WITH HOLD` do.
     pub(super) is_held: bool,
-    /// Whether the transaction that runs made it: it goes if that is rolled back, held or not.
+    /// Whether the transaction that runs made it, or what came since the last one where none was begun: it goes if that is rolled
+    /// back, held or not.
     pub(super) is_new: bool,
 }
 
@@ -123,8 +123,8 @@ enum PortalState {
 }
 
 impl PgSession {
-    /// Sees to it that there may be a portal of a name, with values of so many bytes.
-    pub(super) fn make_room(&mut self, portal: &str, bytes: usize) -> Result<(), PgError> {
+    /// Sees to it that there may be a portal of a name; what its values may take.
+    pub(super) fn make_room(&mut self, portal: &str) -> Result<BoundMemory, PgError> {
         if !portal.is_empty() && self.portals.contains_key(portal) {
             return Err(PgError::error("42P03", format!("cursor \"{portal}\" already exists")));
         }
@@ -134,13 +134,7 @@ impl PgSession {
             return Err(PgError::error("54000", message));
         }
         let bound: usize = self.portals.values().map(|portal| portal.bound).sum();
-        if bound + bytes > MOST_BOUND {
-            let message = format!(
-                "the values bound to portals of the session have more than {MOST_BOUND} bytes: close some of them, or bind less"
-            );
-            return Err(PgError::error("54000", message));
-        }
-        Ok(())
+        Ok(BoundMemory::up_to(MOST_BOUND.saturating_sub(bound)))
     }
 
     /// Sends the next rows of a portal of a query.
@@ -160,28 +154,51 @@ impl PgSession {
                 return Err(PgError::error("57014", message).into());
             }
             PortalState::Ended => return Ok(FetchProgress::Ended(0)),
-            PortalState::Bound => {
-                self.check_running()?;
-                let columns = portal.columns().unwrap_or_default();
-                let prepared = Arc::clone(&portal.prepared);
-                let text = &prepared.text;
-                let asked = SqlStatement {
-                    query: text.clone(),
-                    parameters: SqlParameters::Listed(portal.take_values().0),
-                    limit: None,
-                    dialect: SqlDialect::Postgres,
-                    intervals: intervals(&prepared.parameters),
-                };
-                let answer = interrupt.or(self.admitted()?.sql(&asked)).await?;
-                let answer = answer.map_err(|error| PgError::of(&error, text, 0))?;
-                Box::new(PgRowSender::new(answer, columns))
-            }
+            PortalState::Bound => Box::new(self.begin(portal, interrupt).await?),
         };
         let progress = running.send(out, put, most, interrupt).await?;
         if progress == FetchProgress::Paused {
             portal.state = PortalState::Running(running);
         }
         Ok(progress)
+    }
+
+    /// Asks the query of a portal. One that has no place now stays as it was.
+    async fn begin(
+        &self,
+        portal: &mut StatementPortal,
+        interrupt: &StatementInterrupt,
+    ) -> Result<PgRowSender, PgReplyError> {
+        let admitted = self.check_running().and_then(|()| self.admitted());
+        let querier = admitted.inspect_err(|_| portal.state = PortalState::Bound)?;
+        let (prepared, columns) = (Arc::clone(&portal.prepared), portal.columns().unwrap_or_default());
+        let (values, bound) = portal.take_values();
+        let asked = SqlStatement {
+            query: prepared.text.clone(),
+            parameters: SqlParameters::Listed(values),
+            limit: None,
+            dialect: SqlDialect::Postgres,
+            intervals: intervals(&prepared.parameters),
+        };
+        let error = match interrupt.or(querier.sql(&asked)).await? {
+            Ok(answer) => return Ok(PgRowSender::new(answer, columns)),
+            Err(error) => error,
+        };
+        let is_for_now = matches!(
+            error.kind(),
+            QueryErrorKind::Busy | QueryErrorKind::TooMany | QueryErrorKind::QuotaExceeded
+        );
+        if is_for_now && let SqlParameters::Listed(values) = asked.parameters {
+            (portal.values, portal.bound, portal.state) = (values, bound, PortalState::Bound);
+        }
+        Err(PgError::of(&error, &prepared.text, 0).into())
+    }
+
+    /// Keeps a portal that was asked for rows, unless it ended with a fault.
+    pub(super) fn put_back(&mut self, name: String, portal: StatementPortal, is_well: bool) {
+        if is_well || !matches!(portal.state, PortalState::Ended) {
+            self.portals.insert(name, portal);
+        }
     }
 
     /// Waits until the time of a portal with rows left is over, and gives up its rows.
