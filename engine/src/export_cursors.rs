@@ -164,6 +164,11 @@ fn checksum(fields: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(&fields[..8]), &fields[12..USED])
 }
 
+/// Whether a store that is not open exports.
+pub(crate) fn are_there(meta: &Path) -> bool {
+    meta.join(NAME).exists()
+}
+
 /// The positions of an open store.
 #[derive(Debug)]
 pub(crate) struct ExportCursors {

@@ -119,6 +119,11 @@ impl MemtableFlusher {
         done
     }
 
+    /// Publishes every row, before the threads are there.
+    pub(crate) fn flush_all(&mut self) -> Result<(), Error> {
+        self.flush(FlushGoal::Everything, false)
+    }
+
     /// Flushes on every tick and on demand, until asked to stop.
     pub(crate) fn run(mut self) {
         let _sentinel = PoisonGuard(Arc::clone(&self.shared));
@@ -227,7 +232,7 @@ impl MemtableFlusher {
                 due = self.left_over(&due);
             }
         }
-        self.advance_log(on_time || want == FlushGoal::Everything)
+        self.advance_log(want, on_time)
     }
 
     /// Publishes each partition's oldest rows and records them all. The partitions that have more.
@@ -247,11 +252,13 @@ impl MemtableFlusher {
         failed.map_or(Ok(more), Err)
     }
 
-    /// Batches without rows to store make no publish and so no record; in a full log even their frames must be able to go, and
-    /// those that were exported whenever it is time.
-    fn advance_log(&mut self, is_time: bool) -> Result<(), Error> {
+    /// Batches without rows to store make no publish and so no record, and no more do those that were exported: their frames go with
+    /// a flush of everything, in a full log, and while something is exported at each tick.
+    fn advance_log(&mut self, want: FlushGoal, on_time: bool) -> Result<(), Error> {
         let low_water = self.shared.low_water(&self.shared.rows.state.lock());
-        let is_wanted = self.shared.log_is_full() || (is_time && self.shared.export.get().is_some());
+        let is_wanted = want == FlushGoal::Everything
+            || self.shared.log_is_full()
+            || (on_time && self.shared.export.get().is_some());
         if is_wanted && self.shared.store.catalog.lock().state().low_water < low_water {
             return self.write_record();
         }

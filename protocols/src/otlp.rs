@@ -47,7 +47,9 @@ use crate::sender::ExpandedTooFar;
 pub use export::export_request;
 pub use json::{JSON, json_bytes};
 pub use message_log::{MessageLogSource, message_log_request, refused_logs};
-pub use response::{export_response, rejected_of, rejected_of_json, retry_status, status, status_of};
+pub use response::{
+    export_response, rejected_of, rejected_of_json, rejected_of_start, retry_status, status, status_of,
+};
 
 /// The content type of a request as protobuf.
 pub const PROTOBUF: &str = "application/x-protobuf";

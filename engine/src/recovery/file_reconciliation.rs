@@ -15,7 +15,7 @@
 //! - The rows of a damaged open file are replayed as far as the log has them. In one record, made when the file is in quarantine,
 //!   its entry goes and their LSNs are noted; they are replayed at each start until a record says that they are in a file again.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
 
 use model::Table;
@@ -42,6 +42,8 @@ pub(super) struct RecoveryFindings {
     pub(super) given_up: Vec<AbandonedFile>,
     /// Rows found there, by partition.
     pub(super) replayed: BTreeMap<PartitionKey, u64>,
+    /// Where telemetry belongs that is not stored because it was exported, in a store that keeps telemetry again.
+    pub(super) exported: BTreeSet<PartitionKey>,
     pub(super) reports: Vec<String>,
     pub(super) quarantined: u64,
 }

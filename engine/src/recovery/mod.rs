@@ -15,6 +15,7 @@ mod file_reconciliation;
 mod replay;
 mod tree_scan;
 
+use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -46,7 +47,7 @@ use crate::index::IndexQueue;
 use crate::layout::StoreLayout;
 use crate::live_tail::TailBuffers;
 use crate::manifest::{self, FileEntry, FileLineage, LoadedManifest, StoreManifest, store_id};
-use crate::memtable::OriginRanges;
+use crate::memtable::{OriginRanges, PartitionKey};
 use crate::object_storage::takeover::{self, RemoteConnection, RemoteLink};
 use crate::open_file_cache::no_files;
 use crate::open_partition::OpenPartition;
@@ -248,6 +249,7 @@ fn replay(
     })?;
     findings.report_given_up();
     clear_lost_replays(&shared);
+    mark_exported(&shared, &mut publisher, &findings.exported)?;
     for damage in &recovered.damage {
         findings.quarantined += u64::from(damage.kept.is_some());
         findings.report(match &damage.missing {
@@ -273,6 +275,29 @@ fn replay(
         shared,
         connected: None,
     })
+}
+
+/// Telemetry is kept here again: the catalogue learns what of the log is with the collector alone, before the export's positions
+/// forget it. Otherwise the next start would store that, too.
+fn mark_exported(
+    shared: &EngineCore,
+    publisher: &mut MemtableFlusher,
+    places: &BTreeSet<PartitionKey>,
+) -> Result<(), Error> {
+    if places.is_empty() {
+        return Ok(());
+    }
+    // A mark counts for every row below it, so those that are kept are in files first.
+    match publisher.flush_all() {
+        Err(error) if !error.is_in_doubt() => {
+            tracing::warn!(%error, "rows cannot be flushed: after a crash, telemetry that the collector has may be stored here, too");
+            return Ok(());
+        }
+        flushed => flushed?,
+    }
+    let through = shared.rows.state.lock().committed;
+    let mut catalog = shared.store.catalog.lock();
+    catalog.commit_with(|record| record.through = places.iter().map(|place| (*place, through)).collect())
 }
 
 /// From here on the log keeps what is not exported.

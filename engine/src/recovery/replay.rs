@@ -121,6 +121,13 @@ fn insert(
             continue;
         }
         let inserted = if lacking.is_unstored(&frame) {
+            if lacking.mode != ExportMode::Only
+                && let Ok((table, _, pieces)) = partition_frame(&frame)
+            {
+                findings
+                    .exported
+                    .extend(pieces.iter().map(|(partition, _)| (table, *partition)));
+            }
             pass_frame(shared, &frame)
         } else {
             insert_frame(shared, lacking, &frame, &mut findings.replayed)

@@ -28,7 +28,7 @@ use crate::object_storage::state::{RemoteFile, RemoteRecord};
 use crate::object_storage::takeover::{RemoteConnection, connect};
 use crate::open_partition::write_options;
 use crate::store_tree::lock_store;
-use crate::{Error, RemoteErrorKind, RemoteMode, RemoteSettings, Settings, wal};
+use crate::{Error, RemoteErrorKind, RemoteMode, RemoteSettings, Settings, export_cursors, wal};
 
 /// What a copy came to.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -94,12 +94,17 @@ fn nothing_waits(layout: &StoreLayout, store: Uuid, state: &ManifestState) -> Re
     if waiting == 0 {
         return Ok(());
     }
+    let advice = if export_cursors::are_there(&layout.meta) {
+        "for the collector that telemetry goes to, which no store with an object store has: start its Mixer once with \
+         observability.tier = \"embedded\" and without observability.otlp.forward, and stop it in order; what the collector \
+         has not taken by then is stored and not sent"
+    } else {
+        "and in no data file: start its Mixer once and stop it in order"
+    };
     Err(Error::Setting {
         key: "store.dir",
         value: layout.meta.display().to_string(),
-        reason: format!(
-            "{waiting} batches are in its log and in no data file: start its Mixer once and stop it in order"
-        ),
+        reason: format!("{waiting} batches are in its log {advice}"),
     })
 }
 

@@ -267,6 +267,41 @@ async fn rows_that_wait_for_their_export_are_stored_when_it_is_switched_off() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_the_collector_has_is_not_stored_by_any_start_after_the_switch() {
+    for (mode, orderly) in [
+        (ExportMode::Off, false),
+        (ExportMode::Off, true),
+        (ExportMode::Copy, false),
+    ] {
+        let mut bench = bench(ExportMode::Only);
+        let engine = bench.open().await;
+        let mut sent = Vec::new();
+        for seq in 1..=3 {
+            sent.extend(append(&bench, &engine, seq, 2).await);
+        }
+        // The log keeps everything for the other signals, of which nobody takes any.
+        let mut follower = engine.follow_log(Table::Logs).unwrap();
+        let entries = follower.next(MUCH).await.unwrap();
+        follower.settle(entries[0].behind(2)).await.unwrap();
+        drop((follower, engine));
+        bench.settings.export = mode;
+        for start in 0..3 {
+            let engine = reopen(&bench).await;
+            assert_eq!(messages(&engine.view()), sent[2..], "{mode:?}, start {start}");
+            if orderly {
+                engine.close().await.unwrap();
+            }
+        }
+        // And back: what is stored stays, what comes is only exported.
+        bench.settings.export = ExportMode::Only;
+        let engine = reopen(&bench).await;
+        append(&bench, &engine, 4, 1).await;
+        drop(engine);
+        assert_eq!(messages(&reopen(&bench).await.view()), sent[2..], "{mode:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn hot_rows_of_before_are_stored_when_telemetry_is_only_exported_from_now_on() {
     let mut bench = bench(ExportMode::Off);
     let engine = bench.open().await;

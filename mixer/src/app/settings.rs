@@ -30,6 +30,8 @@ const DEFAULT_URL: &str = "nats://localhost:4222";
 const DEFAULT_PORT: u16 = 4222;
 /// How long queries of one caller wait for each other.
 const OWN_QUERIES_PATIENCE: Duration = Duration::from_secs(10);
+/// The first wait before a request to the collector is sent again.
+const FIRST_EXPORT_PAUSE: Duration = Duration::from_secs(1);
 /// How long to try to reach the bus.
 const CONNECT: Duration = Duration::from_secs(10);
 
@@ -60,17 +62,12 @@ pub(crate) fn senders(config: &MixerConfig, clock: Clock) -> api::SenderAnswers 
 pub(crate) fn engine(config: &MixerConfig) -> engine::Settings {
     let (storage, rotation) = (&config.storage, &config.rotation);
     let export = export_mode(config);
-    let has_own_archive = config.observability.tier == ObservabilityTier::Otlp && config.otlp_messages.enabled;
     engine::Settings {
         data_dir: config.embedded.data_dir.clone(),
         flush_interval: config.embedded.flush_interval,
         format: storage.format,
         compression: storage.compression,
-        messages_dir: if has_own_archive {
-            config.otlp_messages.data_dir.clone()
-        } else {
-            config.store.dir.join("messages")
-        },
+        messages_dir: config.otlp_messages.data_dir.clone(),
         partition_by: storage.partition_by,
         json_type: storage.json_type,
         segment_size: storage.segment_size,
@@ -123,6 +120,7 @@ pub(super) fn export(config: &MixerConfig) -> Result<Option<ExportSettings>, Sta
         headers: header_map(headers).map_err(StartError::Export)?,
         compression: otlp.compression,
         timeout: otlp.timeout,
+        first_pause: FIRST_EXPORT_PAUSE,
     }))
 }
 
@@ -356,6 +354,33 @@ mod tests {
         .concat();
         wanted.sort_unstable();
         assert_eq!(names(&more), wanted);
+    }
+
+    #[test]
+    fn business_messages_are_in_the_same_folder_whatever_the_tier() {
+        let folder = |flags: &[(&str, &str)]| {
+            let flags = [("observability.otlp.endpoint", "c:4317"), ("store.dir", "/s")]
+                .iter()
+                .chain(flags)
+                .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+            let sources = ConfigSources {
+                flags: flags.collect(),
+                ..ConfigSources::default()
+            };
+            engine(&MixerConfig::of(&load(&SCHEMA, &sources).unwrap()).unwrap()).messages_dir
+        };
+        let kept = ("observability.otlp.messages.data_dir", "/kept");
+        for tier in ["embedded", "otlp"] {
+            for enabled in ["true", "false"] {
+                let keys = [
+                    ("observability.tier", tier),
+                    ("observability.otlp.messages.enabled", enabled),
+                ];
+                assert_eq!(folder(&keys), std::path::Path::new("/s/messages"), "{keys:?}");
+                let keys = [keys[0], keys[1], kept];
+                assert_eq!(folder(&keys), std::path::Path::new("/kept"), "{keys:?}");
+            }
+        }
     }
 
     #[test]

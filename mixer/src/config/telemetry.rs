@@ -116,7 +116,7 @@ config_section! {
     pub struct OtlpMessagesConfig in "observability.otlp.messages" {
         /// Whether business messages are also archived locally while telemetry goes to a collector.
         enabled: bool = false;
-        /// Folder of that archive.
+        /// Folder of the archive of business messages, with any tier: they stay where they are when it changes.
         data_dir: PathBuf, below("store.dir", "messages");
     }
 }

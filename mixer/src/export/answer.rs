@@ -3,7 +3,8 @@
 //! | answer | over HTTP | over gRPC | then |
 //! |---|---|---|---|
 //! | accepted | 2xx | `OK` | settled; what it rejected of it is a dead letter |
-//! | later | 408, 429, 502, 503, 504, none | `CANCELLED`, `DEADLINE_EXCEEDED`, `ABORTED`, `OUT_OF_RANGE`, `UNAVAILABLE`, `DATA_LOSS`, `RESOURCE_EXHAUSTED` with a delay, none | sent again |
+//! | later | 429, 503; nobody there | `CANCELLED`, `ABORTED`, `OUT_OF_RANGE`, `UNAVAILABLE`, `DATA_LOSS`, `RESOURCE_EXHAUSTED` with a delay; nobody there | sent again |
+//! | unanswered | 408, 502, 504, none | `DEADLINE_EXCEEDED`, none | sent again; after a few times in halves |
 //! | denied | 401, 403, 407; 404, 405, 415, 3xx; 2xx with what is no answer of OTLP | `UNAUTHENTICATED`, `PERMISSION_DENIED`; `UNIMPLEMENTED` | sent again: an operator mends it |
 //! | too large | 413 | `RESOURCE_EXHAUSTED` or `OUT_OF_RANGE` that says so | sent in two halves |
 //! | invalid | 400 | `INVALID_ARGUMENT` | sent in halves, a few times: a record of it may be to blame |
@@ -20,7 +21,7 @@ use chrono::DateTime;
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, StatusCode};
 use model::Timestamp;
-use protocols::otlp::{PROTOBUF, rejected_of, rejected_of_json, status_of};
+use protocols::otlp::{PROTOBUF, rejected_of, rejected_of_json, rejected_of_start, status_of};
 
 use super::endpoint::CollectorProtocol;
 use protocols::grpc::{self, code};
@@ -29,6 +30,8 @@ use protocols::grpc::{self, code};
 const MAX_WAIT: Duration = Duration::from_secs(300);
 /// So much of what a collector says is shown.
 const SHOWN: usize = 300;
+/// What is said of an answer that was cut.
+const LONG_ANSWER: &str = "its answer is too long to be read";
 
 /// What an answer means.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,6 +40,8 @@ pub(super) enum ExportAnswer {
     Accepted { rejected: u64, reason: String },
     /// Not now: why, and how long the collector wants to be left alone.
     Later { reason: String, wait: Option<Duration> },
+    /// The request went out, and nobody knows what became of it: it may be what the collector cannot bear.
+    Unanswered { reason: String, wait: Option<Duration> },
     /// Not with these settings.
     Denied { reason: String },
     /// Too much at once.
@@ -54,6 +59,8 @@ pub(super) struct CollectorResponse {
     pub(super) headers: HeaderMap,
     pub(super) trailers: HeaderMap,
     pub(super) body: Bytes,
+    /// The body goes on behind what was kept.
+    pub(super) is_cut: bool,
 }
 
 impl CollectorResponse {
@@ -74,7 +81,11 @@ impl CollectorResponse {
         let said = said.unwrap_or_else(|| String::from_utf8_lossy(&self.body).into_owned());
         let reason = reason(&self.status.to_string(), &said);
         match self.status.as_u16() {
-            408 | 429 | 502 | 503 | 504 => ExportAnswer::Later {
+            429 | 503 => ExportAnswer::Later {
+                reason,
+                wait: self.retry_after(now),
+            },
+            408 | 502 | 504 => ExportAnswer::Unanswered {
                 reason,
                 wait: self.retry_after(now),
             },
@@ -92,6 +103,15 @@ impl CollectorResponse {
         let is = |wanted: &str| kind.is_some_and(|kind| kind.eq_ignore_ascii_case(wanted));
         let said = if self.body.is_empty() {
             Some((0, String::new()))
+        } else if self.is_cut {
+            let rejected = if is("application/json") {
+                // Where the number stands in it is not known.
+                self.body.starts_with(b"{").then_some(u64::MAX)
+            } else {
+                let is_protobuf = kind.is_none() || is(PROTOBUF);
+                rejected_of_start(&self.body).filter(|_| is_protobuf)
+            };
+            rejected.map(|rejected| (rejected, LONG_ANSWER.to_owned()))
         } else if is("application/json") {
             rejected_of_json(&self.body).ok()
         } else if kind.is_none() || is(PROTOBUF) {
@@ -126,14 +146,19 @@ impl CollectorResponse {
             return match self.status.as_u16() {
                 401 | 403 | 404 | 405 | 407 | 415 | 300..=399 => ExportAnswer::Denied { reason },
                 413 => ExportAnswer::TooLarge { reason },
+                408 | 502 | 504 => ExportAnswer::Unanswered { reason, wait: None },
                 _ => ExportAnswer::Later { reason, wait: None },
             };
         }
         let status = header("grpc-status").and_then(|code| code.to_str().ok()?.parse::<u8>().ok());
         let Some(status) = status else {
             let reason = "the answer ended without a status".to_owned();
-            return ExportAnswer::Later { reason, wait: None };
+            return ExportAnswer::Unanswered { reason, wait: None };
         };
+        if status == 0 && self.is_cut {
+            let rejected = self.body.get(5..).and_then(rejected_of_start);
+            return accepted(rejected.unwrap_or(0), LONG_ANSWER);
+        }
         if status == 0 {
             // Answers are asked for unpacked; one that is packed all the same says that it took the request.
             let message = grpc::message(&self.body).ok().filter(|framed| !framed.is_packed);
@@ -155,8 +180,8 @@ impl CollectorResponse {
             code::UNAUTHENTICATED | code::PERMISSION_DENIED | code::UNIMPLEMENTED => ExportAnswer::Denied { reason },
             code::INVALID_ARGUMENT => ExportAnswer::Invalid { reason },
             code::RESOURCE_EXHAUSTED if wait.is_none() => ExportAnswer::Refused { reason },
+            code::DEADLINE_EXCEEDED => ExportAnswer::Unanswered { reason, wait },
             code::CANCELLED
-            | code::DEADLINE_EXCEEDED
             | code::RESOURCE_EXHAUSTED
             | code::ABORTED
             | code::OUT_OF_RANGE
@@ -220,6 +245,7 @@ mod tests {
             headers: headers.collect(),
             trailers: HeaderMap::new(),
             body: Bytes::copy_from_slice(body),
+            is_cut: false,
         }
     }
 
@@ -227,6 +253,7 @@ mod tests {
         match answer {
             ExportAnswer::Accepted { .. } => "accepted",
             ExportAnswer::Later { .. } => "later",
+            ExportAnswer::Unanswered { .. } => "unanswered",
             ExportAnswer::Denied { .. } => "denied",
             ExportAnswer::TooLarge { .. } => "too large",
             ExportAnswer::Invalid { .. } => "invalid",
@@ -238,7 +265,8 @@ mod tests {
     fn statuses_of_http_mean_what_the_protocol_says() {
         for (statuses, wanted) in [
             (&[200, 202, 204][..], "accepted"),
-            (&[408, 429, 502, 503, 504][..], "later"),
+            (&[429, 503][..], "later"),
+            (&[408, 502, 504][..], "unanswered"),
             (&[401, 403, 404, 405, 407, 415, 302][..], "denied"),
             (&[413][..], "too large"),
             (&[400][..], "invalid"),
@@ -309,7 +337,8 @@ mod tests {
             response(200, headers, body).judge(CollectorProtocol::Grpc, Timestamp::default())
         };
         for (codes, wanted) in [
-            (&["1", "4", "10", "11", "14", "15"][..], "later"),
+            (&["1", "10", "11", "14", "15"][..], "later"),
+            (&["4"][..], "unanswered"),
             (&["7", "12", "16"][..], "denied"),
             (&["3"][..], "invalid"),
             (&["2", "5", "6", "8", "9", "13"][..], "refused"),
@@ -319,7 +348,7 @@ mod tests {
                 assert_eq!(kind(&judge(&[("grpc-status", *code)], &[])), wanted, "{code}");
             }
         }
-        assert_eq!(kind(&judge(&[], &[])), "later", "a stream that was cut");
+        assert_eq!(kind(&judge(&[], &[])), "unanswered", "a stream that was cut");
         for (code, said) in [
             ("8", "grpc: received message larger than max (5 vs. 4)"),
             ("8", "gRPC message exceeds maximum size 4: 5"),
@@ -353,5 +382,43 @@ mod tests {
         );
         let proxy = response(503, &[], &[]).judge(CollectorProtocol::Grpc, Timestamp::default());
         assert_eq!(kind(&proxy), "later");
+    }
+
+    #[test]
+    fn an_answer_that_is_too_long_is_judged_by_its_status_and_its_beginning() {
+        // Two are rejected, and the text goes on behind what was kept.
+        let start = [
+            &[0x0a, 0xff, 0xff, 0x07, 0x08, 2, 0x12, 0xff, 0xff, 0x07],
+            &[b'x'; 99][..],
+        ]
+        .concat();
+        let cut = |status, headers: &[(&'static str, &str)], body: &[u8]| CollectorResponse {
+            is_cut: true,
+            ..response(status, headers, body)
+        };
+        let (http, grpc) = (CollectorProtocol::Http, CollectorProtocol::Grpc);
+        let accepted = |rejected| ExportAnswer::Accepted {
+            rejected,
+            reason: LONG_ANSWER.to_owned(),
+        };
+        let now = Timestamp::default();
+        for kind in ["application/x-protobuf", "Application/X-Protobuf"] {
+            let answer = cut(200, &[("content-type", kind)], &start);
+            assert_eq!(answer.judge(http, now), accepted(2));
+        }
+        assert_eq!(cut(200, &[], &start).judge(http, now), accepted(2));
+        let json = cut(200, &[("content-type", "application/json")], b"{\"partialSuccess\":");
+        assert_eq!(json.judge(http, now), accepted(u64::MAX), "how many is not known");
+        let framed = [&[0, 0, 1, 0xff, 0xff], &start[..]].concat();
+        assert_eq!(cut(200, &[("grpc-status", "0")], &framed).judge(grpc, now), accepted(2));
+        for (status, headers, wanted) in [
+            (200, ("content-type", "text/html"), "denied"),
+            (200, ("content-type", "application/x-protobuf"), "denied"),
+            (503, ("content-type", "text/html"), "later"),
+            (500, ("content-type", "text/html"), "refused"),
+        ] {
+            let answer = cut(status, &[headers], b"<html>").judge(http, now);
+            assert_eq!(kind(&answer), wanted, "{status} {headers:?}");
+        }
     }
 }

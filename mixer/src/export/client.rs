@@ -5,7 +5,8 @@
 //! - Connections are used again. Redirects are not followed.
 //! - A connection of gRPC on which an answer did not come in time is not used again: it may be dead. There are no pings of HTTP/2:
 //!   libraries of gRPC close the connection of a client that sends more than one in five minutes.
-//! - Of an answer [`MAX_ANSWER`] bytes are kept. No answer, in whatever way, is [`ExportAnswer::Later`].
+//! - Of an answer [`MAX_ANSWER`] bytes are kept, and over HTTP no more are read.
+//! - Who cannot be reached is [`ExportAnswer::Later`]; a request that went out and has no answer is [`ExportAnswer::Unanswered`].
 //!
 //! # Not here
 //!
@@ -98,6 +99,10 @@ impl CollectorClient {
         self.settings.timeout
     }
 
+    pub(super) const fn first_pause(&self) -> Duration {
+        self.settings.first_pause
+    }
+
     /// Sends a request once.
     pub(super) async fn send(&self, request: &PackedRequest) -> ExportAnswer {
         let built = match self.request(request) {
@@ -109,19 +114,28 @@ impl CollectorClient {
         };
         let client = self.client.lock().clone();
         let exchange = async {
-            let response = client.request(built).await.map_err(|error| text(&error))?;
-            read(response).await
+            let answered = client.request(built).await.map_err(|error| {
+                let (reason, wait) = (text(&error), None);
+                if error.is_connect() {
+                    ExportAnswer::Later { reason, wait }
+                } else {
+                    ExportAnswer::Unanswered { reason, wait }
+                }
+            });
+            read(answered?, self.protocol())
+                .await
+                .map_err(|reason| ExportAnswer::Unanswered { reason, wait: None })
         };
         let timeout = self.settings.timeout;
         match tokio::time::timeout(timeout, exchange).await {
             Ok(Ok(response)) => response.judge(self.protocol(), self.clock.now()),
-            Ok(Err(reason)) => ExportAnswer::Later { reason, wait: None },
+            Ok(Err(failed)) => failed,
             Err(_) => {
                 if self.protocol() == CollectorProtocol::Grpc {
                     // All requests share a connection, which may be dead: the next one begins with its own.
                     *self.client.lock() = without_connections(self.connector.clone(), true);
                 }
-                ExportAnswer::Later {
+                ExportAnswer::Unanswered {
                     reason: format!("no answer within {timeout:?}"),
                     wait: None,
                 }
@@ -165,15 +179,19 @@ fn without_connections(connector: HttpsConnector<HttpConnector>, is_grpc: bool) 
         .build(connector)
 }
 
-/// The whole answer, as far as it is kept.
-async fn read(response: http::Response<Incoming>) -> Result<CollectorResponse, String> {
+/// The whole answer, as far as it is kept. That of gRPC has its status behind it.
+async fn read(response: http::Response<Incoming>, protocol: CollectorProtocol) -> Result<CollectorResponse, String> {
     let (head, mut incoming) = response.into_parts();
-    let (mut body, mut trailers) = (BytesMut::new(), HeaderMap::new());
+    let (mut body, mut trailers, mut is_cut) = (BytesMut::new(), HeaderMap::new(), false);
     while let Some(frame) = incoming.frame().await {
         match frame.map_err(|error| text(&error))?.into_data() {
             Ok(bytes) => {
                 let room = MAX_ANSWER.saturating_sub(body.len());
+                is_cut |= bytes.len() > room;
                 body.extend_from_slice(bytes.get(..room.min(bytes.len())).unwrap_or_default());
+                if is_cut && protocol == CollectorProtocol::Http {
+                    break;
+                }
             }
             Err(frame) => trailers.extend(frame.into_trailers().unwrap_or_default()),
         }
@@ -183,6 +201,7 @@ async fn read(response: http::Response<Incoming>) -> Result<CollectorResponse, S
         headers: head.headers,
         trailers,
         body: body.freeze(),
+        is_cut,
     })
 }
 

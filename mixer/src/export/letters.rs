@@ -5,7 +5,9 @@
 //! - A letter is durable before the rows of its request are settled. It is stored once, also if the process ends in between and the
 //!   request is refused again.
 //! - A letter needs room in the log, which may be full of what waits behind its request. Then it becomes a file in quarantine.
+//! - All such files take a quarter of what the log may take: then the oldest goes for the newest, which is counted and logged.
 
+use std::path::Path;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -19,6 +21,8 @@ use uuid::Uuid;
 
 /// How long a letter waits for room in the log.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// The beginning of the names of files that are letters.
+const FILE: &str = "export_";
 
 /// A request that is not going to be accepted.
 #[derive(Debug)]
@@ -33,11 +37,11 @@ pub(super) struct RefusedRequest<'a> {
 }
 
 impl RefusedRequest<'_> {
-    /// Keeps it, durably; or why it could not be kept.
-    pub(super) async fn keep(&self, engine: &Engine, now: Timestamp) -> Result<(), String> {
+    /// Keeps it, durably, and says how many older ones went for that; or why it could not be kept.
+    pub(super) async fn keep(&self, engine: &Engine, now: Timestamp) -> Result<u64, String> {
         let letter = self.letter(engine, now)?;
         match engine.append_within(letter, PATIENCE).await {
-            Ok(_) => Ok(()),
+            Ok(_) => Ok(0),
             Err(error) if error.kind() == ErrorKind::Busy || matches!(error, Error::TooLarge { .. }) => {
                 self.keep_file(engine).await
             }
@@ -81,21 +85,95 @@ impl RefusedRequest<'_> {
     }
 
     /// Keeps it as a file, for which the log needs no room.
-    async fn keep_file(&self, engine: &Engine) -> Result<(), String> {
+    async fn keep_file(&self, engine: &Engine) -> Result<u64, String> {
         let name = format!(
-            "export_{}_{:020}_{}.otlp",
+            "{FILE}{}_{:020}_{}.otlp",
             self.signal, self.position.lsn, self.position.row
         );
-        let path = engine.settings().store_dir.join("quarantine").join(name);
-        let (message, file) = (self.message.clone(), path.clone());
-        let written = tokio::task::spawn_blocking(move || durable_fs::write_durably(&file, &message)).await;
-        let written = written.map_err(|error| error.to_string())?;
-        written.map_err(|error| error.to_string())?;
+        let folder = engine.settings().store_dir.join("quarantine");
+        let most = engine.settings().wal_max.get() / 4;
+        let (message, path) = (self.message.clone(), folder.join(name));
         tracing::error!(
             path = %path.display(),
             reason = self.reason,
-            "the log has no room for a dead letter of what the collector refused: it is a file"
+            "the log has no room for a dead letter of what the collector refused: it becomes a file"
         );
-        Ok(())
+        let kept = tokio::task::spawn_blocking(move || {
+            durable_fs::write_durably(&path, &message).map_err(|error| error.to_string())?;
+            drop_oldest(&folder, &path, most).map_err(|error| error.to_string())
+        });
+        kept.await.map_err(|error| error.to_string())?
+    }
+}
+
+/// Removes the oldest files of letters, but for the one at `newest`, until all of them have at most so many bytes. How many went.
+fn drop_oldest(folder: &Path, newest: &Path, most: u64) -> std::io::Result<u64> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(folder)? {
+        let entry = entry?;
+        if entry.file_name().to_string_lossy().starts_with(FILE) && entry.path() != newest {
+            let about = entry.metadata()?;
+            files.push((about.modified()?, entry.path(), about.len()));
+        }
+    }
+    files.sort();
+    let mut all = files.iter().map(|(.., bytes)| bytes).sum::<u64>() + newest.metadata()?.len();
+    let mut dropped = 0;
+    for (_, path, bytes) in files {
+        if all <= most {
+            break;
+        }
+        match std::fs::remove_file(&path) {
+            // Another signal's exporter was faster.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            removed => {
+                removed?;
+                dropped += 1;
+                tracing::error!(
+                    path = %path.display(), bytes, most,
+                    "removed the oldest file of a dead letter of the export: together they had more bytes than a quarter of \
+                     observability.otlp.queue_max_size_mb"
+                );
+            }
+        }
+        all -= bytes;
+    }
+    Ok(dropped)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    #[test]
+    fn the_oldest_files_of_letters_go_for_the_newest_and_no_others() {
+        let dir = tempfile::tempdir().unwrap();
+        let write = |name: &str, age: u64| {
+            let path = dir.path().join(name);
+            std::fs::write(&path, [0; 10]).unwrap();
+            let file = std::fs::File::options().write(true).open(&path).unwrap();
+            let then = std::time::SystemTime::now() - Duration::from_secs(age);
+            file.set_modified(then).unwrap();
+            path
+        };
+        let names = [
+            "export_traces_1_0.otlp",
+            "export_logs_2_0.otlp",
+            "export_metrics_3_0.otlp",
+        ];
+        for (name, age) in names.iter().zip([30, 20, 10]) {
+            write(name, age);
+        }
+        write("batch_1", 99);
+        // Older than all others by its time, as after a step of the clock.
+        let newest = write("export_logs_4_0.otlp", 50);
+        let left = || names.map(|name| dir.path().join(name).exists());
+        assert_eq!(drop_oldest(dir.path(), &newest, 40).unwrap(), 0);
+        assert_eq!(left(), [true; 3]);
+        assert_eq!(drop_oldest(dir.path(), &newest, 39).unwrap(), 1);
+        assert_eq!(left(), [false, true, true]);
+        assert_eq!(drop_oldest(dir.path(), &newest, 1).unwrap(), 2);
+        assert!(newest.exists() && dir.path().join("batch_1").exists());
     }
 }

@@ -9,9 +9,10 @@
 //! # Invariants
 //!
 //! - A row is settled when the collector has accepted its request, or when a dead letter with it is durable; never before.
-//! - A signal has one request in flight, so a collector gets its rows in the order of the log. Signals do not wait for each other.
+//! - A signal has one request in flight, so a collector gets its rows in the order of the log; other rows come before a single one
+//!   only after that has had no answer again and again. Signals do not wait for each other.
 //! - What the collector does not take for now stays in the log, however long. A refusal that an operator can mend (a wrong key, a
-//!   wrong path) is no refusal for good.
+//!   wrong path) is no refusal for good, unless it is of one signal, others are taken, and half of the log waits.
 //!
 //! # Not here
 //!
@@ -22,6 +23,8 @@ mod client;
 mod endpoint;
 mod letters;
 mod pack;
+mod retry_pause;
+mod rows_in_hand;
 mod signal_exporter;
 mod status;
 #[cfg(test)]
@@ -65,6 +68,8 @@ pub(crate) struct ExportSettings {
     pub(crate) compression: ExportCompression,
     /// How long one request may take, its answer included.
     pub(crate) timeout: Duration,
+    /// The first wait before something is tried again; the next ones are longer.
+    pub(crate) first_pause: Duration,
 }
 
 /// What an export needs beside its settings.

@@ -84,8 +84,8 @@ impl RequestRows {
         self.0.first().map(|entry| entry.arrived)
     }
 
-    /// Puts its rows back in two halves, to become two requests; gives them back if it is one row.
-    pub(super) fn halve(self, halves: &mut VecDeque<Self>) -> Result<(), Self> {
+    /// Its rows in two halves, to become two requests; gives them back if it is one row.
+    pub(super) fn halve(self) -> Result<[Self; 2], Self> {
         let count = self.count();
         if count < 2 {
             return Err(self);
@@ -105,9 +105,7 @@ impl RequestRows {
                 others.push(other);
             }
         }
-        halves.push_front(Self(others));
-        halves.push_front(Self(first));
-        Ok(())
+        Ok([Self(first), Self(others)])
     }
 
     fn batches(&self) -> Vec<RecordBatch> {

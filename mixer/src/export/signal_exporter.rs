@@ -3,15 +3,17 @@
 //! # Invariants
 //!
 //! - The same bytes are sent again: a collector that deduplicates by content can tell.
-//! - A wait grows from [`FIRST_PAUSE`] to [`MAX_PAUSE`], by chance a half shorter, unless the collector says how long.
+//! - A wait grows from [`super::ExportSettings::first_pause`] to a minute, by chance a half shorter, unless the collector says how long.
 //! - Rows are settled in their order, also those of a request that had to be divided.
+//! - A collector that is away costs nothing but time. A single row is given up as what the collector cannot bear only when it had no
+//!   answer [`MAX_ALONE`] times in a row, others were accepted after that, and once more it had none.
+//! - A signal that is denied waits, unless the log is half full and another signal is accepted meanwhile: then it has dead letters.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine::{ArrivalPosition, LogEntry, LogFollower};
-use model::{Entropy, Table};
+use engine::{ArrivalPosition, LogFollower};
+use model::Table;
 use tokio_util::sync::CancellationToken;
 
 use super::ExportParts;
@@ -19,19 +21,23 @@ use super::answer::ExportAnswer;
 use super::client::CollectorClient;
 use super::letters::RefusedRequest;
 use super::pack::{PackedRequest, RequestRows};
+use super::retry_pause::RetryPause;
+use super::rows_in_hand::{RequestTurn, RowsInHand};
 use super::status::{ExportStatus, SignalStatus};
 
 /// So many bytes of the log are read at once.
 const STRETCH: u64 = 2 << 20;
-/// The first wait before a request is sent again, or the log is read again.
-const FIRST_PAUSE: Duration = Duration::from_secs(1);
-/// The least, whatever the collector asks for.
+/// The least wait, whatever the collector asks for.
 const LEAST_PAUSE: Duration = Duration::from_millis(100);
-/// The longest of our own accord.
-const MAX_PAUSE: Duration = Duration::from_secs(60);
 /// So often what was one request is divided because something of it is wrong: enough to find a bad row or two of the most that a
 /// request has, and no flood where every row is.
 const MAX_DIVISIONS: usize = 32;
+/// A request of more rows that had no answer so many times in a row is divided.
+const MAX_UNANSWERED: u32 = 3;
+/// One of a single row that had no answer so many times in a row is sent by turns with others.
+const MAX_ALONE: u32 = 8;
+/// How long another signal's acceptance shows that the collector is there and knows us.
+const ACCEPTED_LATELY: Duration = Duration::from_secs(60);
 /// How long an answer is waited for when the process ends: what was accepted is not to be sent again.
 const LAST_ANSWER: Duration = Duration::from_secs(5);
 
@@ -49,6 +55,8 @@ enum RequestOutcome {
     Accepted { rejected: u64, reason: String },
     TooLarge(String),
     Invalid(String),
+    Unanswered(String),
+    Denied(String),
     Refused(String),
 }
 
@@ -72,7 +80,7 @@ impl SignalExporter {
 
     /// Exports until it is told to stop.
     pub(super) async fn run(mut self, stop: CancellationToken) {
-        let mut pause = RetryPause::default();
+        let (mut hand, mut pause, mut is_unreadable) = (RowsInHand::default(), self.pause(), false);
         loop {
             let next = tokio::select! {
                 () = stop.cancelled() => return,
@@ -80,11 +88,15 @@ impl SignalExporter {
             };
             let exported = match next {
                 Ok(entries) => {
-                    pause = RetryPause::default();
-                    self.count(SignalStatus::clear_trouble);
-                    self.export(entries.into(), &stop).await
+                    pause = self.pause();
+                    if std::mem::take(&mut is_unreadable) {
+                        self.count(SignalStatus::clear_trouble);
+                    }
+                    hand.extend(entries);
+                    self.export(&mut hand, &stop).await
                 }
                 Err(error) => {
+                    is_unreadable = true;
                     self.trouble(error.to_string(), false);
                     // What waits cannot be read: it waits at least since then.
                     self.count(|status| status.set_oldest(status.trouble().map(|trouble| trouble.since)));
@@ -95,6 +107,10 @@ impl SignalExporter {
                 return;
             }
         }
+    }
+
+    fn pause(&self) -> RetryPause {
+        RetryPause::beginning_with(self.client.first_pause())
     }
 
     fn signal(&self) -> Table {
@@ -112,15 +128,15 @@ impl SignalExporter {
         self.count(|status| status.set_trouble(reason, is_denied, now));
     }
 
-    /// Sends some rows, until all of them are settled.
-    async fn export(&self, mut waiting: VecDeque<LogEntry>, stop: &CancellationToken) -> Result<(), ExportStopped> {
-        let (mut divided, mut divisions): (VecDeque<RequestRows>, usize) = (VecDeque::new(), 0);
-        loop {
-            if divided.is_empty() {
-                divisions = 0;
-            }
-            let Some(rows) = divided.pop_front().or_else(|| RequestRows::take(&mut waiting)) else {
-                break;
+    /// Sends the rows in hand, until all of them are settled.
+    async fn export(&mut self, hand: &mut RowsInHand, stop: &CancellationToken) -> Result<(), ExportStopped> {
+        while let Some(turn) = hand.next() {
+            let rows = match turn {
+                RequestTurn::Send(rows) => rows,
+                RequestTurn::Settle(end) => {
+                    self.settle(end).await;
+                    continue;
+                }
             };
             let (count, arrived) = (rows.count(), rows.arrived());
             self.count(|status| status.set_oldest(arrived));
@@ -128,36 +144,50 @@ impl SignalExporter {
             let (rows, message) = self.encode(rows, stop).await?;
             if rows.is_too_large(&message) {
                 // More than one row: it is divided.
-                let _ = rows.halve(&mut divided);
+                let _ = hand.divide(0, rows);
                 continue;
             }
             let request = self.pack(message, stop).await?;
-            let reason = match self.send(&request, stop).await? {
-                RequestOutcome::Accepted { rejected, reason } => {
-                    let rejected = rejected.min(count as u64);
-                    self.count(|status| {
-                        status.rows.add(count as u64 - rejected);
-                        status.rejected.add(rejected);
-                    });
-                    (rejected > 0).then(|| format!("the collector accepted it but for {rejected} records: {reason}"))
-                }
-                RequestOutcome::Invalid(reason) if divisions >= MAX_DIVISIONS => Some(reason),
-                RequestOutcome::Invalid(reason) | RequestOutcome::TooLarge(reason) => match rows.halve(&mut divided) {
+            let outcome = self.send(&request, (count, &mut *hand), stop).await?;
+            let is_denied = matches!(outcome, RequestOutcome::Denied(_));
+            let reason = match outcome {
+                RequestOutcome::Accepted { rejected, reason } => self.count_accepted(count, rejected, &reason),
+                RequestOutcome::Invalid(reason) if hand.divisions >= MAX_DIVISIONS => Some(reason),
+                RequestOutcome::Invalid(reason) | RequestOutcome::TooLarge(reason) => match hand.divide(0, rows) {
                     Ok(()) => {
-                        divisions += 1;
+                        hand.divisions += 1;
                         continue;
                     }
                     Err(_) => Some(reason),
                 },
-                RequestOutcome::Refused(reason) => Some(reason),
+                RequestOutcome::Unanswered(reason) => match hand.divide(0, rows) {
+                    Ok(()) => continue,
+                    Err(_) => Some(format!(
+                        "others were accepted meanwhile, this row alone had no answer: {reason}"
+                    )),
+                },
+                RequestOutcome::Denied(reason) | RequestOutcome::Refused(reason) => Some(reason),
             };
             if let Some(reason) = reason {
                 self.keep_letter((first, count), reason, &request, stop).await?;
+                if !is_denied {
+                    self.count(SignalStatus::clear_trouble);
+                }
             }
             self.settle(end).await;
         }
         self.count(|status| status.set_oldest(None));
         Ok(())
+    }
+
+    /// Counts rows that the collector accepted; why it is a dead letter all the same, if it is.
+    fn count_accepted(&self, rows: usize, rejected: u64, reason: &str) -> Option<String> {
+        let rejected = rejected.min(rows as u64);
+        self.count(|status| {
+            status.rows.add(rows as u64 - rejected);
+            status.rejected.add(rejected);
+        });
+        (rejected > 0).then(|| format!("the collector accepted it but for {rejected} records: {reason}"))
     }
 
     /// The rows' request as protobuf. It is tried again for as long as it fails, which is a defect.
@@ -166,7 +196,7 @@ impl SignalExporter {
         rows: RequestRows,
         stop: &CancellationToken,
     ) -> Result<(RequestRows, Vec<u8>), ExportStopped> {
-        let (rows, mut pause, signal) = (Arc::new(rows), RetryPause::default(), self.signal());
+        let (rows, mut pause, signal) = (Arc::new(rows), self.pause(), self.signal());
         loop {
             let shared = Arc::clone(&rows);
             let encoded = tokio::task::spawn_blocking(move || shared.encode(signal)).await;
@@ -200,11 +230,15 @@ impl SignalExporter {
         }
     }
 
-    /// Sends a request until it is decided on.
-    async fn send(&self, request: &PackedRequest, stop: &CancellationToken) -> Result<RequestOutcome, ExportStopped> {
-        let mut pause = RetryPause::default();
+    /// Sends a request of so many rows until it is decided on.
+    async fn send(
+        &mut self,
+        request: &PackedRequest,
+        (rows, hand): (usize, &mut RowsInHand),
+        stop: &CancellationToken,
+    ) -> Result<RequestOutcome, ExportStopped> {
+        let (mut pause, mut unanswered, mut is_other_accepted) = (self.pause(), 0, false);
         loop {
-            self.count(|status| status.requests.add(1));
             let (reason, is_denied, wanted) = match self.send_once(request, stop).await? {
                 ExportAnswer::Accepted { rejected, reason } => {
                     self.count(SignalStatus::clear_trouble);
@@ -216,14 +250,98 @@ impl SignalExporter {
                 ExportAnswer::TooLarge { reason } => return Ok(RequestOutcome::TooLarge(reason)),
                 ExportAnswer::Invalid { reason } => return Ok(RequestOutcome::Invalid(reason)),
                 ExportAnswer::Refused { reason } => return Ok(RequestOutcome::Refused(reason)),
-                ExportAnswer::Later { reason, wait } => (reason, false, wait),
-                ExportAnswer::Denied { reason } => (reason, true, None),
+                ExportAnswer::Unanswered { reason, wait } => {
+                    unanswered += 1;
+                    if is_other_accepted || (rows > 1 && unanswered >= MAX_UNANSWERED) {
+                        return Ok(RequestOutcome::Unanswered(reason));
+                    }
+                    (reason, false, wait)
+                }
+                ExportAnswer::Later { reason, wait } => {
+                    unanswered = 0;
+                    (reason, false, wait)
+                }
+                ExportAnswer::Denied { reason } => {
+                    unanswered = 0;
+                    (reason, true, None)
+                }
             };
-            self.trouble(reason, is_denied);
+            self.trouble(reason.clone(), is_denied);
+            if is_denied && self.must_give_way() {
+                return Ok(RequestOutcome::Denied(format!(
+                    "{reason} (it takes other signals, and half of the log waits)"
+                )));
+            }
             let own = pause.next(&self.parts.entropy);
-            wait(wanted.map_or(own, |wanted| wanted.max(LEAST_PAUSE)), stop).await?;
+            let delay = wanted.map_or(own, |wanted| wanted.max(LEAST_PAUSE));
+            is_other_accepted = false;
+            if unanswered >= MAX_ALONE {
+                is_other_accepted = self.try_other(hand, delay, stop).await?;
+            } else {
+                wait(delay, stop).await?;
+            }
             self.count(|status| status.retries.add(1));
         }
+    }
+
+    /// Waits, and sends other rows than those that have no answer, if there are any. Whether they were accepted: then it is not the
+    /// collector that is away.
+    async fn try_other(
+        &mut self,
+        hand: &mut RowsInHand,
+        delay: Duration,
+        stop: &CancellationToken,
+    ) -> Result<bool, ExportStopped> {
+        let more = tokio::select! {
+            () = stop.cancelled() => return Err(ExportStopped),
+            () = tokio::time::sleep(delay) => None,
+            next = self.follower.next(STRETCH), if !hand.has_others() => Some(next),
+        };
+        match more {
+            Some(Ok(entries)) => hand.extend(entries),
+            // It is said when these rows are settled.
+            Some(Err(_)) => wait(delay, stop).await?,
+            None => {}
+        }
+        let Some((at, rows)) = hand.take_other() else {
+            return Ok(false);
+        };
+        let Some((first, end)) = rows.range() else {
+            return Ok(false);
+        };
+        let (rows, message) = self.encode(rows, stop).await?;
+        if rows.is_too_large(&message) {
+            let _ = hand.divide(at, rows);
+            return Ok(false);
+        }
+        let (count, request) = (rows.count(), self.pack(message, stop).await?);
+        let ExportAnswer::Accepted { rejected, reason } = self.send_once(&request, stop).await? else {
+            hand.put_back(at, RequestTurn::Send(rows));
+            return Ok(false);
+        };
+        if let Some(reason) = self.count_accepted(count, rejected, &reason) {
+            self.keep_letter((first, count), reason, &request, stop).await?;
+        }
+        hand.put_back(at, RequestTurn::Settle(end));
+        Ok(true)
+    }
+
+    /// Whether this signal is denied while the collector takes another one, and what waits for somebody to mend that is half of what
+    /// the log may be: the other half is for the signals that it takes.
+    fn must_give_way(&self) -> bool {
+        let own = self.signal();
+        let denied_since = self
+            .status
+            .of(own)
+            .and_then(SignalStatus::trouble)
+            .map(|trouble| trouble.since);
+        let now = self.parts.clock.now();
+        let is_other_taken = self.status.signals().iter().any(|other| {
+            let accepted = other.accepted().filter(|_| other.signal != own);
+            accepted.is_some_and(|at| Some(at) >= denied_since && now.since(at) < ACCEPTED_LATELY)
+        });
+        let stats = self.parts.engine.stats();
+        is_other_taken && stats.wal_bytes > stats.wal_max_bytes / 2
     }
 
     /// Sends a request and has its answer, also when the process is about to end.
@@ -232,14 +350,21 @@ impl SignalExporter {
         request: &PackedRequest,
         stop: &CancellationToken,
     ) -> Result<ExportAnswer, ExportStopped> {
+        self.count(|status| status.requests.add(1));
         let sending = self.client.send(request);
         tokio::pin!(sending);
-        tokio::select! {
-            answer = &mut sending => return Ok(answer),
-            () = stop.cancelled() => {}
+        let answer = tokio::select! {
+            answer = &mut sending => answer,
+            () = stop.cancelled() => {
+                let last = LAST_ANSWER.min(self.client.timeout());
+                tokio::time::timeout(last, sending).await.map_err(|_| ExportStopped)?
+            }
+        };
+        if matches!(answer, ExportAnswer::Accepted { .. }) {
+            let now = self.parts.clock.now();
+            self.count(|status| status.set_accepted(now));
         }
-        let last = LAST_ANSWER.min(self.client.timeout());
-        tokio::time::timeout(last, sending).await.map_err(|_| ExportStopped)
+        Ok(answer)
     }
 
     /// Keeps a request that is not going to be accepted, however long that takes.
@@ -258,18 +383,21 @@ impl SignalExporter {
             reason,
             message: request.message.clone(),
         };
-        let mut pause = RetryPause::default();
-        while let Err(error) = refused.keep(&self.parts.engine, self.parts.clock.now()).await {
-            self.trouble(
-                format!("no dead letter of what was refused can be kept: {error}"),
-                false,
-            );
+        let mut pause = self.pause();
+        let dropped = loop {
+            match refused.keep(&self.parts.engine, self.parts.clock.now()).await {
+                Ok(dropped) => break dropped,
+                Err(error) => self.trouble(
+                    format!("no dead letter of what was refused can be kept: {error}"),
+                    false,
+                ),
+            }
             wait(pause.next(&self.parts.entropy), stop).await?;
-        }
+        };
         tracing::warn!(signal = %refused.signal, rows, reason = refused.reason, "the collector refused telemetry: it is a dead letter");
         self.count(|status| {
             status.letters.add(1);
-            status.clear_trouble();
+            status.dropped_letters.add(dropped);
         });
         Ok(())
     }
@@ -291,36 +419,5 @@ async fn wait(pause: Duration, stop: &CancellationToken) -> Result<(), ExportSto
     tokio::select! {
         () = stop.cancelled() => Err(ExportStopped),
         () = tokio::time::sleep(pause) => Ok(()),
-    }
-}
-
-/// Exponential back-off with jitter.
-#[derive(Debug, Default)]
-struct RetryPause {
-    attempts: u32,
-}
-
-impl RetryPause {
-    fn next(&mut self, entropy: &Entropy) -> Duration {
-        let full = FIRST_PAUSE.saturating_mul(1 << self.attempts.min(6)).min(MAX_PAUSE);
-        self.attempts = self.attempts.saturating_add(1);
-        let [by_chance] = entropy.bytes::<1>();
-        full - full / 2 * u32::from(by_chance) / 255
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn waits_double_up_to_a_minute_and_are_a_half_shorter_at_most() {
-        for (byte, wanted) in [
-            (0, [1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 60_000, 60_000]),
-            (255, [500, 1_000, 2_000, 4_000, 8_000, 16_000, 30_000, 30_000]),
-        ] {
-            let (entropy, mut pause) = (Entropy::new(move |bytes| bytes.fill(byte)), RetryPause::default());
-            assert_eq!(wanted.map(|_| pause.next(&entropy).as_millis()), wanted);
-        }
     }
 }

@@ -28,6 +28,10 @@ pub(crate) struct SignalStatus {
     pub(crate) rejected: AtomicCounter,
     /// Dead letters of what was refused or rejected.
     pub(crate) letters: AtomicCounter,
+    /// Of those that are files, the oldest ones that were removed for newer ones.
+    pub(crate) dropped_letters: AtomicCounter,
+    /// When the collector accepted a request last, µs; 0 if it never did.
+    accepted: AtomicI64,
     /// When the oldest row arrived that is in hand, µs; 0 if none is.
     oldest: AtomicI64,
     trouble: Mutex<Option<ExportTrouble>>,
@@ -52,6 +56,8 @@ impl ExportStatus {
             retries: AtomicCounter::default(),
             rejected: AtomicCounter::default(),
             letters: AtomicCounter::default(),
+            dropped_letters: AtomicCounter::default(),
+            accepted: AtomicI64::new(0),
             oldest: AtomicI64::new(0),
             trouble: Mutex::default(),
         };
@@ -106,8 +112,16 @@ impl SignalStatus {
 
     /// When the oldest row arrived that waits for its answer.
     pub(crate) fn oldest(&self) -> Option<Timestamp> {
-        let oldest = self.oldest.load(Ordering::Relaxed);
-        (oldest != 0).then_some(Timestamp::from_micros(oldest))
+        time_in(&self.oldest)
+    }
+
+    /// When the collector accepted a request last.
+    pub(super) fn accepted(&self) -> Option<Timestamp> {
+        time_in(&self.accepted)
+    }
+
+    pub(super) fn set_accepted(&self, now: Timestamp) {
+        self.accepted.store(now.micros(), Ordering::Relaxed);
     }
 
     /// Rows that arrived then are in hand; or none.
@@ -145,4 +159,10 @@ impl SignalStatus {
             tracing::info!(signal = %self.signal, "telemetry is exported again");
         }
     }
+}
+
+/// The time that is kept as microseconds, if there is one.
+fn time_in(micros: &AtomicI64) -> Option<Timestamp> {
+    let micros = micros.load(Ordering::Relaxed);
+    (micros != 0).then_some(Timestamp::from_micros(micros))
 }

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod collector;
+mod faults;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -54,6 +55,18 @@ impl ExportingStore {
         Self { engine, parts }
     }
 
+    async fn append_rows<R: TelemetryRecord>(&self, rows: &[R]) {
+        let batch = R::to_batch(rows).unwrap();
+        let payload = encode_arrow(std::slice::from_ref(&batch)).unwrap().into();
+        let append = AppendBatch {
+            table: R::TABLE,
+            origin: BatchOrigin::default(),
+            payload,
+            rows: vec![batch],
+        };
+        self.engine.append(append).await.unwrap();
+    }
+
     /// Appends log lines; their texts.
     async fn append(&self, name: &str, rows: usize) -> Vec<String> {
         let line = |row| LogRecord {
@@ -66,20 +79,12 @@ impl ExportingStore {
             attributes: Attributes::new(),
         };
         let lines: Vec<LogRecord> = (0..rows).map(line).collect();
-        let batch = LogRecord::to_batch(&lines).unwrap();
-        let payload = encode_arrow(std::slice::from_ref(&batch)).unwrap().into();
-        let append = AppendBatch {
-            table: Table::Logs,
-            origin: BatchOrigin::default(),
-            payload,
-            rows: vec![batch],
-        };
-        self.engine.append(append).await.unwrap();
+        self.append_rows(&lines).await;
         lines.into_iter().map(|line| line.message).collect()
     }
 
     fn export(&self, protocol: CollectorProtocol, collector: &TestCollector) -> RunningExport {
-        self.export_with(protocol, collector, ExportCompression::Gzip, Duration::from_secs(20))
+        self.start(settings(protocol, collector))
     }
 
     fn export_with(
@@ -89,17 +94,14 @@ impl ExportingStore {
         compression: ExportCompression,
         timeout: Duration,
     ) -> RunningExport {
-        let endpoint = collector.address.to_string();
-        let target = match protocol {
-            CollectorProtocol::Grpc => CollectorTarget::grpc(&endpoint, true),
-            CollectorProtocol::Http => CollectorTarget::http(&endpoint, true),
-        };
-        let settings = ExportSettings {
-            target: target.unwrap(),
-            headers: header_map([("x-api-key", "s3cret")].into_iter()).unwrap(),
+        self.start(ExportSettings {
             compression,
             timeout,
-        };
+            ..settings(protocol, collector)
+        })
+    }
+
+    fn start(&self, settings: ExportSettings) -> RunningExport {
         let (fatal, failures) = failure_channel();
         let (status, tasks) = super::start(settings, &self.parts, &fatal).unwrap();
         RunningExport {
@@ -125,6 +127,21 @@ impl ExportingStore {
             (reason, model::hex::decode(row["payload"].as_str().unwrap()).unwrap())
         };
         rows.map(letter).collect()
+    }
+}
+
+fn settings(protocol: CollectorProtocol, collector: &TestCollector) -> ExportSettings {
+    let endpoint = collector.address.to_string();
+    let target = match protocol {
+        CollectorProtocol::Grpc => CollectorTarget::grpc(&endpoint, true),
+        CollectorProtocol::Http => CollectorTarget::http(&endpoint, true),
+    };
+    ExportSettings {
+        target: target.unwrap(),
+        headers: header_map([("x-api-key", "s3cret")].into_iter()).unwrap(),
+        compression: ExportCompression::Gzip,
+        timeout: Duration::from_secs(20),
+        first_pause: Duration::from_millis(200),
     }
 }
 

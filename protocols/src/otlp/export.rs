@@ -44,7 +44,8 @@ use serde_json::{Map, Value};
 
 use super::OtlpError;
 use super::context::{ENTITY_ID, FLUX_ID};
-use row_attributes::{OwnAttributes, RowAttributes, text_value};
+use row_attributes::{OwnAttributes, RowAttributes};
+pub(super) use row_attributes::{any_value, key_value, text_value};
 
 /// The attribute of a resource that names its entity.
 const HOST_NAME: &str = "host.name";
@@ -301,6 +302,6 @@ fn flux_id(ids: &FixedSizeBinaryArray, row: usize) -> Option<FluxId> {
 }
 
 /// Nanoseconds of a time in microseconds; of one before the epoch none.
-fn nanos_of(micros: i64) -> u64 {
+pub(super) fn nanos_of(micros: i64) -> u64 {
     u64::try_from(micros).unwrap_or(0).saturating_mul(1_000)
 }

@@ -4,18 +4,19 @@
 //!
 //! - The same message gives the same bytes: a receiver that knows requests by their content stores a repetition once.
 
+use model::Level;
 use model::message::Message;
-use model::{Level, Timestamp};
-use opentelemetry_proto::tonic::collector::logs::v1::{ExportLogsServiceRequest, ExportLogsServiceResponse};
+use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value as OtlpValue;
-use opentelemetry_proto::tonic::common::v1::{AnyValue, ArrayValue, InstrumentationScope, KeyValue, KeyValueList};
+use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope};
 use opentelemetry_proto::tonic::logs::v1::{LogRecord, ResourceLogs, ScopeLogs};
 use opentelemetry_proto::tonic::resource::v1::Resource;
 use prost::Message as _;
 use serde_json::Value;
 
-use super::OtlpEncoding;
 use super::context::FLUX_ID;
+use super::export::{any_value, key_value, nanos_of, text_value};
+use super::{OtlpEncoding, rejected_of, rejected_of_json};
 use crate::severity;
 
 /// The attribute that has a message's id.
@@ -37,10 +38,7 @@ pub struct MessageLogSource<'a> {
 /// A request that exports a message as one log record, as protobuf.
 #[must_use]
 pub fn message_log_request(source: MessageLogSource<'_>, message: &Message) -> Vec<u8> {
-    let resource = source
-        .resource
-        .iter()
-        .map(|(key, value)| attribute(key, text(value.clone())));
+    let resource = source.resource.iter().map(|(key, value)| text_value(key, value));
     let request = ExportLogsServiceRequest {
         resource_logs: vec![ResourceLogs {
             resource: Some(Resource {
@@ -69,9 +67,9 @@ fn record(level: Level, message: &Message) -> LogRecord {
     let facts = message.meta.as_map().iter();
     // A key may be there once.
     let facts = facts.filter(|(key, _)| ![FLUX_ID, MESSAGE_ID].contains(&key.as_str()));
-    let facts = facts.map(|(key, value)| attribute(key, any_value(value)));
-    let own = own.map(|(key, value)| attribute(key, text(value)));
-    let at = nanos(message.ts);
+    let facts = facts.map(|(key, value)| key_value(key, value));
+    let own = own.map(|(key, value)| text_value(key, &value));
+    let at = nanos_of(message.ts.micros());
     LogRecord {
         time_unix_nano: at,
         observed_time_unix_nano: at,
@@ -92,71 +90,19 @@ fn body(message: &Message) -> AnyValue {
         return any_value(&message.data);
     }
     match std::str::from_utf8(&message.raw) {
-        Ok(plain) => text(plain.to_owned()),
+        Ok(plain) => any_value(&Value::from(plain)),
         Err(_) => AnyValue {
             value: Some(OtlpValue::BytesValue(message.raw.clone())),
         },
     }
 }
 
-fn text(value: String) -> AnyValue {
-    AnyValue {
-        value: Some(OtlpValue::StringValue(value)),
-    }
-}
-
-fn attribute(key: &str, value: AnyValue) -> KeyValue {
-    KeyValue {
-        key: key.to_owned(),
-        value: Some(value),
-        ..KeyValue::default()
-    }
-}
-
-fn any_value(value: &Value) -> AnyValue {
-    let value = match value {
-        Value::Null => None,
-        Value::Bool(value) => Some(OtlpValue::BoolValue(*value)),
-        Value::Number(number) => Some(match (number.as_i64(), number.as_f64()) {
-            (Some(whole), _) => OtlpValue::IntValue(whole),
-            (None, Some(number)) => OtlpValue::DoubleValue(number),
-            (None, None) => OtlpValue::StringValue(number.to_string()),
-        }),
-        Value::String(text) => Some(OtlpValue::StringValue(text.clone())),
-        Value::Array(values) => Some(OtlpValue::ArrayValue(ArrayValue {
-            values: values.iter().map(any_value).collect(),
-        })),
-        Value::Object(object) => {
-            let values = object.iter().map(|(key, value)| attribute(key, any_value(value)));
-            Some(OtlpValue::KvlistValue(KeyValueList {
-                values: values.collect(),
-            }))
-        }
-    };
-    AnyValue { value }
-}
-
-fn nanos(ts: Timestamp) -> u64 {
-    u64::try_from(ts.micros()).unwrap_or_default().saturating_mul(1_000)
-}
-
 /// Why a collector that took a request refused records of it; none if it refused none, or says nothing that can be read.
 #[must_use]
 pub fn refused_logs(encoding: OtlpEncoding, answer: &[u8]) -> Option<String> {
     let (refused, why) = match encoding {
-        OtlpEncoding::Protobuf => {
-            let partial = ExportLogsServiceResponse::decode(answer).ok()?.partial_success?;
-            (partial.rejected_log_records, partial.error_message)
-        }
-        OtlpEncoding::Json => {
-            let answer: Value = serde_json::from_slice(answer).ok()?;
-            let partial = answer.get("partialSuccess")?;
-            // 64-bit numbers are texts in the JSON mapping, and may be numbers.
-            let refused = partial.get("rejectedLogRecords")?;
-            let refused = refused.as_i64().or_else(|| refused.as_str()?.parse().ok())?;
-            let why = partial.get("errorMessage").and_then(Value::as_str);
-            (refused, why.unwrap_or_default().to_owned())
-        }
+        OtlpEncoding::Protobuf => rejected_of(answer).ok()?,
+        OtlpEncoding::Json => rejected_of_json(answer).ok()?,
     };
     (refused > 0).then_some(why)
 }
@@ -167,7 +113,7 @@ mod tests {
     use std::sync::Arc;
 
     use model::telemetry_codec::{BodyRecordReader, PublisherIdentity};
-    use model::{Attributes, EntityId, FluxId, MessageId, Table};
+    use model::{Attributes, EntityId, FluxId, MessageId, Table, Timestamp};
     use serde_json::json;
 
     use super::super::{OtlpSettings, export_response, request};
@@ -251,7 +197,7 @@ mod tests {
             (MESSAGE_ID, message.id.to_string()),
         ] {
             let found: Vec<_> = attributes.iter().filter(|found| found.key == key).collect();
-            assert_eq!(found, [&attribute(key, text(id))]);
+            assert_eq!(found, [&text_value(key, &id)]);
         }
         assert_eq!(attributes.len(), 4);
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::OtlpEncoding;
 use crate::MalformedProtobuf;
-use crate::protobuf::FieldReader;
+use crate::protobuf::{FieldReader, MessageField};
 
 /// What is said of rejected records at most.
 const PARTIAL_MESSAGE_CHARS: usize = 1_000;
@@ -89,17 +89,32 @@ pub fn rejected_of(answer: &[u8]) -> Result<(u64, String), MalformedProtobuf> {
         let mut partial = FieldReader::new(answer, field.range()?);
         while let Some(field) = partial.next()? {
             match field.number {
-                1 => {
-                    // It is a signed number on the wire: one below zero rejects nothing.
-                    let count = field.varint()?;
-                    rejected = if i64::try_from(count).is_ok() { count } else { 0 };
-                }
+                1 => rejected = rejected_count(&field)?,
                 2 => reason = String::from_utf8_lossy(field.bytes(answer)?).into_owned(),
                 _ => {}
             }
         }
     }
     Ok((rejected, reason))
+}
+
+/// It is a signed number on the wire: one below zero rejects nothing.
+fn rejected_count(field: &MessageField) -> Result<u64, MalformedProtobuf> {
+    let count = field.varint()?;
+    Ok(if i64::try_from(count).is_ok() { count } else { 0 })
+}
+
+/// How many records were rejected, as the beginning of a long answer says as protobuf: the number stands before the text. `None` if it
+/// is not the beginning of such a message.
+#[must_use]
+pub fn rejected_of_start(start: &[u8]) -> Option<u64> {
+    let mut partial = start.strip_prefix(&[1_u8 << 3 | 2])?;
+    prost::encoding::decode_varint(&mut partial).ok()?;
+    match FieldReader::new(partial, 0..partial.len()).next() {
+        Ok(Some(field)) if field.number == 1 => rejected_count(&field).ok(),
+        // The text, which goes on behind the beginning.
+        _ => Some(0),
+    }
 }
 
 /// What an answer to a request says as JSON: how many of its records were rejected, and why.
@@ -194,6 +209,22 @@ mod tests {
         // -1 as a signed number.
         let below = bytes_field(1, &number_field(1, u64::MAX));
         assert_eq!(rejected_of(&below).unwrap(), (0, String::new()));
+    }
+
+    #[test]
+    fn the_beginning_of_a_long_answer_says_how_many_records_were_rejected() {
+        let text = bytes_field(2, "no name; ".repeat(10_000).as_bytes());
+        for (partial, wanted) in [
+            ([number_field(1, 3), text.clone()].concat(), Some(3)),
+            ([number_field(1, u64::MAX), text.clone()].concat(), Some(0)),
+            (text, Some(0)),
+        ] {
+            let answer = bytes_field(1, &partial);
+            assert!(rejected_of(&answer[..64 << 10]).is_err());
+            assert_eq!(rejected_of_start(&answer[..64 << 10]), wanted);
+        }
+        assert_eq!(rejected_of_start(b"<html>"), None);
+        assert_eq!(rejected_of_start(&[]), None);
     }
 
     #[test]

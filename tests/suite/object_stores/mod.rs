@@ -30,6 +30,7 @@ async fn all(bucket: &Bucket) -> Result<(), Failure> {
     takeover::a_second_writer_pushes_the_first_out_by_name(&bucket.under("fenced")).await?;
     takeover::a_store_that_was_local_knows_its_batches_once_they_are_uploaded(&bucket.under("legacy")).await?;
     takeover::a_copy_serves_the_same_rows_and_knows_the_same_batches(&bucket.under("copy")).await?;
+    takeover::a_store_that_sent_to_a_collector_is_copied_once_it_no_longer_does(&bucket.under("sent")).await?;
     takeover::a_check_finds_what_is_in_the_bucket_only_and_what_is_nowhere(&bucket.under("check")).await?;
     takeover::a_repair_of_a_damaged_copy_loses_no_row_and_no_object(&bucket.under("repair")).await?;
     takeover::a_folder_of_another_store_is_refused(&bucket.under("other")).await?;

@@ -213,6 +213,33 @@ pub(super) async fn a_copy_serves_the_same_rows_and_knows_the_same_batches(bucke
     Ok(())
 }
 
+pub(super) async fn a_store_that_sent_to_a_collector_is_copied_once_it_no_longer_does(
+    bucket: &Bucket,
+) -> Result<(), Failure> {
+    let mut machine = Machine::without_bucket()?;
+    machine.settings.export = engine::ExportMode::Copy;
+    let engine = machine.open().await?;
+    engine.append(batch(1, &[machine.now()])).await?;
+    engine.close().await?;
+    drop(engine);
+    let to = Machine::new(bucket, "copy")?.settings.remote.ok_or("no bucket")?;
+    let now = Timestamp::from_micros(machine.now());
+    let copy_out = |dir: engine::Settings, to: engine::RemoteSettings| {
+        tokio::task::spawn_blocking(move || engine::copy_to_remote(&dir, &to, now, &entropy(), |_, _| {}))
+    };
+    let refused = copy_out(machine.settings.clone(), to.clone()).await?.unwrap_err();
+    assert!(
+        refused.to_string().contains("without observability.otlp.forward"),
+        "{refused}"
+    );
+    // What it says is enough.
+    machine.settings.export = engine::ExportMode::Off;
+    machine.open().await?.close().await?;
+    let report = copy_out(machine.settings.clone(), to).await??;
+    assert_eq!((report.files, report.rows), (1, 1));
+    Ok(())
+}
+
 pub(super) async fn a_repair_of_a_damaged_copy_loses_no_row_and_no_object(bucket: &Bucket) -> Result<(), Failure> {
     let mut machine = Machine::new(bucket, "one")?;
     machine.remote().grace = std::time::Duration::ZERO;

@@ -6,6 +6,7 @@ use std::future::ready;
 use std::io::Read;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use flate2::read::GzDecoder;
@@ -41,6 +42,10 @@ pub(super) enum ScriptedAnswer {
     Silence,
     /// Taken, and the connection ends.
     Cut,
+    /// Not taken, and the connection ends.
+    Lose,
+    /// Accepted, but for so many records, with a text that is longer than any answer that is read.
+    LongPartial(u8),
 }
 
 /// A request that came.
@@ -59,9 +64,15 @@ pub(super) struct ReceivedExport {
 struct CollectorState {
     received: Mutex<Vec<ReceivedExport>>,
     script: Mutex<VecDeque<ScriptedAnswer>>,
+    /// Requests with a row of this text are lost.
+    poison: Mutex<Option<String>>,
+    /// Every request is lost.
+    is_away: AtomicBool,
+    /// Signals that have no path here.
+    denied: Mutex<Vec<Table>>,
 }
 
-/// Accepts everything that its script does not say something else of.
+/// Accepts everything that neither its faults nor its script say something else of.
 #[derive(Debug)]
 pub(super) struct TestCollector {
     pub(super) address: SocketAddr,
@@ -92,6 +103,21 @@ impl TestCollector {
         }
     }
 
+    /// From now on it dies of requests with a row of this text.
+    pub(super) fn poison(&self, text: &str) {
+        *self.state.poison.lock() = Some(text.to_owned());
+    }
+
+    /// Whether it takes connections and nothing else.
+    pub(super) fn set_away(&self, is_away: bool) {
+        self.state.is_away.store(is_away, Ordering::Relaxed);
+    }
+
+    /// It takes these signals no more, and all others.
+    pub(super) fn deny(&self, signals: &[Table]) {
+        *self.state.denied.lock() = signals.to_vec();
+    }
+
     pub(super) fn received(&self) -> Vec<ReceivedExport> {
         self.state.received.lock().clone()
     }
@@ -101,7 +127,11 @@ impl TestCollector {
         let is_accepted = |export: &ReceivedExport| {
             matches!(
                 export.answer,
-                ScriptedAnswer::Accept | ScriptedAnswer::Partial(_) | ScriptedAnswer::Silence | ScriptedAnswer::Cut
+                ScriptedAnswer::Accept
+                    | ScriptedAnswer::Partial(_)
+                    | ScriptedAnswer::LongPartial(_)
+                    | ScriptedAnswer::Silence
+                    | ScriptedAnswer::Cut
             )
         };
         let received = self.received();
@@ -131,22 +161,37 @@ async fn answer(
 ) -> Result<Response<UnsyncBoxBody<Bytes, Infallible>>, std::io::Error> {
     let (head, body) = request.into_parts();
     let body = body.collect().await.map_err(std::io::Error::other)?.to_bytes();
-    let answer = state.script.lock().pop_front().unwrap_or(ScriptedAnswer::Accept);
     let table = table(head.uri.path());
+    let rows = rows(table, unpacked(protocol, &head.headers, &body));
+    let is_poison = state.poison.lock().as_ref().is_some_and(|text| rows.contains(text));
+    let answer = if is_poison || state.is_away.load(Ordering::Relaxed) {
+        ScriptedAnswer::Lose
+    } else if !state.denied.lock().contains(&table) {
+        state.script.lock().pop_front().unwrap_or(ScriptedAnswer::Accept)
+    } else if protocol == CollectorProtocol::Grpc {
+        ScriptedAnswer::Code(code::UNIMPLEMENTED)
+    } else {
+        ScriptedAnswer::Status(404)
+    };
     state.received.lock().push(ReceivedExport {
         path: head.uri.path().to_owned(),
-        rows: rows(table, unpacked(protocol, &head.headers, &body)),
+        rows,
         headers: head.headers,
         body,
         answer,
     });
     let (status, code, message) = match answer {
         ScriptedAnswer::Silence => std::future::pending().await,
-        ScriptedAnswer::Cut => return Err(std::io::Error::other("cut")),
+        ScriptedAnswer::Cut | ScriptedAnswer::Lose => return Err(std::io::Error::other("cut")),
         ScriptedAnswer::Accept => (200, 0, Vec::new()),
         ScriptedAnswer::Partial(rejected) => {
             let message = export_response(OtlpEncoding::Protobuf, table, rejected, "too old");
             (200, 0, message)
+        }
+        // 70,006 bytes, of which the text has 70,000.
+        ScriptedAnswer::LongPartial(rejected) => {
+            let head = [0x0a, 0xf6, 0xa2, 0x04, 0x08, rejected, 0x12, 0xf0, 0xa2, 0x04];
+            (200, 0, [&head[..], &[b'x'; 70_000]].concat())
         }
         ScriptedAnswer::Status(status) => (status, 0, b"scripted".to_vec()),
         ScriptedAnswer::Code(code) => (200, code, Vec::new()),

@@ -114,11 +114,11 @@ impl OwnAttributes {
     }
 }
 
-pub(super) fn text_value(key: &str, text: &str) -> KeyValue {
+pub(in crate::otlp) fn text_value(key: &str, text: &str) -> KeyValue {
     key_value(key, &Value::from(text))
 }
 
-pub(super) fn key_value(key: &str, value: &Value) -> KeyValue {
+pub(in crate::otlp) fn key_value(key: &str, value: &Value) -> KeyValue {
     KeyValue {
         key: key.to_owned(),
         value: Some(any_value(value)),
@@ -134,7 +134,7 @@ pub(super) fn nested_attributes(of: &Value) -> Vec<KeyValue> {
 }
 
 /// A value of the type that it has as JSON.
-pub(super) fn any_value(value: &Value) -> AnyValue {
+pub(in crate::otlp) fn any_value(value: &Value) -> AnyValue {
     let value = match value {
         Value::Null => None,
         Value::Bool(value) => Some(AnyKind::BoolValue(*value)),
