@@ -3,7 +3,7 @@
 export CARGO_TARGET_DIR ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/platform-build
 export CARGO_INCREMENTAL ?= 1
 
-.PHONY: help demo test build check suite differential hostile hostile-inputs browser schema-check bins lanes-long unit tools readers otlp-senders docs bench clean-demo
+.PHONY: help demo test build check suite differential hostile hostile-inputs browser schema-check bins lanes-long export-long unit tools readers otlp-senders docs bench clean-demo
 help:            ## this list
 	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
@@ -42,6 +42,14 @@ lanes-long: export PLATFORM_TEST_LANE_ROWS = $(or $(MESSAGES),100000)
 lanes-long: tools bins ## lane guaranteed in its long form: make lanes-long FAULTS=25 MESSAGES=100000 SEED=7
 	@scripts/with-nextest.sh
 	$(if $(SEED),PLATFORM_TEST_SEED=$(SEED)) cargo nextest run --workspace --locked -j1 -E 'test(lanes) & test(through_faults)' --no-capture
+
+# Kills of Mixer and collector by turns, and a collector that is away for AWAY seconds; both print what was lost and doubled.
+export-long: export EXPORT_ROUNDS = $(or $(ROUNDS),20)
+export-long: export EXPORT_AWAY_SECONDS = $(or $(AWAY),3600)
+export-long: export EXPORT_BATCH = $(or $(BATCH),1000)
+export-long: tools bins ## telemetry to a collector in its long form: make export-long ROUNDS=20 AWAY=3600 BATCH=1000 SEED=7
+	@scripts/with-nextest.sh
+	$(if $(SEED),PLATFORM_TEST_SEED=$(SEED)) cargo nextest run --profile long --workspace --locked -j1 -E 'test(export::nothing_acknowledged_is_lost) | test(export::every_row_comes)' --no-capture
 
 differential: tools bins ## random SQL against a real PostgreSQL, with what differs: PLATFORM_TEST_STATEMENTS=20000 PLATFORM_TEST_SEED=7
 	@scripts/with-nextest.sh

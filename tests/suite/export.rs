@@ -1,15 +1,17 @@
 //! `observability.tier = "otlp"` and forwarding: what was acknowledged is at the collector, whatever dies in between.
 //!
-//! `EXPORT_ROUNDS` makes the round of kills longer; the suite's figure is short.
+//! `make export-long` runs the long form (`EXPORT_ROUNDS` kills, a collector that is away for `EXPORT_AWAY_SECONDS`, `EXPORT_BATCH`
+//! rows in a request of the client); the suite's figures are short.
 
 mod receiver;
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use harness::api::Api;
+use harness::process::memory_of;
 use harness::{Failure, Random, TestMixer, eventually, free_port};
 use model::Timestamp;
 use serde_json::{Value, json};
@@ -18,8 +20,6 @@ use crate::kill9::setting;
 use receiver::{TestReceiver, row_text};
 
 const SOON: Duration = Duration::from_secs(60);
-/// Rows that one client sends at once.
-const BATCH: u64 = 40;
 const NDJSON: (&str, &str) = ("Content-Type", "application/x-ndjson");
 
 fn now() -> String {
@@ -40,11 +40,11 @@ fn sending(address: &str, more: &[(&str, &str)]) -> Result<TestMixer, Failure> {
     TestMixer::with(&[&usual[..], more].concat(), &[])
 }
 
-/// Sends batches, each until it is acknowledged, as long as the load goes on; how many rows were.
-fn load(base: &Mutex<String>, is_over: &AtomicBool) -> u64 {
-    let mut rows = 0;
+/// Sends batches, each until it is acknowledged, one after each pause as long as the load goes on; how many rows were.
+fn load(base: &Mutex<String>, is_over: &AtomicBool, pause: Duration) -> u64 {
+    let (mut rows, batch) = (0, setting("EXPORT_BATCH", 40));
     while !is_over.load(Ordering::Relaxed) {
-        let body: String = (rows..rows + BATCH).map(|number| line(&row_text(number))).collect();
+        let body: String = (rows..rows + batch).map(|number| line(&row_text(number))).collect();
         let key = format!("batch-{rows}");
         let headers = [NDJSON, ("Idempotency-Key", key.as_str())];
         let is_stored = || {
@@ -55,7 +55,8 @@ fn load(base: &Mutex<String>, is_over: &AtomicBool) -> u64 {
         if eventually("a batch is acknowledged", 2 * SOON, is_stored).is_err() {
             break;
         }
-        rows += BATCH;
+        rows += batch;
+        std::thread::park_timeout(pause);
     }
     rows
 }
@@ -74,6 +75,51 @@ fn counts(receiver: &TestReceiver) -> (BTreeMap<u64, u64>, u64) {
     (times, needless)
 }
 
+/// The most memory that a Mixer had since its start; 0 of one that is gone.
+fn peak_memory(mixer: &mut TestMixer) -> u64 {
+    let process = mixer.process().ok().map(|process| process.pid());
+    process.and_then(|pid| memory_of(pid, "VmHWM").ok()).unwrap_or(0)
+}
+
+/// Kills a Mixer and starts it again, under another address; the most memory that it had.
+fn kill_and_restart(mixer: &mut TestMixer, base: &Mutex<String>) -> Result<u64, Failure> {
+    let peak = peak_memory(mixer);
+    mixer.kill9()?;
+    mixer.restart()?;
+    base.lock().map_err(|_| "poisoned")?.clone_from(&mixer.api.base);
+    Ok(peak)
+}
+
+/// Waits until every row that was acknowledged is accepted, and prints what came since `began`. An error if one is lost, or came again
+/// although the answer had been read.
+fn check_all(
+    receiver: &TestReceiver,
+    mixer: &mut TestMixer,
+    (what, rows): (&str, u64),
+    (began, peak): (Instant, u64),
+) -> Result<(), Failure> {
+    let came = eventually("every acknowledged row is accepted", 5 * SOON, || {
+        let (times, _) = counts(receiver);
+        (0..rows).all(|row| times.contains_key(&row)).then_some(())
+    });
+    let seconds = began.elapsed().as_secs_f64();
+    let (times, needless) = counts(receiver);
+    let lost = (0..rows).filter(|row| !times.contains_key(row)).count();
+    let doubled = times.values().filter(|times| **times > 1).count();
+    let peak = peak.max(peak_memory(mixer)) >> 20;
+    let speed = rows as f64 / seconds;
+    eprintln!(
+        "| | rows sent | at the collector | lost | doubled | of these needlessly | rows/s | peak memory, MiB |\n\
+         |---|---|---|---|---|---|---|---|\n\
+         | {what} | {rows} | {} | {lost} | {doubled} | {needless} | {speed:.0} | {peak} |",
+        times.len()
+    );
+    came.map_err(|error| format!("{error}; {:?}", mixer.api.get("/api/v1/storage")))?;
+    assert!(rows > 0, "there was a load");
+    assert_eq!(needless, 0, "a row came again whose answer had been read");
+    Ok(())
+}
+
 #[test]
 fn nothing_acknowledged_is_lost_when_mixer_and_collector_are_killed_under_load() -> Result<(), Failure> {
     let rounds = setting("EXPORT_ROUNDS", 4);
@@ -83,15 +129,14 @@ fn nothing_acknowledged_is_lost_when_mixer_and_collector_are_killed_under_load()
     let more = [("observability.otlp.compression", "\"none\"")];
     let mut mixer = sending(&receiver.address.to_string(), &more)?;
     let (base, is_over) = (Mutex::new(mixer.api.base.clone()), AtomicBool::new(false));
+    let (began, mut peak) = (Instant::now(), 0);
     let rows = std::thread::scope(|threads| -> Result<u64, Failure> {
-        let clients = threads.spawn(|| load(&base, &is_over));
+        let clients = threads.spawn(|| load(&base, &is_over, Duration::ZERO));
         let killed = (|| -> Result<(), Failure> {
             for round in 0..rounds {
                 std::thread::park_timeout(Duration::from_millis(300 + random.below(1_500)));
                 if round % 2 == 0 {
-                    mixer.kill9()?;
-                    mixer.restart()?;
-                    base.lock().map_err(|_| "poisoned")?.clone_from(&mixer.api.base);
+                    peak = kill_and_restart(&mut mixer, &base)?.max(peak);
                 } else {
                     receiver.kill();
                     std::thread::park_timeout(Duration::from_millis(random.below(1_000)));
@@ -105,16 +150,39 @@ fn nothing_acknowledged_is_lost_when_mixer_and_collector_are_killed_under_load()
         killed.map(|()| rows)
     })?;
     receiver.set_faults(0);
-    eventually("every acknowledged row is accepted", 3 * SOON, || {
-        let (times, _) = counts(&receiver);
-        (0..rows).all(|row| times.contains_key(&row)).then_some(())
-    })
-    .map_err(|error| format!("{error}; {rows} rows; {:?}", mixer.api.get("/api/v1/storage")))?;
-    assert!(rows >= BATCH, "there was a load");
-    let (times, needless) = counts(&receiver);
-    let doubled = times.values().filter(|times| **times > 1).count();
-    eprintln!("{rows} rows, 0 lost, {doubled} doubled, {needless} of them needlessly");
-    assert_eq!(needless, 0, "a row came again whose answer had been read");
+    let what = format!("{rounds} kills");
+    check_all(&receiver, &mut mixer, (what.as_str(), rows), (began, peak))
+}
+
+#[test]
+fn every_row_comes_when_a_collector_that_was_away_is_back() -> Result<(), Failure> {
+    let away = Duration::from_secs(setting("EXPORT_AWAY_SECONDS", 6));
+    let receiver = TestReceiver::start()?;
+    receiver.kill();
+    let more = [("observability.otlp.compression", "\"none\"")];
+    let mut mixer = sending(&receiver.address.to_string(), &more)?;
+    let (base, is_over) = (Mutex::new(mixer.api.base.clone()), AtomicBool::new(false));
+    let (began, mut peak) = (Instant::now(), 0);
+    let rows = std::thread::scope(|threads| -> Result<u64, Failure> {
+        let clients = threads.spawn(|| load(&base, &is_over, away / 500));
+        let passed = (|| -> Result<(), Failure> {
+            std::thread::sleep(away / 2);
+            peak = kill_and_restart(&mut mixer, &base)?;
+            std::thread::sleep(away / 2);
+            Ok(())
+        })();
+        is_over.store(true, Ordering::Relaxed);
+        let rows = clients.join().map_err(|_| "the client died")?;
+        passed.map(|()| rows)
+    })?;
+    assert!(receiver.accepted().is_empty(), "it was away");
+    receiver.revive();
+    let what = format!("away for {} s", away.as_secs());
+    check_all(&receiver, &mut mixer, (what.as_str(), rows), (began, peak))?;
+    assert!(
+        mixer.api.rows("/api/v1/telemetry/dead_letters")?.is_empty(),
+        "nothing was given up"
+    );
     Ok(())
 }
 

@@ -388,7 +388,7 @@ mod tests {
     fn an_answer_that_is_too_long_is_judged_by_its_status_and_its_beginning() {
         // Two are rejected, and the text goes on behind what was kept.
         let start = [
-            &[0x0a, 0xff, 0xff, 0x07, 0x08, 2, 0x12, 0xff, 0xff, 0x07],
+            &[0x0a, 0xff, 0xff, 0x07, 0x08, 2, 0x12, 0xff, 0xff, 0x07][..],
             &[b'x'; 99][..],
         ]
         .concat();
@@ -409,7 +409,7 @@ mod tests {
         assert_eq!(cut(200, &[], &start).judge(http, now), accepted(2));
         let json = cut(200, &[("content-type", "application/json")], b"{\"partialSuccess\":");
         assert_eq!(json.judge(http, now), accepted(u64::MAX), "how many is not known");
-        let framed = [&[0, 0, 1, 0xff, 0xff], &start[..]].concat();
+        let framed = [&[0, 0, 1, 0xff, 0xff][..], &start[..]].concat();
         assert_eq!(cut(200, &[("grpc-status", "0")], &framed).judge(grpc, now), accepted(2));
         for (status, headers, wanted) in [
             (200, ("content-type", "text/html"), "denied"),

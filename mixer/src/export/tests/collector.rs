@@ -191,7 +191,7 @@ async fn answer(
         // 70,006 bytes, of which the text has 70,000.
         ScriptedAnswer::LongPartial(rejected) => {
             let head = [0x0a, 0xf6, 0xa2, 0x04, 0x08, rejected, 0x12, 0xf0, 0xa2, 0x04];
-            (200, 0, [&head[..], &[b'x'; 70_000]].concat())
+            (200, 0, [&head[..], &[b'x'; 70_000][..]].concat())
         }
         ScriptedAnswer::Status(status) => (status, 0, b"scripted".to_vec()),
         ScriptedAnswer::Code(code) => (200, code, Vec::new()),
