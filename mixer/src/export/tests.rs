@@ -185,6 +185,14 @@ async fn rows_come_once_and_in_order_over_either_protocol_packed_or_not() {
                 assert!(request.rows.len() <= 8_192 && request.headers["x-api-key"] == "s3cret");
                 let is_packed = ["content-encoding", "grpc-encoding"].map(|name| request.headers.contains_key(name));
                 assert_eq!(is_packed.contains(&true), compression == ExportCompression::Gzip);
+                let accepted = request
+                    .headers
+                    .get("grpc-accept-encoding")
+                    .map(|packings| packings.to_str().unwrap());
+                assert_eq!(
+                    accepted,
+                    (protocol == CollectorProtocol::Grpc).then_some("identity,gzip")
+                );
                 let wanted = match protocol {
                     CollectorProtocol::Grpc => "/opentelemetry.proto.collector.logs.v1.LogsService/Export",
                     CollectorProtocol::Http => "/v1/logs",
