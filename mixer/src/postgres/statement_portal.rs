@@ -154,7 +154,7 @@ impl PgSession {
                 return Err(PgError::error("57014", message).into());
             }
             PortalState::Ended => return Ok(FetchProgress::Ended(0)),
-            PortalState::Bound => Box::new(self.begin(portal, interrupt).await?),
+            PortalState::Bound => Box::new(self.run_query(portal, interrupt).await?),
         };
         let progress = running.send(out, put, most, interrupt).await?;
         if progress == FetchProgress::Paused {
@@ -164,7 +164,7 @@ impl PgSession {
     }
 
     /// Asks the query of a portal. One that has no place now stays as it was.
-    async fn begin(
+    async fn run_query(
         &self,
         portal: &mut StatementPortal,
         interrupt: &StatementInterrupt,
