@@ -19,7 +19,7 @@ use super::pg_error::PgError;
 use super::pg_types::{FormatCode, PgType, ScalarType};
 use super::rows::{self, FetchProgress, FormatList, PgColumn, PgReplyError, StatementInterrupt};
 use super::session::{PgSession, utility_columns};
-use super::statement_portal::{PreparedStatement, StatementPlan, StatementPortal, intervals};
+use super::statement_portal::{PreparedStatement, StatementPlan, StatementPortal, declared_types};
 use super::utility_statement::UtilityStatement;
 
 const MOST_PREPARED: usize = 1_024;
@@ -116,14 +116,16 @@ impl PgSession {
         let asked = SqlStatement {
             query: query.clone(),
             dialect: SqlDialect::Postgres,
-            intervals: intervals(&parameters(declared, &[])?),
+            declared: declared_types(&parameters(declared, &[])?),
             ..SqlStatement::default()
         };
         let described = interrupt.or(self.admitted()?.describe(&asked)).await?;
         let described = described.map_err(|error| PgError::of(&error, whole, begin))?;
         let columns = rows::columns(&described.columns, &described.schema)?;
+        let mut parameters = parameters(declared, &described.parameters)?;
+        name_lists_of_oids(&query, declared, &mut parameters);
         Ok(PreparedStatement {
-            parameters: parameters(declared, &described.parameters)?,
+            parameters,
             text: query,
             plan: StatementPlan::Rows(columns),
             used: described.parameters.len(),
@@ -161,9 +163,9 @@ impl PgSession {
                 "bind message has another number of result formats than there are columns",
             ));
         }
-        self.make_room(&portal, bytes)?;
-        self.portals
-            .insert(portal, StatementPortal::new(prepared, (values, bytes), forms));
+        let number = self.make_room(&portal, bytes)?;
+        let bound = StatementPortal::new(prepared, (values, bytes), forms, number);
+        self.portals.insert(portal, bound);
         out.message(b'2', |_| ());
         Ok(())
     }
@@ -275,6 +277,23 @@ fn parameters(declared: &[u32], found: &[Option<DataType>]) -> Result<Vec<(u32, 
         parameters.push(kind);
     }
     Ok(parameters)
+}
+
+/// Calls lists what a question about the catalogue casts them to, which the planner takes for numbers: drivers that look up a type know
+/// few others.
+fn name_lists_of_oids(query: &str, declared: &[u32], parameters: &mut [(u32, PgType)]) {
+    const OIDS: u32 = 1_028;
+    let places = query.match_indices("::oid[]").filter_map(|(at, _)| {
+        let before = query.get(..at)?;
+        let name = before.trim_end_matches(|letter: char| letter.is_ascii_digit());
+        let place: usize = before.get(name.len()..)?.parse().ok()?;
+        name.ends_with('$').then(|| place.checked_sub(1)).flatten()
+    });
+    for index in places.filter(|index| declared.get(*index).is_none_or(|oid| *oid == 0)) {
+        if let (Some(parameter), Some(list)) = (parameters.get_mut(index), PgType::of_oid(OIDS)) {
+            *parameter = (OIDS, list);
+        }
+    }
 }
 
 /// What values of a type that a client names are.
