@@ -1,6 +1,8 @@
-//! Bind parameters of a client, as the querier takes them: texts, numbers, booleans, null, and lists of these.
+//! Bind parameters of a client, as the querier takes them: texts, numbers, booleans, null, and lists of these; bytes as their hex digits.
 //!
 //! What they take is counted while they are read ([`BoundMemory`]): an item of a list that comes as two bytes is an object here.
+
+use std::fmt::Write as _;
 
 use bytes::{Buf, Bytes};
 use chrono::{DateTime, SecondsFormat};
@@ -66,6 +68,7 @@ pub(super) fn value(
         (None, ..) => Some(Value::Null),
         (Some(bytes), PgType::One(scalar), FormatCode::Text) => utf8(bytes).and_then(|text| of_text(scalar, text)),
         (Some(bytes), PgType::One(scalar), FormatCode::Binary) => of_binary(scalar, bytes),
+        (Some(_), PgType::Array(ScalarType::Bytea), _) => None,
         (Some(bytes), PgType::Array(scalar), FormatCode::Text) => {
             utf8(bytes).and_then(|text| list_of_text(scalar, text, memory))
         }
@@ -138,7 +141,7 @@ fn quoted_item(text: &str) -> Option<(String, &str)> {
 fn list_of_binary(mut bytes: &[u8], memory: &mut BoundMemory) -> Option<Value> {
     let dimensions = bytes.try_get_i32().ok()?;
     let _has_nulls = bytes.try_get_i32().ok()?;
-    let kind = ScalarType::of_oid(bytes.try_get_u32().ok()?)?;
+    let kind = ScalarType::of_oid(bytes.try_get_u32().ok()?).filter(|kind| *kind != ScalarType::Bytea)?;
     let count = match dimensions {
         0 => 0,
         1 => {
@@ -177,8 +180,25 @@ fn of_text(kind: ScalarType, text: &str) -> Option<Value> {
         ScalarType::Float4 | ScalarType::Float8 => float(trimmed.parse().ok()?),
         ScalarType::Uuid => Uuid::try_parse(trimmed).ok()?.to_string().into(),
         ScalarType::Interval => interval(trimmed)?.into(),
+        ScalarType::Bytea => hex_digits(trimmed)?.into(),
         _ => text.into(),
     })
+}
+
+/// The digits of bytes that are written `\x6162`.
+fn hex_digits(text: &str) -> Option<String> {
+    let digits = text.strip_prefix("\\x")?;
+    let is_hex = digits.len().is_multiple_of(2) && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+    is_hex.then(|| digits.to_owned())
+}
+
+fn hex(bytes: &[u8]) -> String {
+    let mut digits = String::with_capacity(bytes.len() * 2);
+    for byte in bytes {
+        // Writing into memory does not fail.
+        let _ = write!(digits, "{byte:02x}");
+    }
+    digits
 }
 
 /// An interval with a unit behind each of its numbers, where `1 day, 2:03:04` has none for the time.
@@ -238,7 +258,7 @@ fn of_binary(kind: ScalarType, mut bytes: &[u8]) -> Option<Value> {
             let months = bytes.try_get_i32().ok()?;
             format!("{months} months {days} days {micros} microseconds").into()
         }
-        ScalarType::Bytea => return None,
+        ScalarType::Bytea => return Some(hex(bytes).into()),
     };
     bytes.is_empty().then_some(read)
 }
@@ -330,6 +350,24 @@ mod tests {
         assert_eq!(numbers("{x}"), Err("22P02"));
         let long: &'static str = format!("{{{}1}}", "1,".repeat(MOST_ITEMS)).leak();
         assert_eq!(numbers(long), Err("54000"));
+    }
+
+    #[test]
+    fn bytes_are_read_as_hex_digits_of_both_forms() {
+        let kind = PgType::One(ScalarType::Bytea);
+        assert_eq!(read(kind, FormatCode::Binary, b"a\0\xff"), Ok(json!("6100ff")));
+        assert_eq!(read(kind, FormatCode::Text, br"\x6100FF"), Ok(json!("6100FF")));
+        assert_eq!(read(kind, FormatCode::Binary, b""), Ok(json!("")));
+        for bad in [&b"61"[..], br"\x6", br"\xzz"] {
+            assert_eq!(read(kind, FormatCode::Text, bad), Err("22P02"), "{bad:?}");
+        }
+        let list = PgType::Array(ScalarType::Bytea);
+        assert_eq!(read(list, FormatCode::Text, b"{a}"), Err("22P02"));
+        let binary = b"\0\0\0\x01\0\0\0\0\0\0\0\x11\0\0\0\x01\0\0\0\x01\0\0\0\x01a";
+        assert_eq!(
+            read(PgType::Array(ScalarType::Text), FormatCode::Binary, binary),
+            Err("22P02")
+        );
     }
 
     #[test]

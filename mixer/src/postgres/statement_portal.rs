@@ -6,10 +6,11 @@
 //! - A portal that was not read to its end holds a place of a query for `query.timeout` at most, and rows, unless they are few, while
 //!   its client asks for nothing.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow_array::ArrayRef;
+use arrow_schema::DataType;
 use query::{QueryErrorKind, SqlDialect, SqlParameters, SqlStatement};
 use serde_json::Value;
 
@@ -18,7 +19,7 @@ use super::copy_statement::CopyStatement;
 use super::cursor_statement::{CursorDeclaration, CursorFetch};
 use super::framing::BackendWriter;
 use super::pg_error::PgError;
-use super::pg_types::{PgType, ScalarType};
+use super::pg_types::PgType;
 use super::rows::{FetchProgress, FormatList, PgColumn, PgReplyError, PgRowSender, StatementInterrupt};
 use super::session::PgSession;
 use super::utility_statement::UtilityStatement;
@@ -62,11 +63,11 @@ impl PreparedStatement {
     }
 }
 
-/// The places of parameters that are intervals, from 1.
-pub(super) fn intervals(parameters: &[(u32, PgType)]) -> BTreeSet<usize> {
+/// The types of parameters that are more than texts, by their places from 1.
+pub(super) fn declared_types(parameters: &[(u32, PgType)]) -> BTreeMap<usize, DataType> {
     let places = (1..).zip(parameters);
-    let intervals = places.filter(|(_, (_, kind))| *kind == PgType::One(ScalarType::Interval));
-    intervals.map(|(place, _)| place).collect()
+    let declared = places.filter_map(|(place, (_, kind))| Some((place, kind.declared()?)));
+    declared.collect()
 }
 
 /// A prepared statement with its values.
@@ -80,14 +81,17 @@ pub(super) struct StatementPortal {
     state: PortalState,
     /// Whether it outlives its transaction, as cursors `WITH HOLD` do.
     pub(super) is_held: bool,
-    /// Whether the transaction that runs made it, or what came since the last one where none was begun: it goes if that is rolled
-    /// back, held or not.
-    pub(super) is_new: bool,
+    /// How many portals the session had made with it: what is rolled back to before goes without it, held or not.
+    pub(super) number: u64,
 }
 
 impl StatementPortal {
-    pub(super) fn new(prepared: Arc<PreparedStatement>, values: (Vec<Value>, usize), forms: FormatList) -> Self {
-        let (values, bound) = values;
+    pub(super) fn new(
+        prepared: Arc<PreparedStatement>,
+        (values, bound): (Vec<Value>, usize),
+        forms: FormatList,
+        number: u64,
+    ) -> Self {
         Self {
             prepared,
             values,
@@ -95,7 +99,7 @@ impl StatementPortal {
             forms,
             state: PortalState::Bound,
             is_held: false,
-            is_new: false,
+            number,
         }
     }
 
@@ -123,8 +127,8 @@ enum PortalState {
 }
 
 impl PgSession {
-    /// Sees to it that there may be a portal of a name; what its values may take.
-    pub(super) fn make_room(&mut self, portal: &str) -> Result<BoundMemory, PgError> {
+    /// Sees to it that there may be a portal of a name; what its values may take, and its number.
+    pub(super) fn make_room(&mut self, portal: &str) -> Result<(BoundMemory, u64), PgError> {
         if !portal.is_empty() && self.portals.contains_key(portal) {
             return Err(PgError::error("42P03", format!("cursor \"{portal}\" already exists")));
         }
@@ -134,7 +138,8 @@ impl PgSession {
             return Err(PgError::error("54000", message));
         }
         let bound: usize = self.portals.values().map(|portal| portal.bound).sum();
-        Ok(BoundMemory::up_to(MOST_BOUND.saturating_sub(bound)))
+        self.portals_made += 1;
+        Ok((BoundMemory::up_to(MOST_BOUND.saturating_sub(bound)), self.portals_made))
     }
 
     /// Sends the next rows of a portal of a query.
@@ -178,7 +183,7 @@ impl PgSession {
             parameters: SqlParameters::Listed(values),
             limit: None,
             dialect: SqlDialect::Postgres,
-            intervals: intervals(&prepared.parameters),
+            declared: declared_types(&prepared.parameters),
         };
         let error = match interrupt.or(querier.sql(&asked)).await? {
             Ok(answer) => return Ok(PgRowSender::new(answer, columns)),
