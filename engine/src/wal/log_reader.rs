@@ -105,8 +105,8 @@ impl LogReader {
     }
 
     /// How often the log began behind the next frame, since this was asked last.
-    pub(crate) const fn take_gaps(&mut self) -> u64 {
-        std::mem::replace(&mut self.gaps, 0)
+    pub(crate) fn take_gaps(&mut self) -> u64 {
+        std::mem::take(&mut self.gaps)
     }
 
     /// The segments of this store, in the order of their frames.

@@ -213,9 +213,9 @@ fn a_held_cursor_is_gone_if_what_came_with_it_failed() -> Result<(), Failure> {
     let mixer = mixer(&[])?;
     let mut stream = begun(&mixer)?;
     for (name, then, has_failed) in [
-        ("first", "SELECT 1", false),
-        ("second", "SELECT nothing", true),
-        ("third", "SELECT 1", false),
+        ("one", "SELECT 1", false),
+        ("two", "SELECT nothing", true),
+        ("three", "SELECT 1", false),
     ] {
         let declared = format!("\0DECLARE {name} CURSOR WITH HOLD FOR VALUES (1), (2)\0\0\0");
         for text in [declared, format!("\0{then}\0\0\0")] {
@@ -226,7 +226,7 @@ fn a_held_cursor_is_gone_if_what_came_with_it_failed() -> Result<(), Failure> {
         sent(&mut stream, b'S', b"")?;
         assert_eq!(kinds_until(&mut stream, b'Z')?.contains(&b'E'), has_failed, "{name}");
     }
-    for (name, wanted) in [("first", b'D'), ("second", b'E'), ("third", b'D')] {
+    for (name, wanted) in [("one", b'D'), ("two", b'E'), ("three", b'D')] {
         sent(&mut stream, b'Q', format!("FETCH {name}\0").as_bytes())?;
         assert!(kinds_until(&mut stream, b'Z')?.contains(&wanted), "{name}");
     }
