@@ -384,25 +384,25 @@ mod tests {
     fn a_400_is_about_the_request_only_if_a_receiver_can_have_said_it() {
         let status = protocols::otlp::status(OtlpEncoding::Protobuf, 3, "bad timestamp");
         let go = b"Client sent an HTTP request to an HTTPS server.\n";
-        let cases: [(Option<&str>, &[u8], &str); 10] = [
-            (Some("application/x-protobuf"), &status, "invalid"),
-            (Some("Application/JSON; charset=utf-8"), b"{\"code\":3}", "invalid"),
-            (Some("application/x-protobuf"), &[], "invalid"),
-            (None, &status, "invalid"),
+        let cases = [
+            (Some("application/x-protobuf"), &status[..], "invalid"),
+            (Some("Application/JSON; charset=utf-8"), &b"{\"code\":3}"[..], "invalid"),
+            (Some("application/x-protobuf"), &[][..], "invalid"),
+            (None, &status[..], "invalid"),
             (
                 Some("text/plain; charset=utf-8"),
-                b"see https://x/y: out of order sample",
+                &b"see https://x/y: out of order sample"[..],
                 "invalid",
             ),
-            (Some("text/plain"), go, "denied"),
-            (None, go, "denied"),
-            (None, &[], "denied"),
+            (Some("text/plain"), &go[..], "denied"),
+            (None, &go[..], "denied"),
+            (None, &[][..], "denied"),
             (
                 Some("text/html"),
-                b"<title>400 The plain HTTP request was sent to HTTPS port</title>",
+                &b"<title>400 The plain HTTP request was sent to HTTPS port</title>"[..],
                 "denied",
             ),
-            (Some("TEXT/HTML; charset=utf-8"), b"<html>", "denied"),
+            (Some("TEXT/HTML; charset=utf-8"), &b"<html>"[..], "denied"),
         ];
         for (kind, body, wanted) in cases {
             let headers: Vec<_> = kind.map(|kind| ("content-type", kind)).into_iter().collect();
@@ -430,14 +430,14 @@ mod tests {
         let long = gzip(&long);
         assert!(long.len() < MAX_ANSWER);
         let (gzip, none) = (Some("gzip"), None);
-        let cases: [(Option<&str>, bool, &[u8], u64, &str); 7] = [
-            (gzip, true, &packed, 2, "too old"),
-            (gzip, false, &partial, 2, "too old"),
-            (none, false, &[], 0, ""),
-            (gzip, true, &long, 3, UNREADABLE),
-            (none, true, &packed, UNKNOWN, UNREADABLE),
-            (Some("zstd"), true, &packed, UNKNOWN, UNREADABLE),
-            (none, false, b"<html>", UNKNOWN, UNREADABLE),
+        let cases = [
+            (gzip, true, &packed[..], 2, "too old"),
+            (gzip, false, &partial[..], 2, "too old"),
+            (none, false, &[][..], 0, ""),
+            (gzip, true, &long[..], 3, UNREADABLE),
+            (none, true, &packed[..], UNKNOWN, UNREADABLE),
+            (Some("zstd"), true, &packed[..], UNKNOWN, UNREADABLE),
+            (none, false, &b"<html>"[..], UNKNOWN, UNREADABLE),
         ];
         for (packing, is_packed, message, rejected, reason) in cases {
             let headers = [("grpc-status", Some("0")), (ENCODING, packing)];
