@@ -218,7 +218,8 @@ impl LogFollower {
             };
             goal.read(&shared, reader)
         });
-        let (reader, scanned, entries) = done.await?;
+        let (mut reader, scanned, entries) = done.await?;
+        self.shared.counters.export_gaps.add(reader.take_gaps());
         self.reader = Some(reader);
         self.scanned = scanned;
         if let Some(last) = entries.last() {

@@ -42,6 +42,8 @@ metric_set! {
         Counter replayed_rows,
         /// Torn bytes cut from the end of the write-ahead log at start
         Counter torn_bytes,
+        /// Gaps in the write-ahead log that the export passed over: batches that no collector gets
+        Counter export_gaps,
         /// Sealed data files scrubbed without damage
         Counter scrubbed_files,
         /// Bytes of data files scrubbed without damage

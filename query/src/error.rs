@@ -262,12 +262,16 @@ impl Error {
     }
 }
 
+const SPILL_LIMIT: &str = "The used disk space during the spilling process has exceeded";
+
 /// What the memory of queries said that refused a query.
 fn memory_refusal(error: &DataFusionError) -> Option<&str> {
-    error_chain(error).find_map(|error| match error.downcast_ref() {
+    let refusal = error_chain(error).find_map(|error| match error.downcast_ref() {
         Some(DataFusionError::ResourcesExhausted(refusal)) => Some(refusal.as_str()),
         _ => None,
-    })
+    });
+    // What may be put on disk instead is used up: an error of writing, by its text alone.
+    refusal.or_else(|| error.to_string().contains(SPILL_LIMIT).then_some(SPILL_LIMIT))
 }
 
 fn place(at: Option<(u64, u64)>) -> String {
@@ -324,5 +328,25 @@ impl ByteLimitError {
 impl From<ByteLimitError> for ParquetError {
     fn from(error: ByteLimitError) -> Self {
         Self::External(Box::new(error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use arrow_schema::ArrowError;
+
+    use super::*;
+
+    #[test]
+    fn what_may_be_put_on_disk_is_a_limit_and_a_disk_that_is_full_is_not() {
+        let failed = |text: &str| Error::from(ArrowError::IoError(text.to_owned(), io::Error::other(text.to_owned())));
+        let limit = failed(&format!("{SPILL_LIMIT} the allowable limit of 8.0 GB"));
+        assert!(limit.lacks_memory(), "{limit:?}");
+        let limited = limit.classify_limits(&QueryLimits::default());
+        assert_eq!(limited.kind(), QueryErrorKind::TooMuch);
+        let full = failed("No space left on device").classify_limits(&QueryLimits::default());
+        assert_eq!(full.kind(), QueryErrorKind::Internal);
     }
 }

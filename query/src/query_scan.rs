@@ -37,6 +37,9 @@ use crate::{Error, QueryLimits};
 /// How many of the greatest users of memory an error names.
 const NAMED_CONSUMERS: NonZeroUsize = NonZeroUsize::MIN;
 
+/// So many times their memory all queries put on disk together at most.
+const SPILLED: u64 = 16;
+
 /// The session: settings, the memory pool, where sorts and aggregates spill, the threads of scans.
 pub(crate) fn new_session_state(limits: &QueryLimits, scans: Handle) -> Result<SessionState, Error> {
     let memory = usize::try_from(limits.running().get()).unwrap_or(usize::MAX);
@@ -47,7 +50,11 @@ pub(crate) fn new_session_state(limits: &QueryLimits, scans: Handle) -> Result<S
     };
     let runtime = RuntimeEnvBuilder::new()
         .with_memory_pool(Arc::new(pool))
-        .with_disk_manager_builder(DiskManagerBuilder::default().with_mode(spill))
+        .with_disk_manager_builder(
+            DiskManagerBuilder::default()
+                .with_mode(spill)
+                .with_max_temp_directory_size(limits.memory.get().saturating_mul(SPILLED)),
+        )
         .build_arc()?;
     let config = SessionConfig::from(options(limits.running()))
         .with_target_partitions(limits.threads.max(1))

@@ -331,6 +331,44 @@ fn with_observability_otlp_forward_rows_are_here_and_there_and_without_insecure_
 }
 
 #[test]
+fn what_the_collector_refused_is_a_letter_whose_payload_it_takes_later() -> Result<(), Failure> {
+    let receiver = TestReceiver::start()?;
+    let address = receiver.address.to_string();
+    let mixer = sending(&address, &[("observability.otlp.compression", "\"none\"")])?;
+    let is_accepted = |row: u64| receiver.accepted().iter().any(|request| request.rows.contains(&row));
+    let store = |row: u64| -> Result<(), Failure> {
+        let answer = mixer
+            .api
+            .send("/api/v1/ingest/logs", &[NDJSON], line(&row_text(row)).as_bytes())?;
+        assert_eq!(answer.status, 200, "{}", answer.text);
+        Ok(())
+    };
+    // Of a collector that has accepted nothing yet nothing is refused for good.
+    store(1)?;
+    eventually("the first row is accepted", SOON, || is_accepted(1).then_some(()))?;
+    receiver.refuse_one();
+    store(2)?;
+    let listed = eventually("the second one is a letter", SOON, || {
+        let letters = mixer.api.rows("/api/v1/dlq?subject=otlp-export/logs").ok()?;
+        letters.first().map(|letter| Value::from(letter.clone()))
+    })?;
+    assert!(!is_accepted(2));
+    let id = listed["id"].as_str().ok_or("no id")?;
+    let letter = mixer.api.get(&format!("/api/v1/dlq/{id}"))?.json["data"].clone();
+    assert_eq!(
+        (&letter["kind"], &letter["replayable"]),
+        (&json!("export"), &json!(false))
+    );
+    assert_eq!(letter["headers"]["rows"], 1);
+    let payload = letter["payload"].as_str().and_then(model::hex::decode);
+    let headers = [("Content-Type", "application/x-protobuf")];
+    let collector = Api::new(&format!("http://{address}"));
+    let answer = collector.send("/v1/logs", &headers, &payload.ok_or("no payload")?)?;
+    assert_eq!((answer.status, is_accepted(2)), (200, true));
+    Ok(())
+}
+
+#[test]
 fn requests_have_the_headers_and_the_packing_of_the_keys_and_come_again_after_the_timeout() -> Result<(), Failure> {
     let receiver = TestReceiver::start()?;
     let endpoint = format!("\"http://{}/otlp/\"", receiver.address);

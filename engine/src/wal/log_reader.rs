@@ -44,6 +44,8 @@ pub(crate) struct LogReader {
     last: u64,
     /// Recovery has reported that frames are lost among these.
     lost: Vec<RangeInclusive<u64>>,
+    /// How often the log began behind the next frame.
+    gaps: u64,
     segment: Option<OpenSegment>,
 }
 
@@ -73,6 +75,7 @@ impl LogReader {
             store,
             last,
             lost: lost.to_vec(),
+            gaps: 0,
             segment: None,
         }
     }
@@ -101,6 +104,11 @@ impl LogReader {
         Ok(None)
     }
 
+    /// How often the log began behind the next frame, since this was asked last.
+    pub(crate) fn take_gaps(&mut self) -> u64 {
+        std::mem::take(&mut self.gaps)
+    }
+
     /// The segments of this store, in the order of their frames.
     fn segments(&self) -> Result<Vec<(SegmentHeader, PathBuf)>, Error> {
         let mut found = Vec::new();
@@ -126,13 +134,14 @@ impl LogReader {
     }
 
     /// The segment that the next frame is in, or the first one behind it.
-    fn find(&self) -> Result<OpenSegment, Error> {
+    fn find(&mut self) -> Result<OpenSegment, Error> {
         let segments = self.segments()?;
         let behind = segments.partition_point(|(header, _)| header.first <= self.last.saturating_add(1));
         if behind == 0
             && let Some((header, _)) = segments.first()
         {
-            tracing::warn!(
+            self.gaps += 1;
+            tracing::error!(
                 from = self.last + 1,
                 to = header.first - 1,
                 "the log does not have these batches any more: they cannot be exported"
@@ -201,6 +210,16 @@ impl OpenSegment {
         if let Some(frame) = self.take() {
             return Ok(Some(frame));
         }
+        if let Some(frame) = self.read()? {
+            return Ok(Some(frame));
+        }
+        // The writer passes the page cache by: what was cached may be older than what the disk has.
+        let _ = posix_fadvise(&self.file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED);
+        self.read()
+    }
+
+    /// Reads on at the present place: a window, and all of a frame that is larger.
+    fn read(&mut self) -> Result<Option<WalFrame>, Error> {
         // What the window ends with may be half a frame, or was written since.
         self.fill(self.size)?;
         if let Some(frame) = self.take() {
@@ -208,15 +227,10 @@ impl OpenSegment {
             return Ok(Some(frame));
         }
         self.size = WINDOW;
-        if let Some(claimed) = self.claimed() {
-            self.fill(claimed)?;
-            if let Some(frame) = self.take() {
-                return Ok(Some(frame));
-            }
-            // The writer passes the page cache by: what was cached may be older than what the disk has.
-            let _ = posix_fadvise(&self.file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED);
-            self.fill(claimed)?;
-        }
+        let Some(claimed) = self.claimed() else {
+            return Ok(None);
+        };
+        self.fill(claimed)?;
         Ok(self.take())
     }
 

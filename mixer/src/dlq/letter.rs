@@ -5,6 +5,7 @@
 //! | `flux.gear.<rack>.<gear>` | a message that a gear could not handle |
 //! | `flux.msg.<rack>.<gear>.<port>` | bytes on a wire that are no message |
 //! | `flux.telemetry.<table>.<rack>` | telemetry that cannot be decoded |
+//! | `otlp-export/<signal>` | a request that a collector refused |
 //!
 //! # Invariants
 //!
@@ -16,10 +17,12 @@ use model::dead_letter::{LetterState, PortSide};
 use model::filter::LetterFilter;
 use model::message::Message;
 use model::{EntityId, FluxId, LetterId, Timestamp, Token, TraceId, subject, telemetry_codec};
+use protocols::otlp::PROTOBUF;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
+use crate::export::EXPORT_SUBJECT;
 use crate::registry::LetterMark;
 
 /// See the module.
@@ -52,6 +55,7 @@ pub(crate) enum LetterKind {
     Gear(Box<DeliveryFailure>),
     Message { rack: Token, gear: Token, port: Token },
     Telemetry { rack: Token },
+    Export { signal: String },
     Unknown,
 }
 
@@ -104,7 +108,9 @@ impl DeadLetterEntry {
                     trace_id: message.trace_id,
                 })
             }
-            LetterKind::Telemetry { .. } | LetterKind::Unknown => Err("it is none".to_owned()),
+            LetterKind::Telemetry { .. } | LetterKind::Export { .. } | LetterKind::Unknown => {
+                Err("it is none".to_owned())
+            }
         };
         Some(Self {
             id,
@@ -142,7 +148,7 @@ impl DeadLetterEntry {
         match &self.kind {
             LetterKind::Gear(failure) => Some(&failure.rack),
             LetterKind::Message { rack, .. } | LetterKind::Telemetry { rack } => Some(rack),
-            LetterKind::Unknown => None,
+            LetterKind::Export { .. } | LetterKind::Unknown => None,
         }
     }
 
@@ -150,7 +156,7 @@ impl DeadLetterEntry {
         match &self.kind {
             LetterKind::Gear(failure) => Some(&failure.gear),
             LetterKind::Message { gear, .. } => Some(gear),
-            LetterKind::Telemetry { .. } | LetterKind::Unknown => None,
+            LetterKind::Telemetry { .. } | LetterKind::Export { .. } | LetterKind::Unknown => None,
         }
     }
 
@@ -190,6 +196,9 @@ impl DeadLetterEntry {
                  send the rows again"
                     .to_owned(),
             ),
+            LetterKind::Export { signal } => Err(format!(
+                "it is a request that the collector refused: once that takes it, post the payload to its /v1/{signal} as {PROTOBUF}"
+            )),
             LetterKind::Unknown => Err("its subject names no receiver".to_owned()),
         }
     }
@@ -218,6 +227,7 @@ impl DeadLetterEntry {
                 LetterKind::Gear(_) => "gear",
                 LetterKind::Message { .. } => "message",
                 LetterKind::Telemetry { .. } => "telemetry",
+                LetterKind::Export { .. } => "export",
                 LetterKind::Unknown => "unknown",
             },
             rack: self.rack().cloned(),
@@ -278,6 +288,10 @@ fn kind(subject: &str, headers: &Map<String, Value>) -> LetterKind {
     if let Some((rack, gear, port)) = subject::parse_message(subject) {
         return LetterKind::Message { rack, gear, port };
     }
+    if let Some(signal) = subject.strip_prefix(EXPORT_SUBJECT) {
+        let signal = signal.to_owned();
+        return LetterKind::Export { signal };
+    }
     match subject::parse_telemetry(subject) {
         Some((_, rack)) => LetterKind::Telemetry { rack },
         None => LetterKind::Unknown,
@@ -313,8 +327,8 @@ pub struct LetterView {
     pub ts: Timestamp,
     /// What became of it.
     pub state: LetterState,
-    /// `gear`, `message`, `telemetry` or `unknown`.
-    #[schemars(extend("enum" = ["gear", "message", "telemetry", "unknown"]))]
+    /// `gear`, `message`, `telemetry`, `export` or `unknown`.
+    #[schemars(extend("enum" = ["gear", "message", "telemetry", "export", "unknown"]))]
     pub kind: &'static str,
     /// The Rack that it is of.
     pub rack: Option<Token>,
@@ -397,6 +411,11 @@ mod tests {
             ),
             ("flux.msg.a.b.out", json!({}), "no gear can read it"),
             ("flux.telemetry.logs.a", json!({}), "fix the sender"),
+            (
+                "otlp-export/logs",
+                json!({ "rows": 2 }),
+                "post the payload to its /v1/logs as application/x-protobuf",
+            ),
             ("flux.gear.a.b.c", json!(null), "names no receiver"),
             ("", json!([]), "names no receiver"),
         ] {

@@ -33,7 +33,7 @@ use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signat
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 
-use super::answer::{CollectorResponse, ExportAnswer};
+use super::answer::{CollectorResponse, ExportAnswer, MAX_ANSWER};
 use super::endpoint::{CollectorProtocol, CollectorTarget};
 use super::pack::PackedRequest;
 use super::{ExportCompression, ExportSettings};
@@ -43,20 +43,27 @@ use protocols::grpc::{ENCODING, GRPC};
 const IDLE: Duration = Duration::from_secs(60);
 /// After so long without a byte, TCP asks.
 const TCP_PAUSE: Duration = Duration::from_secs(30);
-/// An answer is a few numbers and a sentence.
-const MAX_ANSWER: usize = 64 << 10;
 /// What a collector learns of who sends.
 const AGENT: &str = concat!("platform-mixer/", env!("CARGO_PKG_VERSION"));
 /// How long gRPC lets the collector take.
 const GRPC_TIMEOUT: &str = "grpc-timeout";
+/// How answers of gRPC may be packed.
+const ACCEPTED: &str = "grpc-accept-encoding";
 
 /// A client with its connections; clones share them.
 type HttpClient = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
 
+/// A client, and how many were there before it.
+#[derive(Debug, Clone)]
+struct ClientGeneration {
+    client: HttpClient,
+    number: u64,
+}
+
 /// Sends requests to one collector.
 #[derive(Debug)]
 pub(super) struct CollectorClient {
-    client: Mutex<HttpClient>,
+    client: Mutex<ClientGeneration>,
     connector: HttpsConnector<HttpConnector>,
     settings: ExportSettings,
     clock: Clock,
@@ -80,7 +87,10 @@ impl CollectorClient {
             connector.enable_http1().wrap_connector(http)
         };
         Ok(Self {
-            client: Mutex::new(without_connections(connector.clone(), is_grpc)),
+            client: Mutex::new(ClientGeneration {
+                client: without_connections(connector.clone(), is_grpc),
+                number: 0,
+            }),
             connector,
             settings,
             clock,
@@ -112,7 +122,7 @@ impl CollectorClient {
                 return ExportAnswer::Refused { reason };
             }
         };
-        let client = self.client.lock().clone();
+        let ClientGeneration { client, number } = self.client.lock().clone();
         let exchange = async {
             let answered = client.request(built).await.map_err(|error| {
                 let (reason, wait) = (text(&error), None);
@@ -132,14 +142,24 @@ impl CollectorClient {
             Ok(Err(failed)) => failed,
             Err(_) => {
                 if self.protocol() == CollectorProtocol::Grpc {
-                    // All requests share a connection, which may be dead: the next one begins with its own.
-                    *self.client.lock() = without_connections(self.connector.clone(), true);
+                    self.give_up(number);
                 }
                 ExportAnswer::Unanswered {
                     reason: format!("no answer within {timeout:?}"),
                     wait: None,
                 }
             }
+        }
+    }
+
+    /// All requests share a connection, which may be dead: the next one begins with its own, unless that was seen to before.
+    fn give_up(&self, number: u64) {
+        let mut current = self.client.lock();
+        if current.number == number {
+            *current = ClientGeneration {
+                client: without_connections(self.connector.clone(), true),
+                number: number + 1,
+            };
         }
     }
 
@@ -154,6 +174,10 @@ impl CollectorClient {
         if self.protocol() == CollectorProtocol::Grpc {
             headers.insert(CONTENT_TYPE, HeaderValue::from_static(GRPC));
             headers.insert(TE, HeaderValue::from_static("trailers"));
+            headers.insert(
+                HeaderName::from_static(ACCEPTED),
+                HeaderValue::from_static("identity,gzip"),
+            );
             let millis = self.settings.timeout.as_millis().min(99_999_999);
             let timeout = HeaderValue::try_from(format!("{millis}m"))?;
             headers.insert(HeaderName::from_static(GRPC_TIMEOUT), timeout);
@@ -281,5 +305,30 @@ impl ServerCertVerifier for UncheckedCertificates {
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.0.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    #[tokio::test]
+    async fn connections_that_were_given_up_once_are_not_given_up_again_with_their_successors() {
+        let settings = ExportSettings {
+            target: CollectorTarget::grpc("127.0.0.1:4317", true).unwrap(),
+            headers: HeaderMap::new(),
+            compression: ExportCompression::Gzip,
+            timeout: Duration::from_secs(1),
+            first_pause: Duration::from_secs(1),
+        };
+        let client = CollectorClient::new(settings, crate::testing::Hand::new().clock()).unwrap();
+        // Two requests of the first connection end late, one after the other.
+        for _ in 0..2 {
+            client.give_up(0);
+            assert_eq!(client.client.lock().number, 1);
+        }
+        client.give_up(1);
+        assert_eq!(client.client.lock().number, 2);
     }
 }

@@ -8,7 +8,6 @@
 
 use std::fmt;
 
-use http::header::{CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, HOST, TRANSFER_ENCODING};
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderMap, HeaderName, HeaderValue, Uri};
 use model::Table;
@@ -21,6 +20,23 @@ pub(super) enum CollectorProtocol {
     Grpc,
     Http,
 }
+
+/// Headers that are the connection's, the body's or the client's; and all of gRPC.
+const OWN_HEADERS: [&str; 13] = [
+    "accept-encoding",
+    "connection",
+    "content-encoding",
+    "content-length",
+    "content-type",
+    "expect",
+    "host",
+    "keep-alive",
+    "proxy-connection",
+    "te",
+    "transfer-encoding",
+    "upgrade",
+    "user-agent",
+];
 
 /// A collector's address.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -124,12 +140,10 @@ impl fmt::Display for CollectorTarget {
 
 /// Headers from the configuration; their values are never shown. Or which name or value cannot be one.
 pub(crate) fn header_map<'a>(headers: impl Iterator<Item = (&'a str, &'a str)>) -> Result<HeaderMap, String> {
-    // They are the connection's or the body's.
-    let own = [HOST, CONTENT_LENGTH, TRANSFER_ENCODING, CONNECTION, CONTENT_ENCODING];
     let mut map = HeaderMap::new();
     for (name, value) in headers {
         let key = HeaderName::from_bytes(name.as_bytes()).map_err(|_| format!("{name:?} is no name of a header"))?;
-        if own.contains(&key) {
+        if OWN_HEADERS.contains(&key.as_str()) || key.as_str().starts_with("grpc-") {
             return Err(format!("{name:?} is set by the Mixer itself: remove it"));
         }
         let value = HeaderValue::from_str(value);
@@ -199,6 +213,16 @@ mod tests {
             "Transfer-Encoding",
             "connection",
             "content-encoding",
+            "Content-Type",
+            "user-agent",
+            "TE",
+            "accept-encoding",
+            "expect",
+            "upgrade",
+            "Keep-Alive",
+            "proxy-connection",
+            "grpc-encoding",
+            "Grpc-Timeout",
         ] {
             let refused = header_map([(own, "1")].into_iter()).unwrap_err();
             assert!(refused.contains(own) && refused.contains("remove"), "{refused}");

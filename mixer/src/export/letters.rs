@@ -2,8 +2,8 @@
 //!
 //! # Invariants
 //!
-//! - A letter is durable before the rows of its request are settled. It is stored once, also if the process ends in between and the
-//!   request is refused again.
+//! - A letter is durable before the rows of its request are settled. It is stored once, also if the process ends in between and the same
+//!   request is refused again; a request that then has other rows has a letter of its own.
 //! - A letter needs room in the log, which may be full of what waits behind its request. Then it becomes a file in quarantine.
 //! - All such files take a quarter of what the log may take: then the oldest goes for the newest, which is counted and logged.
 
@@ -21,6 +21,8 @@ use uuid::Uuid;
 
 /// How long a letter waits for room in the log.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// What stands before the signal in the subjects of letters.
+pub(crate) const EXPORT_SUBJECT: &str = "otlp-export/";
 /// The beginning of the names of files that are letters.
 const FILE: &str = "export_";
 
@@ -29,11 +31,19 @@ const FILE: &str = "export_";
 pub(super) struct RefusedRequest<'a> {
     pub(super) signal: Table,
     pub(super) collector: &'a str,
-    /// The place of its first row.
-    pub(super) position: ArrivalPosition,
-    pub(super) rows: usize,
+    pub(super) rows: RefusedRows,
     pub(super) reason: String,
     pub(super) message: Bytes,
+}
+
+/// The rows of such a request.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct RefusedRows {
+    /// The place of the first one, and the place behind the last one.
+    pub(super) range: (ArrivalPosition, ArrivalPosition),
+    pub(super) count: usize,
+    /// Whether the collector has taken the others of them.
+    pub(super) is_partial: bool,
 }
 
 impl RefusedRequest<'_> {
@@ -50,20 +60,23 @@ impl RefusedRequest<'_> {
     }
 
     fn letter(&self, engine: &Engine, now: Timestamp) -> Result<AppendBatch, String> {
-        let rows = u64::try_from(self.rows).unwrap_or(u64::MAX);
+        let rows = u64::try_from(self.rows.count).unwrap_or(u64::MAX);
+        let mut headers = Attributes::new().with("collector", self.collector).with("rows", rows);
+        if self.rows.is_partial {
+            headers.set("partial", true);
+        }
         let letter = DeadLetter {
             ts: now,
             subject: self.subject(),
             reason: self.reason.clone(),
             content_type: Some(PROTOBUF.to_owned()),
-            headers: Attributes::new().with("collector", self.collector).with("rows", rows),
+            headers,
             payload: self.message.to_vec(),
         };
         let rows = vec![dead_letters(&[letter]).map_err(|error| error.to_string())?];
         let payload = encode_arrow(&rows).map_err(|error| error.to_string())?;
-        let place = format!("{} {} {}", self.signal, self.position.lsn, self.position.row);
         let request = RequestPart {
-            id: Uuid::new_v5(&engine.store_id(), place.as_bytes()),
+            id: Uuid::new_v5(&engine.store_id(), self.place().as_bytes()),
             sender: stable_hash(self.subject().as_bytes()),
             digest: stable_hash(&self.message),
             from: 0,
@@ -81,15 +94,19 @@ impl RefusedRequest<'_> {
     }
 
     fn subject(&self) -> String {
-        format!("otlp-export/{}", self.signal)
+        format!("{EXPORT_SUBJECT}{}", self.signal)
+    }
+
+    /// Where its rows are in the log.
+    fn place(&self) -> String {
+        let (first, end) = self.rows.range;
+        let (signal, from, to) = (self.signal, first.lsn, end.lsn);
+        format!("{signal}_{from:020}_{}_{to:020}_{}", first.row, end.row)
     }
 
     /// Keeps it as a file, for which the log needs no room.
     async fn keep_file(&self, engine: &Engine) -> Result<u64, String> {
-        let name = format!(
-            "{FILE}{}_{:020}_{}.otlp",
-            self.signal, self.position.lsn, self.position.row
-        );
+        let name = format!("{FILE}{}.otlp", self.place());
         let folder = engine.settings().store_dir.join("quarantine");
         let most = engine.settings().wal_max.get() / 4;
         let (message, path) = (self.message.clone(), folder.join(name));

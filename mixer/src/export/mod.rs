@@ -23,6 +23,7 @@ mod client;
 mod endpoint;
 mod letters;
 mod pack;
+mod refusal_log;
 mod retry_pause;
 mod rows_in_hand;
 mod signal_exporter;
@@ -40,6 +41,7 @@ use model::{Clock, Entropy, Table};
 use crate::tasks::{FailureReporter, SupervisedTask};
 use client::CollectorClient;
 pub(crate) use endpoint::{CollectorTarget, header_map};
+pub(crate) use letters::EXPORT_SUBJECT;
 use signal_exporter::SignalExporter;
 pub(crate) use status::{ExportStatus, SignalStatus};
 

@@ -7,6 +7,8 @@
 //! - Rows are settled in their order, also those of a request that had to be divided.
 //! - A collector that is away costs nothing but time. A single row is given up as what the collector cannot bear only when it had no
 //!   answer [`MAX_ALONE`] times in a row, others were accepted after that, and once more it had none.
+//! - Whoever has accepted nothing of a signal since the start denies what it refuses: it may be no collector at all.
+//! - Dead letters come no faster than requests are sent again, until one is accepted.
 //! - A signal that is denied waits, unless the log is half full and another signal is accepted meanwhile: then it has dead letters.
 
 use std::sync::Arc;
@@ -17,10 +19,11 @@ use model::Table;
 use tokio_util::sync::CancellationToken;
 
 use super::ExportParts;
-use super::answer::ExportAnswer;
+use super::answer::{ExportAnswer, UNKNOWN};
 use super::client::CollectorClient;
-use super::letters::RefusedRequest;
+use super::letters::{RefusedRequest, RefusedRows};
 use super::pack::{PackedRequest, RequestRows};
+use super::refusal_log::RefusalLog;
 use super::retry_pause::RetryPause;
 use super::rows_in_hand::{RequestTurn, RowsInHand};
 use super::status::{ExportStatus, SignalStatus};
@@ -48,6 +51,9 @@ pub(super) struct SignalExporter {
     client: Arc<CollectorClient>,
     parts: ExportParts,
     status: Arc<ExportStatus>,
+    refusals: RefusalLog,
+    /// The waits after dead letters, since the last acceptance.
+    after_letter: Option<RetryPause>,
 }
 
 /// What became of a request.
@@ -64,7 +70,7 @@ enum RequestOutcome {
 struct ExportStopped;
 
 impl SignalExporter {
-    pub(super) const fn new(
+    pub(super) fn new(
         follower: LogFollower,
         client: Arc<CollectorClient>,
         parts: ExportParts,
@@ -75,6 +81,8 @@ impl SignalExporter {
             client,
             parts,
             status,
+            refusals: RefusalLog::default(),
+            after_letter: None,
         }
     }
 
@@ -140,7 +148,7 @@ impl SignalExporter {
             };
             let (count, arrived) = (rows.count(), rows.arrived());
             self.count(|status| status.set_oldest(arrived));
-            let Some((first, end)) = rows.range() else { continue };
+            let Some(range) = rows.range() else { continue };
             let (rows, message) = self.encode(rows, stop).await?;
             if rows.is_too_large(&message) {
                 // More than one row: it is divided.
@@ -150,12 +158,14 @@ impl SignalExporter {
             let request = self.pack(message, stop).await?;
             let outcome = self.send(&request, (count, &mut *hand), stop).await?;
             let is_denied = matches!(outcome, RequestOutcome::Denied(_));
+            let is_partial = matches!(outcome, RequestOutcome::Accepted { .. });
+            let is_invalid = matches!(outcome, RequestOutcome::Invalid(_));
             let reason = match outcome {
                 RequestOutcome::Accepted { rejected, reason } => self.count_accepted(count, rejected, &reason),
                 RequestOutcome::Invalid(reason) if hand.divisions >= MAX_DIVISIONS => Some(reason),
                 RequestOutcome::Invalid(reason) | RequestOutcome::TooLarge(reason) => match hand.divide(0, rows) {
                     Ok(()) => {
-                        hand.divisions += 1;
+                        hand.divisions += usize::from(is_invalid);
                         continue;
                     }
                     Err(_) => Some(reason),
@@ -168,26 +178,49 @@ impl SignalExporter {
                 },
                 RequestOutcome::Denied(reason) | RequestOutcome::Refused(reason) => Some(reason),
             };
+            let is_letter = reason.is_some();
             if let Some(reason) = reason {
-                self.keep_letter((first, count), reason, &request, stop).await?;
+                let rows = RefusedRows {
+                    range,
+                    count,
+                    is_partial,
+                };
+                self.keep_letter(rows, reason, &request, stop).await?;
                 if !is_denied {
                     self.count(SignalStatus::clear_trouble);
                 }
             }
-            self.settle(end).await;
+            self.settle(range.1).await;
+            if is_letter && !is_partial && !is_denied {
+                self.wait_after_letter(stop).await?;
+            }
         }
         self.count(|status| status.set_oldest(None));
         Ok(())
     }
 
     /// Counts rows that the collector accepted; why it is a dead letter all the same, if it is.
-    fn count_accepted(&self, rows: usize, rejected: u64, reason: &str) -> Option<String> {
-        let rejected = rejected.min(rows as u64);
+    fn count_accepted(&mut self, rows: usize, rejected: u64, reason: &str) -> Option<String> {
+        self.after_letter = None;
+        let counted = rejected.min(rows as u64);
         self.count(|status| {
-            status.rows.add(rows as u64 - rejected);
-            status.rejected.add(rejected);
+            status.rows.add(rows as u64 - counted);
+            status.rejected.add(counted);
         });
-        (rejected > 0).then(|| format!("the collector accepted it but for {rejected} records: {reason}"))
+        match rejected {
+            0 => None,
+            UNKNOWN => Some(format!(
+                "the collector accepted it, and how many records it rejected is not known: {reason}"
+            )),
+            _ => Some(format!("the collector accepted it but for {counted} records: {reason}")),
+        }
+    }
+
+    /// Waits after a dead letter: what is refused may be somebody's mistake, which must not empty the log.
+    async fn wait_after_letter(&mut self, stop: &CancellationToken) -> Result<(), ExportStopped> {
+        let first = self.pause();
+        let pause = self.after_letter.get_or_insert(first).next(&self.parts.entropy);
+        wait(pause, stop).await
     }
 
     /// The rows' request as protobuf. It is tried again for as long as it fails, which is a defect.
@@ -239,17 +272,27 @@ impl SignalExporter {
     ) -> Result<RequestOutcome, ExportStopped> {
         let (mut pause, mut unanswered, mut is_other_accepted) = (self.pause(), 0, false);
         loop {
+            let mut is_doubtful = false;
             let (reason, is_denied, wanted) = match self.send_once(request, stop).await? {
                 ExportAnswer::Accepted { rejected, reason } => {
                     self.count(SignalStatus::clear_trouble);
-                    if rejected == 0 && !reason.is_empty() {
+                    if rejected == 0 && self.refusals.is_news(&reason) {
                         tracing::warn!(signal = %self.signal(), reason, "the collector accepted telemetry with a warning");
                     }
                     return Ok(RequestOutcome::Accepted { rejected, reason });
                 }
                 ExportAnswer::TooLarge { reason } => return Ok(RequestOutcome::TooLarge(reason)),
-                ExportAnswer::Invalid { reason } => return Ok(RequestOutcome::Invalid(reason)),
-                ExportAnswer::Refused { reason } => return Ok(RequestOutcome::Refused(reason)),
+                ExportAnswer::Invalid { reason }
+                    if self.has_accepted() || (rows > 1 && hand.divisions < MAX_DIVISIONS) =>
+                {
+                    return Ok(RequestOutcome::Invalid(reason));
+                }
+                ExportAnswer::Refused { reason } if self.has_accepted() => return Ok(RequestOutcome::Refused(reason)),
+                ExportAnswer::Invalid { reason } | ExportAnswer::Refused { reason } => {
+                    unanswered = 0;
+                    is_doubtful = true;
+                    (reason, true, None)
+                }
                 ExportAnswer::Unanswered { reason, wait } => {
                     unanswered += 1;
                     if is_other_accepted || (rows > 1 && unanswered >= MAX_UNANSWERED) {
@@ -274,9 +317,10 @@ impl SignalExporter {
             }
             let own = pause.next(&self.parts.entropy);
             let delay = wanted.map_or(own, |wanted| wanted.max(LEAST_PAUSE));
+            let is_alone = unanswered >= MAX_ALONE;
             is_other_accepted = false;
-            if unanswered >= MAX_ALONE {
-                is_other_accepted = self.try_other(hand, delay, stop).await?;
+            if is_alone || is_doubtful {
+                is_other_accepted = self.try_other(hand, delay, stop).await? && is_alone;
             } else {
                 wait(delay, stop).await?;
             }
@@ -306,7 +350,7 @@ impl SignalExporter {
         let Some((at, rows)) = hand.take_other() else {
             return Ok(false);
         };
-        let Some((first, end)) = rows.range() else {
+        let Some(range) = rows.range() else {
             return Ok(false);
         };
         let (rows, message) = self.encode(rows, stop).await?;
@@ -320,10 +364,20 @@ impl SignalExporter {
             return Ok(false);
         };
         if let Some(reason) = self.count_accepted(count, rejected, &reason) {
-            self.keep_letter((first, count), reason, &request, stop).await?;
+            let rows = RefusedRows {
+                range,
+                count,
+                is_partial: true,
+            };
+            self.keep_letter(rows, reason, &request, stop).await?;
         }
-        hand.put_back(at, RequestTurn::Settle(end));
+        hand.put_back(at, RequestTurn::Settle(range.1));
         Ok(true)
+    }
+
+    /// Whether the collector has accepted a request of this signal since the start.
+    fn has_accepted(&self) -> bool {
+        self.status.of(self.signal()).and_then(SignalStatus::accepted).is_some()
     }
 
     /// Whether this signal is denied while the collector takes another one, and what waits for somebody to mend that is half of what
@@ -369,8 +423,8 @@ impl SignalExporter {
 
     /// Keeps a request that is not going to be accepted, however long that takes.
     async fn keep_letter(
-        &self,
-        (position, rows): (ArrivalPosition, usize),
+        &mut self,
+        rows: RefusedRows,
         reason: String,
         request: &PackedRequest,
         stop: &CancellationToken,
@@ -378,7 +432,6 @@ impl SignalExporter {
         let refused = RefusedRequest {
             signal: self.signal(),
             collector: self.status.collector(),
-            position,
             rows,
             reason,
             message: request.message.clone(),
@@ -394,7 +447,10 @@ impl SignalExporter {
             }
             wait(pause.next(&self.parts.entropy), stop).await?;
         };
-        tracing::warn!(signal = %refused.signal, rows, reason = refused.reason, "the collector refused telemetry: it is a dead letter");
+        if let Some(letters) = self.refusals.count_letter(self.parts.clock.now()) {
+            let (signal, rows, reason) = (refused.signal, rows.count, refused.reason);
+            tracing::warn!(%signal, letters, rows, reason, "the collector refused telemetry: it is in dead letters");
+        }
         self.count(|status| {
             status.letters.add(1);
             status.dropped_letters.add(dropped);

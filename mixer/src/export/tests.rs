@@ -120,6 +120,8 @@ impl ExportingStore {
         });
         let letter = |row: serde_json::Map<String, serde_json::Value>| {
             let reason = row["reason"].as_str().unwrap().to_owned();
+            let is_partial = row["headers"].get("partial").is_some();
+            assert_eq!(is_partial, reason.contains("the collector accepted it"), "{row:?}");
             assert!(
                 row["subject"] == "otlp-export/logs" && row["headers"]["rows"].as_u64() > Some(0),
                 "{row:?}"
@@ -185,6 +187,14 @@ async fn rows_come_once_and_in_order_over_either_protocol_packed_or_not() {
                 assert!(request.rows.len() <= 8_192 && request.headers["x-api-key"] == "s3cret");
                 let is_packed = ["content-encoding", "grpc-encoding"].map(|name| request.headers.contains_key(name));
                 assert_eq!(is_packed.contains(&true), compression == ExportCompression::Gzip);
+                let accepted = request
+                    .headers
+                    .get("grpc-accept-encoding")
+                    .map(|packings| packings.to_str().unwrap());
+                assert_eq!(
+                    accepted,
+                    (protocol == CollectorProtocol::Grpc).then_some("identity,gzip")
+                );
                 let wanted = match protocol {
                     CollectorProtocol::Grpc => "/opentelemetry.proto.collector.logs.v1.LogsService/Export",
                     CollectorProtocol::Http => "/v1/logs",
@@ -262,14 +272,17 @@ async fn what_is_refused_for_good_or_in_part_is_a_dead_letter_with_the_request()
     ] {
         let dir = tempfile::tempdir().unwrap();
         let store = ExportingStore::open(dir.path()).await;
-        store.append("a", 2).await;
-        let collector = TestCollector::start(protocol, &[refusal, ScriptedAnswer::Partial(1)]).await;
+        let script = [ScriptedAnswer::Accept, refusal, ScriptedAnswer::Partial(1)];
+        let collector = TestCollector::start(protocol, &script).await;
         let export = store.export(protocol, &collector);
-        export.settled(0, 1).await;
+        store.append("first", 1).await;
+        export.settled(1, 0).await;
+        store.append("a", 2).await;
+        export.settled(1, 1).await;
         store.append("b", 3).await;
-        export.settled(2, 2).await;
-        store.append("c", 1).await;
         export.settled(3, 2).await;
+        store.append("c", 1).await;
+        export.settled(4, 2).await;
         assert_eq!(export.logs().rejected.get(), 1);
         let letters = store.letters();
         let reasons: Vec<&str> = letters.iter().map(|(reason, _)| reason.as_str()).collect();
@@ -330,10 +343,13 @@ async fn a_bad_row_takes_no_others_to_the_dead_letters() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_wrong_key_is_said_and_keeps_everything_until_it_is_mended() {
+async fn a_wrong_key_or_address_is_said_and_keeps_everything_until_it_is_mended() {
     for (protocol, denied) in [
         (CollectorProtocol::Http, ScriptedAnswer::Status(401)),
         (CollectorProtocol::Grpc, ScriptedAnswer::Code(16)),
+        // Of whoever has taken nothing yet it is not known that it is a collector.
+        (CollectorProtocol::Http, ScriptedAnswer::Status(500)),
+        (CollectorProtocol::Grpc, ScriptedAnswer::Code(13)),
     ] {
         let dir = tempfile::tempdir().unwrap();
         let store = ExportingStore::open(dir.path()).await;
@@ -385,9 +401,17 @@ async fn a_letter_for_which_the_log_has_no_room_is_a_file() {
         ..engine::Settings::new(dir.path())
     })
     .await;
-    // Traces and metrics have no follower yet: nothing leaves the log, which fills up.
-    let filler = store.append("a", 1).await;
-    let mut rows = filler.len();
+    let protocol = CollectorProtocol::Http;
+    let script = [ScriptedAnswer::Accept, ScriptedAnswer::Status(500)];
+    let collector = TestCollector::start(protocol, &script).await;
+    let export = store.start(ExportSettings {
+        first_pause: Duration::from_millis(2),
+        ..settings(protocol, &collector)
+    });
+    let mut rows = store.append("a", 1).await.len();
+    export.settled(1, 0).await;
+    // Nothing leaves the log, which fills up.
+    collector.deny(&[Table::Logs]);
     let patience = Duration::from_secs(1);
     loop {
         let appended = tokio::time::timeout(patience, store.append(&format!("{rows:06}"), 500)).await;
@@ -396,9 +420,7 @@ async fn a_letter_for_which_the_log_has_no_room_is_a_file() {
         }
         rows += 500;
     }
-    let protocol = CollectorProtocol::Http;
-    let collector = TestCollector::start(protocol, &[ScriptedAnswer::Status(500)]).await;
-    let export = store.export(protocol, &collector);
+    collector.deny(&[]);
     let status = export.logs();
     eventually("the letter is kept", || async {
         (status.letters.get() == 1).then_some(())
@@ -409,8 +431,9 @@ async fn a_letter_for_which_the_log_has_no_room_is_a_file() {
     assert_eq!(files.len(), 1, "{files:?}");
     assert!(files[0].file_name().to_string_lossy().ends_with(".otlp"));
     eventually("the others are accepted", || async {
-        let refused = collector.received().first()?.rows.len();
-        (status.rows.get() as usize + refused == rows).then_some(())
+        let received = collector.received();
+        let refused = received.iter().find(|request| request.answer == script[1])?;
+        (status.rows.get() as usize + refused.rows.len() == rows).then_some(())
     })
     .await;
     export.stop().await;

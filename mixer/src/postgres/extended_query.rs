@@ -19,7 +19,7 @@ use super::pg_error::PgError;
 use super::pg_types::{FormatCode, PgType, ScalarType};
 use super::rows::{self, FetchProgress, FormatList, PgColumn, PgReplyError, StatementInterrupt};
 use super::session::{PgSession, utility_columns};
-use super::statement_portal::{PreparedStatement, StatementPlan, StatementPortal, intervals};
+use super::statement_portal::{PreparedStatement, StatementPlan, StatementPortal, declared_types};
 use super::utility_statement::UtilityStatement;
 
 const MOST_PREPARED: usize = 1_024;
@@ -116,14 +116,16 @@ impl PgSession {
         let asked = SqlStatement {
             query: query.clone(),
             dialect: SqlDialect::Postgres,
-            intervals: intervals(&parameters(declared, &[])?),
+            declared: declared_types(&parameters(declared, &[])?),
             ..SqlStatement::default()
         };
         let described = interrupt.or(self.admitted()?.describe(&asked)).await?;
         let described = described.map_err(|error| PgError::of(&error, whole, begin))?;
         let columns = rows::columns(&described.columns, &described.schema)?;
+        let mut parameters = parameters(declared, &described.parameters)?;
+        name_lists_of_oids(&query, declared, &mut parameters);
         Ok(PreparedStatement {
-            parameters: parameters(declared, &described.parameters)?,
+            parameters,
             text: query,
             plan: StatementPlan::Rows(columns),
             used: described.parameters.len(),
@@ -140,15 +142,16 @@ impl PgSession {
             let message = format!("bind message supplies {count} parameters, but prepared statement requires {wanted}");
             return Err(PgError::error("08P01", message));
         }
-        let (mut values, mut bytes) = (Vec::with_capacity(count), 0);
+        let (mut memory, number) = self.make_room(&portal)?;
+        let mut values = Vec::with_capacity(count);
         for (index, (_, kind)) in prepared.parameters.iter().enumerate() {
-            let value = body.value()?;
-            bytes += value.as_ref().map_or(0, |value| value.len());
+            let (value, form) = (body.value()?, given.of(index));
             values.push(bind_parameters::value(
                 *kind,
-                given.of(index),
+                form,
                 value.as_ref(),
                 index + 1,
+                &mut memory,
             )?);
         }
         values.truncate(prepared.used);
@@ -161,9 +164,8 @@ impl PgSession {
                 "bind message has another number of result formats than there are columns",
             ));
         }
-        self.make_room(&portal, bytes)?;
-        self.portals
-            .insert(portal, StatementPortal::new(prepared, (values, bytes), forms));
+        let bound = StatementPortal::new(prepared, (values, memory.taken), forms, number);
+        self.portals.insert(portal, bound);
         out.message(b'2', |_| ());
         Ok(())
     }
@@ -214,13 +216,14 @@ impl PgSession {
             StatementPlan::Rows(_) => {
                 let interrupt = self.interrupt();
                 let forms = portal.forms.clone();
-                match self
-                    .proceed(&mut portal, rows::put_row(&forms), (most, &interrupt), out)
-                    .await?
-                {
+                let many = (most, &interrupt);
+                let progress = self.proceed(&mut portal, rows::put_row(&forms), many, out).await;
+                self.put_back(name, portal, progress.is_ok());
+                match progress? {
                     FetchProgress::Ended(rows) => out.complete(&format!("SELECT {rows}")),
                     FetchProgress::Paused => out.message(b's', |_| ()),
                 }
+                return Ok(());
             }
             StatementPlan::Copy(copy) => {
                 let interrupt = self.interrupt();
@@ -275,6 +278,23 @@ fn parameters(declared: &[u32], found: &[Option<DataType>]) -> Result<Vec<(u32, 
         parameters.push(kind);
     }
     Ok(parameters)
+}
+
+/// Calls lists what a question about the catalogue casts them to, which the planner takes for numbers: drivers that look up a type know
+/// few others.
+fn name_lists_of_oids(query: &str, declared: &[u32], parameters: &mut [(u32, PgType)]) {
+    const OIDS: u32 = 1_028;
+    let places = query.match_indices("::oid[]").filter_map(|(at, _)| {
+        let before = query.get(..at)?;
+        let name = before.trim_end_matches(|letter: char| letter.is_ascii_digit());
+        let place: usize = before.get(name.len()..)?.parse().ok()?;
+        name.ends_with('$').then(|| place.checked_sub(1)).flatten()
+    });
+    for index in places.filter(|index| declared.get(*index).is_none_or(|oid| *oid == 0)) {
+        if let (Some(parameter), Some(list)) = (parameters.get_mut(index), PgType::of_oid(OIDS)) {
+            *parameter = (OIDS, list);
+        }
+    }
 }
 
 /// What values of a type that a client names are.

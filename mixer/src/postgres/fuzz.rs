@@ -10,7 +10,7 @@ use model::fuzz::FuzzTarget;
 use tokio::io::AsyncReadExt;
 use tokio::runtime::{Builder, Runtime};
 
-use super::bind_parameters;
+use super::bind_parameters::{self, BoundMemory, MOST_BOUND};
 use super::copy_statement::CopyStatement;
 use super::cursor_statement::{CursorDeclaration, CursorFetch};
 use super::extended_query::forms;
@@ -128,11 +128,11 @@ fn fields(FrontendMessage { kind, mut body }: FrontendMessage) -> Result<(), PgE
         }
         b'B' => {
             drop((body.text()?, body.text()?));
-            let given = forms(&mut body)?;
+            let (given, mut memory) = (forms(&mut body)?, BoundMemory::up_to(MOST_BOUND));
             for (index, oid) in (0..usize::from(body.count()?)).zip(OIDS.into_iter().cycle()) {
                 let value = body.value()?;
                 if let Some(kind) = PgType::of_oid(oid) {
-                    bind_parameters::value(kind, given.of(index), value.as_ref(), index + 1).ok();
+                    bind_parameters::value(kind, given.of(index), value.as_ref(), index + 1, &mut memory).ok();
                 }
             }
             forms(&mut body)?;
@@ -173,8 +173,8 @@ fn parameters() -> FuzzTarget {
             0 => super::pg_types::FormatCode::Text,
             _ => super::pg_types::FormatCode::Binary,
         };
-        let value = Bytes::copy_from_slice(value);
-        kind.is_some_and(|kind| bind_parameters::value(kind, form, Some(&value), 1).is_ok())
+        let (value, mut memory) = (Bytes::copy_from_slice(value), BoundMemory::up_to(MOST_BOUND));
+        kind.is_some_and(|kind| bind_parameters::value(kind, form, Some(&value), 1, &mut memory).is_ok())
     })
 }
 

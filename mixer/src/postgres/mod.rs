@@ -35,12 +35,14 @@ mod pg_types;
 mod row_statements;
 mod rows;
 mod sasl;
+mod savepoint_stack;
 mod server;
 mod session;
 mod session_settings;
 mod startup;
 mod statement_portal;
 mod text_format;
+mod transaction_block;
 mod utility_statement;
 
 #[cfg(any(test, feature = "fuzz"))]

@@ -194,12 +194,23 @@ impl PgType {
         self.known().1
     }
 
-    /// A column as values of this type are written from.
-    pub(super) fn canonical(self, column: &ArrayRef) -> Result<ArrayRef, ArrowError> {
-        let wanted = match self {
+    /// What the planner is told of a parameter of this type; nothing of those that are texts for it.
+    pub(super) fn declared(self) -> Option<DataType> {
+        let is_text = matches!(self, Self::One(Text | Numeric) | Self::Array(Numeric | Uuid | Bytea));
+        (!is_text).then(|| self.wanted())
+    }
+
+    /// The one form of columns of this type.
+    fn wanted(self) -> DataType {
+        match self {
             Self::One(scalar) => scalar.canonical(),
             Self::Array(scalar) => DataType::List(Arc::new(Field::new("item", scalar.canonical(), true))),
-        };
+        }
+    }
+
+    /// A column as values of this type are written from.
+    pub(super) fn canonical(self, column: &ArrayRef) -> Result<ArrayRef, ArrowError> {
+        let wanted = self.wanted();
         if *column.data_type() == wanted {
             return Ok(Arc::clone(column));
         }

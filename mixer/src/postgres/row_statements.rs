@@ -4,7 +4,8 @@
 //!
 //! - A copy is an ordinary query whose rows are written in another form, with all of its bounds.
 //! - A cursor is a portal by its name: it holds what a portal holds, for no longer, and runs at its first `FETCH`. One `WITH HOLD`
-//!   outlives its transaction if that is committed, and keeps its place among the portals.
+//!   outlives its transaction if that is committed, and keeps its place among the portals. Neither outlives a savepoint before it that is
+//!   rolled back to.
 
 use std::sync::Arc;
 
@@ -19,8 +20,9 @@ use super::framing::BackendWriter;
 use super::pg_error::PgError;
 use super::pg_types::FormatCode;
 use super::rows::{self, FetchProgress, FormatList, PgColumn, PgReplyError, PgRowSender, StatementInterrupt};
-use super::session::{PgSession, TransactionStatus};
+use super::session::PgSession;
 use super::statement_portal::{PreparedStatement, StatementPortal};
+use super::transaction_block::TransactionStatus;
 
 impl PgSession {
     /// Copies the rows of a query; the statement begins at a byte of the whole text.
@@ -71,15 +73,15 @@ impl PgSession {
             let message = "DECLARE CURSOR can only be used in transaction blocks";
             return Err(PgError::error("25P01", message));
         }
-        self.make_room(&cursor.name, values.1)?;
+        let (mut memory, number) = self.make_room(&cursor.name)?;
+        memory.take(values.1)?;
         let form = if cursor.is_binary {
             FormatCode::Binary
         } else {
             FormatCode::Text
         };
-        let mut portal = StatementPortal::new(query, values, FormatList::All(form));
+        let mut portal = StatementPortal::new(query, values, FormatList::All(form), number);
         portal.is_held = cursor.is_held;
-        portal.is_new = self.transaction != TransactionStatus::None;
         self.portals.insert(cursor.name.clone(), portal);
         out.complete("DECLARE CURSOR");
         Ok(())
@@ -101,15 +103,15 @@ impl PgSession {
         let (own, is_described) = (portal.forms.clone(), forms.is_some());
         let (forms, many) = (forms.unwrap_or(&own), (fetch.most, interrupt));
         let progress = if fetch.is_move {
-            self.proceed(&mut portal, |_, _, _, _| (), many, out).await?
+            self.proceed(&mut portal, |_, _, _, _| (), many, out).await
         } else {
             if let Some(columns) = portal.columns().filter(|_| !is_described) {
                 rows::describe(out, &columns, forms);
             }
-            self.proceed(&mut portal, rows::put_row(forms), many, out).await?
+            self.proceed(&mut portal, rows::put_row(forms), many, out).await
         };
-        self.portals.insert(fetch.name.clone(), portal);
-        let rows = match progress {
+        self.put_back(fetch.name.clone(), portal, progress.is_ok());
+        let rows = match progress? {
             FetchProgress::Ended(rows) => rows,
             FetchProgress::Paused => fetch.most,
         };

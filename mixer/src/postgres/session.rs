@@ -1,4 +1,4 @@
-//! One client's session: messages in the order in which they come, simple queries, transactions that hold nothing.
+//! One client's session: messages in the order in which they come, simple queries, statements about the session.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,32 +14,13 @@ use super::framing::{BackendWriter, FrontendMessage, MessageFields, put_count};
 use super::pg_error::PgError;
 use super::pg_types::{FormatCode, PgType, ScalarType};
 use super::rows::{self, FetchProgress, FormatList, PgColumn, PgReplyError, PgRowSender, StatementInterrupt};
+use super::savepoint_stack::SavepointStack;
 use super::server::CancelHandle;
 use super::session_settings::SessionSettings;
 use super::statement_portal::{PreparedStatement, StatementPortal};
+use super::transaction_block::TransactionStatus;
 use super::utility_statement::UtilityStatement;
 use crate::access::ApiCaller;
-
-/// Where a session is in a transaction.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum TransactionStatus {
-    None,
-    /// A text of several statements, which is a transaction where it does not begin one itself.
-    Implicit,
-    Open,
-    /// A statement failed: only its end is carried out.
-    Failed,
-}
-
-impl TransactionStatus {
-    const fn byte(self) -> u8 {
-        match self {
-            Self::None | Self::Implicit => b'I',
-            Self::Open => b'T',
-            Self::Failed => b'E',
-        }
-    }
-}
 
 /// What comes after a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,8 +37,12 @@ pub(super) struct PgSession {
     slot: Arc<CancelHandle>,
     pub(super) settings: SessionSettings,
     pub(super) transaction: TransactionStatus,
+    pub(super) savepoints: SavepointStack,
     pub(super) prepared: HashMap<String, Arc<PreparedStatement>>,
     pub(super) portals: HashMap<String, StatementPortal>,
+    /// How many portals it made, and had made when its transaction began, or what is as one: all since the last `ReadyForQuery`.
+    pub(super) portals_made: u64,
+    pub(super) portals_before: u64,
     /// Whether messages are left out up to the next that says that what failed is over.
     skipping: bool,
 }
@@ -75,8 +60,11 @@ impl PgSession {
             slot,
             settings,
             transaction: TransactionStatus::None,
+            savepoints: SavepointStack::default(),
             prepared: HashMap::new(),
             portals: HashMap::new(),
+            portals_made: 0,
+            portals_before: 0,
             skipping: false,
         }
     }
@@ -121,8 +109,14 @@ impl PgSession {
             Ok(()) => Ok(false),
             Err(PgReplyError::Fault(fault)) if !fault.fatal => {
                 out.fault(&fault);
-                if self.transaction == TransactionStatus::Open {
-                    self.transaction = TransactionStatus::Failed;
+                match self.transaction {
+                    TransactionStatus::Open => self.transaction = TransactionStatus::Failed,
+                    // What came since the last `ReadyForQuery` is as a transaction.
+                    TransactionStatus::None => {
+                        let before = self.portals_before;
+                        self.portals.retain(|_, portal| portal.number <= before);
+                    }
+                    _ => {}
                 }
                 Ok(true)
             }
@@ -132,8 +126,9 @@ impl PgSession {
 
     /// Tells that the next statement may come. Portals end with their transaction.
     async fn ready(&mut self, out: &mut BackendWriter) -> Result<(), PgReplyError> {
-        if self.transaction != TransactionStatus::Open {
+        if self.transaction == TransactionStatus::None {
             self.portals.retain(|_, portal| portal.is_held);
+            self.portals_before = self.portals_made;
         }
         let status = self.transaction.byte();
         out.message(b'Z', |out| out.put_u8(status));
@@ -153,19 +148,6 @@ impl PgSession {
         self.ready(out).await
     }
 
-    /// The transaction ends, and its portals with it.
-    fn end(&mut self, commits: bool) {
-        self.transaction = TransactionStatus::None;
-        self.portals
-            .retain(|_, portal| portal.is_held && (commits || !portal.is_new));
-        self.portals.values_mut().for_each(|portal| portal.is_new = false);
-        if commits {
-            self.settings.commit();
-        } else {
-            self.settings.roll_back();
-        }
-    }
-
     async fn statements(&mut self, text: &str, out: &mut BackendWriter) -> Result<(), PgReplyError> {
         let cancelled = self.slot.begin();
         let statements = query::split_statements(text);
@@ -175,8 +157,7 @@ impl PgSession {
         let is_alone = statements.len() == 1;
         for (begin, statement) in statements {
             if !is_alone && self.transaction == TransactionStatus::None {
-                self.transaction = TransactionStatus::Implicit;
-                self.settings.begin();
+                self.begin(TransactionStatus::Implicit);
             }
             let interrupt = self.interrupt_by(cancelled.clone());
             self.simple_statement(text, (begin, statement), &interrupt, out).await?;
@@ -255,44 +236,14 @@ impl PgSession {
         }
     }
 
-    pub(super) fn check_transaction(&self) -> Result<(), PgError> {
-        if self.transaction == TransactionStatus::Failed {
-            let message = "current transaction is aborted, commands ignored until end of transaction block";
-            return Err(PgError::error("25P02", message));
-        }
-        Ok(())
-    }
-
     /// Carries out a statement that is about the session.
     pub(super) fn utility(&mut self, utility: &UtilityStatement, out: &mut BackendWriter) -> Result<(), PgError> {
-        let ends = matches!(
-            utility,
-            UtilityStatement::Commit | UtilityStatement::Rollback | UtilityStatement::RollbackTo
-        );
-        if !ends {
-            self.check_transaction()?;
+        if let Some(done) = self.transaction_statement(utility) {
+            out.complete(done?);
+            return Ok(());
         }
+        self.check_transaction()?;
         let tag = match utility {
-            UtilityStatement::Begin => {
-                if self.transaction == TransactionStatus::None {
-                    self.settings.begin();
-                }
-                self.transaction = TransactionStatus::Open;
-                "BEGIN"
-            }
-            UtilityStatement::Commit | UtilityStatement::Rollback => {
-                let commits = *utility == UtilityStatement::Commit && self.transaction != TransactionStatus::Failed;
-                self.end(commits);
-                if commits { "COMMIT" } else { "ROLLBACK" }
-            }
-            UtilityStatement::RollbackTo => {
-                if matches!(self.transaction, TransactionStatus::None | TransactionStatus::Implicit) {
-                    let message = "ROLLBACK TO SAVEPOINT can only be used in transaction blocks";
-                    return Err(PgError::error("25P01", message));
-                }
-                self.transaction = TransactionStatus::Open;
-                "ROLLBACK"
-            }
             UtilityStatement::Set { name, value } => {
                 self.settings.set(name, value.as_deref())?;
                 "SET"
@@ -352,8 +303,16 @@ impl PgSession {
             }
             UtilityStatement::CloseCursor(name) => self.close_cursor(name.as_deref())?,
             UtilityStatement::Nothing(tag) => tag,
-            // Their callers carry them out: they have rows.
-            UtilityStatement::Copy | UtilityStatement::Declare | UtilityStatement::Fetch => return Ok(()),
+            // Their callers carry them out: they have rows. Those about the transaction are over by now.
+            UtilityStatement::Copy
+            | UtilityStatement::Declare
+            | UtilityStatement::Fetch
+            | UtilityStatement::Begin
+            | UtilityStatement::Commit
+            | UtilityStatement::Rollback
+            | UtilityStatement::Savepoint(_)
+            | UtilityStatement::RollbackTo(_)
+            | UtilityStatement::Release(_) => return Ok(()),
         };
         out.complete(tag);
         Ok(())

@@ -12,7 +12,7 @@
 //! - Settings are remembered for `SHOW` and change nothing, except `statement_timeout`. What would change answers, as a time zone
 //!   other than UTC, is refused, and a client that connects with it is warned.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use query::POSTGRES_SETTINGS;
@@ -48,6 +48,13 @@ pub(super) const TIME_ZONE: &str = "timezone";
 const LONGEST: usize = 1_024;
 
 type SettingValues = BTreeMap<&'static str, String>;
+
+/// What is set at a moment.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct SettingsSnapshot {
+    session: SettingValues,
+    local: SettingValues,
+}
 
 /// The settings of one session.
 #[derive(Debug, Default)]
@@ -126,6 +133,20 @@ impl SessionSettings {
         }
     }
 
+    /// What is set now.
+    pub(super) fn snapshot(&self) -> SettingsSnapshot {
+        SettingsSnapshot {
+            session: self.session.clone(),
+            local: self.local.clone(),
+        }
+    }
+
+    /// Sets what was set then.
+    pub(super) fn restore(&mut self, then: SettingsSnapshot) {
+        self.session = then.session;
+        self.local = then.local;
+    }
+
     /// What `SHOW` says.
     pub(super) fn get(&self, name: &str) -> Option<&str> {
         let set = self.local.get(name).or_else(|| self.session.get(name));
@@ -134,7 +155,8 @@ impl SessionSettings {
 
     /// What `SHOW ALL` says, in the order of the names.
     pub(super) fn all(&self) -> impl Iterator<Item = (&'static str, &str)> {
-        let names: BTreeSet<&'static str> = POSTGRES_SETTINGS.iter().chain(&FREE).map(|(name, _)| *name).collect();
+        let mut names: Vec<&'static str> = POSTGRES_SETTINGS.iter().chain(&FREE).map(|(name, _)| *name).collect();
+        names.sort_unstable_by_key(|name| name.to_ascii_lowercase());
         names
             .into_iter()
             .map(move |name| (name, self.get(name).unwrap_or_default()))
@@ -142,9 +164,8 @@ impl SessionSettings {
 
     /// What it was when the client connected.
     fn initial(&self, name: &str) -> Option<&str> {
-        let ours = || POSTGRES_SETTINGS.iter().chain(&FREE).find(|(known, _)| *known == name);
         let given = self.given.get(name).map(String::as_str);
-        given.or_else(|| ours().map(|(_, value)| *value))
+        given.or_else(|| known(name).map(|(_, value)| value))
     }
 
     /// How long a statement may take, if the client said so.
@@ -163,6 +184,17 @@ impl SessionSettings {
             known.map(|(_, value)| (*name, *value))
         })
     }
+}
+
+/// The name of a setting as PostgreSQL writes it, such as `TimeZone`.
+pub(super) fn written_name(name: &str) -> &str {
+    known(name).map_or(name, |(written, _)| written)
+}
+
+/// A setting by its name, in whatever letters, with what it is before anybody sets it.
+fn known(name: &str) -> Option<(&'static str, &'static str)> {
+    let mut all = POSTGRES_SETTINGS.iter().chain(&FREE);
+    all.find(|(known, _)| known.eq_ignore_ascii_case(name)).copied()
 }
 
 /// The name of what is remembered, if it may be set; a fault if it cannot be this.
@@ -241,9 +273,11 @@ mod tests {
         assert_eq!(settings.get("no_such_thing"), None);
         let all: Vec<_> = settings.all().collect();
         assert_eq!(all.first(), Some(&("application_name", "")));
-        assert!(
-            all.contains(&("statement_timeout", "2min")) && all.is_sorted(),
-            "{all:?}"
+        assert!(all.contains(&("statement_timeout", "2min")), "{all:?}");
+        assert!(all.is_sorted_by_key(|(name, _)| name.to_lowercase()), "{all:?}");
+        assert_eq!(
+            (settings.get("timezone"), written_name("timezone")),
+            (Some("UTC"), "TimeZone")
         );
     }
 
@@ -274,8 +308,11 @@ mod tests {
         assert!(settings.set(NAME, Some("later")).is_ok());
         assert_eq!(settings.get(NAME), Some("later"));
         settings.commit();
+        let then = settings.snapshot();
         assert!(settings.set(NAME, None).is_ok());
         assert_eq!(settings.get(NAME), Some("at first"));
+        settings.restore(then);
+        assert_eq!(settings.get(NAME), Some("later"));
     }
 
     #[test]

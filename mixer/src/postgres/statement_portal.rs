@@ -6,26 +6,26 @@
 //! - A portal that was not read to its end holds a place of a query for `query.timeout` at most, and rows, unless they are few, while
 //!   its client asks for nothing.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow_array::ArrayRef;
-use query::{SqlDialect, SqlParameters, SqlStatement};
+use arrow_schema::DataType;
+use query::{QueryErrorKind, SqlDialect, SqlParameters, SqlStatement};
 use serde_json::Value;
 
+use super::bind_parameters::{BoundMemory, MOST_BOUND};
 use super::copy_statement::CopyStatement;
 use super::cursor_statement::{CursorDeclaration, CursorFetch};
 use super::framing::BackendWriter;
 use super::pg_error::PgError;
-use super::pg_types::{PgType, ScalarType};
+use super::pg_types::PgType;
 use super::rows::{FetchProgress, FormatList, PgColumn, PgReplyError, PgRowSender, StatementInterrupt};
 use super::session::PgSession;
 use super::utility_statement::UtilityStatement;
 
 const MOST_PORTALS: usize = 16;
 const MOST_RUNNING: usize = 2;
-/// Bytes of values that are bound, as clients send them.
-const MOST_BOUND: usize = 4 << 20;
 
 /// A statement that was prepared.
 #[derive(Debug)]
@@ -63,11 +63,11 @@ impl PreparedStatement {
     }
 }
 
-/// The places of parameters that are intervals, from 1.
-pub(super) fn intervals(parameters: &[(u32, PgType)]) -> BTreeSet<usize> {
+/// The types of parameters that are more than texts, by their places from 1.
+pub(super) fn declared_types(parameters: &[(u32, PgType)]) -> BTreeMap<usize, DataType> {
     let places = (1..).zip(parameters);
-    let intervals = places.filter(|(_, (_, kind))| *kind == PgType::One(ScalarType::Interval));
-    intervals.map(|(place, _)| place).collect()
+    let declared = places.filter_map(|(place, (_, kind))| Some((place, kind.declared()?)));
+    declared.collect()
 }
 
 /// A prepared statement with its values.
@@ -75,19 +75,23 @@ pub(super) fn intervals(parameters: &[(u32, PgType)]) -> BTreeSet<usize> {
 pub(super) struct StatementPortal {
     pub(super) prepared: Arc<PreparedStatement>,
     pub(super) values: Vec<Value>,
-    /// How many bytes the values came in.
+    /// How many bytes the values take.
     pub(super) bound: usize,
     pub(super) forms: FormatList,
     state: PortalState,
     /// Whether it outlives its transaction, as cursors `WITH HOLD` do.
     pub(super) is_held: bool,
-    /// Whether the transaction that runs made it: it goes if that is rolled back, held or not.
-    pub(super) is_new: bool,
+    /// How many portals the session had made with it: what is rolled back to before goes without it, held or not.
+    pub(super) number: u64,
 }
 
 impl StatementPortal {
-    pub(super) fn new(prepared: Arc<PreparedStatement>, values: (Vec<Value>, usize), forms: FormatList) -> Self {
-        let (values, bound) = values;
+    pub(super) fn new(
+        prepared: Arc<PreparedStatement>,
+        (values, bound): (Vec<Value>, usize),
+        forms: FormatList,
+        number: u64,
+    ) -> Self {
         Self {
             prepared,
             values,
@@ -95,7 +99,7 @@ impl StatementPortal {
             forms,
             state: PortalState::Bound,
             is_held: false,
-            is_new: false,
+            number,
         }
     }
 
@@ -123,8 +127,8 @@ enum PortalState {
 }
 
 impl PgSession {
-    /// Sees to it that there may be a portal of a name, with values of so many bytes.
-    pub(super) fn make_room(&mut self, portal: &str, bytes: usize) -> Result<(), PgError> {
+    /// Sees to it that there may be a portal of a name; what its values may take, and its number.
+    pub(super) fn make_room(&mut self, portal: &str) -> Result<(BoundMemory, u64), PgError> {
         if !portal.is_empty() && self.portals.contains_key(portal) {
             return Err(PgError::error("42P03", format!("cursor \"{portal}\" already exists")));
         }
@@ -134,13 +138,8 @@ impl PgSession {
             return Err(PgError::error("54000", message));
         }
         let bound: usize = self.portals.values().map(|portal| portal.bound).sum();
-        if bound + bytes > MOST_BOUND {
-            let message = format!(
-                "the values bound to portals of the session have more than {MOST_BOUND} bytes: close some of them, or bind less"
-            );
-            return Err(PgError::error("54000", message));
-        }
-        Ok(())
+        self.portals_made += 1;
+        Ok((BoundMemory::up_to(MOST_BOUND.saturating_sub(bound)), self.portals_made))
     }
 
     /// Sends the next rows of a portal of a query.
@@ -160,28 +159,51 @@ impl PgSession {
                 return Err(PgError::error("57014", message).into());
             }
             PortalState::Ended => return Ok(FetchProgress::Ended(0)),
-            PortalState::Bound => {
-                self.check_running()?;
-                let columns = portal.columns().unwrap_or_default();
-                let prepared = Arc::clone(&portal.prepared);
-                let text = &prepared.text;
-                let asked = SqlStatement {
-                    query: text.clone(),
-                    parameters: SqlParameters::Listed(portal.take_values().0),
-                    limit: None,
-                    dialect: SqlDialect::Postgres,
-                    intervals: intervals(&prepared.parameters),
-                };
-                let answer = interrupt.or(self.admitted()?.sql(&asked)).await?;
-                let answer = answer.map_err(|error| PgError::of(&error, text, 0))?;
-                Box::new(PgRowSender::new(answer, columns))
-            }
+            PortalState::Bound => Box::new(self.run_query(portal, interrupt).await?),
         };
         let progress = running.send(out, put, most, interrupt).await?;
         if progress == FetchProgress::Paused {
             portal.state = PortalState::Running(running);
         }
         Ok(progress)
+    }
+
+    /// Asks the query of a portal. One that has no place now stays as it was.
+    async fn run_query(
+        &self,
+        portal: &mut StatementPortal,
+        interrupt: &StatementInterrupt,
+    ) -> Result<PgRowSender, PgReplyError> {
+        let admitted = self.check_running().and_then(|()| self.admitted());
+        let querier = admitted.inspect_err(|_| portal.state = PortalState::Bound)?;
+        let (prepared, columns) = (Arc::clone(&portal.prepared), portal.columns().unwrap_or_default());
+        let (values, bound) = portal.take_values();
+        let asked = SqlStatement {
+            query: prepared.text.clone(),
+            parameters: SqlParameters::Listed(values),
+            limit: None,
+            dialect: SqlDialect::Postgres,
+            declared: declared_types(&prepared.parameters),
+        };
+        let error = match interrupt.or(querier.sql(&asked)).await? {
+            Ok(answer) => return Ok(PgRowSender::new(answer, columns)),
+            Err(error) => error,
+        };
+        let is_for_now = matches!(
+            error.kind(),
+            QueryErrorKind::Busy | QueryErrorKind::TooMany | QueryErrorKind::QuotaExceeded
+        );
+        if is_for_now && let SqlParameters::Listed(values) = asked.parameters {
+            (portal.values, portal.bound, portal.state) = (values, bound, PortalState::Bound);
+        }
+        Err(PgError::of(&error, &prepared.text, 0).into())
+    }
+
+    /// Keeps a portal that was asked for rows, unless it ended with a fault.
+    pub(super) fn put_back(&mut self, name: String, portal: StatementPortal, is_well: bool) {
+        if is_well || !matches!(portal.state, PortalState::Ended) {
+            self.portals.insert(name, portal);
+        }
     }
 
     /// Waits until the time of a portal with rows left is over, and gives up its rows.

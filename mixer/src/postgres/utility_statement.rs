@@ -4,7 +4,7 @@
 
 use query::statement_tokens;
 
-use super::session_settings::TIME_ZONE;
+use super::session_settings::{TIME_ZONE, written_name};
 
 /// What such a statement is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -12,7 +12,10 @@ pub(super) enum UtilityStatement {
     Begin,
     Commit,
     Rollback,
-    RollbackTo,
+    /// `SAVEPOINT name`, and what goes back to it or forgets it.
+    Savepoint(String),
+    RollbackTo(String),
+    Release(String),
     /// Without a value, to what it was when the client connected.
     Set {
         name: String,
@@ -61,10 +64,12 @@ impl UtilityStatement {
         Some(match upper.as_slice() {
             ["BEGIN", ..] | ["START", "TRANSACTION", ..] => Self::Begin,
             ["COMMIT" | "END", ..] => Self::Commit,
-            ["ROLLBACK", "TO", ..] | ["ROLLBACK", "WORK" | "TRANSACTION", "TO", ..] => Self::RollbackTo,
+            ["ROLLBACK", "TO", ..] | ["ROLLBACK", "WORK" | "TRANSACTION", "TO", ..] => {
+                Self::RollbackTo(last_name(text)?)
+            }
             ["ROLLBACK" | "ABORT", ..] => Self::Rollback,
-            ["SAVEPOINT", ..] => Self::Nothing("SAVEPOINT"),
-            ["RELEASE", ..] => Self::Nothing("RELEASE"),
+            ["SAVEPOINT", ..] => Self::Savepoint(last_name(text)?),
+            ["RELEASE", ..] => Self::Release(last_name(text)?),
             ["UNLISTEN", ..] => Self::Nothing("UNLISTEN"),
             ["DECLARE", ..] => Self::Declare,
             ["FETCH" | "MOVE", ..] => Self::Fetch,
@@ -93,7 +98,7 @@ impl UtilityStatement {
     /// The columns that it answers with; none if it has no answer.
     pub(super) fn columns(&self) -> Vec<&str> {
         match self {
-            Self::Show(name) => vec![name],
+            Self::Show(name) => vec![written_name(name)],
             Self::ShowAll => vec!["name", "setting", "description"],
             Self::SetConfig { .. } => vec!["set_config"],
             _ => Vec::new(),
@@ -105,6 +110,11 @@ impl UtilityStatement {
 fn begins_copy(word: &str) -> bool {
     let name = word.split(['(', '"']).next().unwrap_or_default();
     name.eq_ignore_ascii_case("copy")
+}
+
+/// The name that a statement ends with.
+fn last_name(text: &str) -> Option<String> {
+    Some(statement_tokens(text)?.last()?.name()?.to_owned())
 }
 
 /// `CLOSE ALL` or `CLOSE name`.
@@ -199,7 +209,13 @@ mod tests {
             ("BEGIN READ ONLY;", UtilityStatement::Begin),
             ("/* a */ -- b\n start transaction", UtilityStatement::Begin),
             ("commit", UtilityStatement::Commit),
-            ("ROLLBACK TO SAVEPOINT a", UtilityStatement::RollbackTo),
+            ("ROLLBACK TO SAVEPOINT a", UtilityStatement::RollbackTo("a".to_owned())),
+            (
+                "rollback work to \"A b\";",
+                UtilityStatement::RollbackTo("A b".to_owned()),
+            ),
+            ("SAVEPOINT S", UtilityStatement::Savepoint("s".to_owned())),
+            ("RELEASE SAVEPOINT s;", UtilityStatement::Release("s".to_owned())),
             ("abort;", UtilityStatement::Rollback),
             ("SET extra_float_digits = 3", set("extra_float_digits", "3")),
             (

@@ -2,6 +2,8 @@
 //!
 //! Not here: how they are computed ([`crate::aggregation`]).
 
+use std::collections::HashSet;
+
 use datafusion::logical_expr::{Expr, ident, lit};
 use model::filter::{
     DEFAULT_LIMIT, HistogramFilter, HistogramGrouping, LogFilter, MAX_LIMIT, MetricFilter, SeriesFilter, SortOrder,
@@ -21,7 +23,7 @@ use crate::{Error, ListQuery, TraceSearch, exemplars, filter, trace_search};
 
 /// The greatest number of values of one top list.
 const MOST_TOP: u32 = 1_000;
-/// The greatest number of traces of one search, as Jaeger's page has it.
+/// The greatest number of traces of one answer, as Jaeger's page has it.
 const MOST_TRACES: u32 = 1_500;
 
 impl QueryEngine {
@@ -137,14 +139,20 @@ impl QueryEngine {
         .await
     }
 
-    /// All stored spans of these traces, 10,000 at most.
+    /// All stored spans of these traces, 10,000 at most. A trace that is named twice is one.
     ///
     /// # Errors
     /// [`Error::NotFound`] if the store has no span of any of them; see [`Error`].
     pub async fn spans_of_traces(&self, ids: &[TraceId]) -> Result<JsonPage, Error> {
+        let mut named = HashSet::new();
+        let ids: Vec<TraceId> = ids.iter().copied().filter(|id| named.insert(*id)).collect();
+        if ids.len() > MOST_TRACES as usize {
+            let reason = format!("{} traces are more than {MOST_TRACES}: ask for some of them", ids.len());
+            return Err(Error::parameter("traceID", reason));
+        }
         self.run(|| {
             let scan = self.scan(Table::Traces, TimeRange::ALL, Vec::new());
-            let ids = ids.to_vec();
+            let ids = ids.clone();
             async move { trace_search::stored_traces(scan?, &ids).await }
         })
         .await

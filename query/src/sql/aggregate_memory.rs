@@ -12,6 +12,8 @@ use datafusion::logical_expr::utils::AggregateOrderSensitivity;
 use datafusion::logical_expr::{
     Accumulator, AggregateUDF, AggregateUDFImpl, Documentation, EmitTo, GroupsAccumulator, ReversedUDAF, Signature,
 };
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::aggregates::AggregateExec;
 
 /// How often a value is there at the end: as it came, in the list that is made of it, in that of the next stage.
 const COPIES: usize = 3;
@@ -26,6 +28,13 @@ pub(super) fn with_counted_memory(function: Arc<AggregateUDF>) -> Arc<AggregateU
     } else {
         function
     }
+}
+
+/// Whether an operator gathers values of groups.
+pub(super) fn gathers(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    let aggregate = plan.downcast_ref::<AggregateExec>();
+    let mut called = aggregate.into_iter().flat_map(AggregateExec::aggr_expr);
+    called.any(|call| GATHERING.contains(&call.fun().name()))
 }
 
 /// See the module.

@@ -38,8 +38,9 @@ use datafusion::physical_plan::joins::{
 use datafusion::physical_plan::unnest::UnnestExec;
 use tokio_util::sync::CancellationToken;
 
+use super::aggregate_memory::gathers;
 use super::operator_memory::count_operator_memory;
-use super::spill_free_join::without_spill;
+use super::spill_free_operator::without_spill;
 
 /// When a statement ends, whatever it does.
 #[derive(Debug)]
@@ -81,6 +82,7 @@ pub(super) fn make_cancellable(
         let checked = match check_join(&plan, stop)? {
             Some(checked) => checked,
             None if multiplies(&plan) => plan,
+            None if gathers(&plan) => return Ok(Transformed::yes(without_spill(plan, runtime)?)),
             None => return Ok(Transformed::new_transformed(plan, is_new)),
         };
         let checked = if checked.is::<NestedLoopJoinExec>() {

@@ -52,7 +52,7 @@ mod scoped_table;
 mod session;
 mod size_bounds;
 mod sort_keys;
-mod spill_free_join;
+mod spill_free_operator;
 mod sql_types;
 mod statement;
 mod statement_bounds;

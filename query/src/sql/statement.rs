@@ -8,8 +8,9 @@
 //!
 //! What the text means: [`super::statement_parser`].
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
+use arrow_schema::DataType;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
@@ -39,9 +40,10 @@ pub struct SqlStatement {
     /// What it is written for.
     #[serde(skip)]
     pub dialect: SqlDialect,
-    /// The places of parameters that are intervals, from 1: as texts they would be compared with times.
+    /// The types of parameters that a client declares, by their places from 1. Intervals and bytes are no texts; the others are of their
+    /// type where they are selected, and of what they are compared with elsewhere.
     #[serde(skip)]
-    pub intervals: BTreeSet<usize>,
+    pub declared: BTreeMap<usize, DataType>,
 }
 
 /// The least number that is too great for 64 bits.

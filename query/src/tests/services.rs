@@ -300,6 +300,25 @@ async fn a_search_gives_the_newest_traces_with_all_of_their_spans() {
         matches!(unknown, Err(Error::NotFound { what: "trace", .. })),
         "{unknown:?}"
     );
+    // Named twice, with many between: it is one trace all the same.
+    let others = |count: u128| (1..=count).map(|number| TraceId::from_entropy(((0xee << 64) | number).to_be_bytes()));
+    let named: Vec<_> = [trace(0)].into_iter().chain(others(150)).chain([trace(0)]).collect();
+    let spans = bench.querier.spans_of_traces(&named).await.unwrap();
+    assert_eq!(texts(&spans.rows, "trace_id"), [&older.0, &older.0]);
+    let most: Vec<_> = others(1_499).chain(named).collect();
+    assert_eq!(bench.querier.spans_of_traces(&most).await.unwrap().rows.len(), 2);
+    let too_many: Vec<_> = others(1_500).chain(most).collect();
+    let refused = bench.querier.spans_of_traces(&too_many).await;
+    assert!(
+        matches!(
+            refused,
+            Err(Error::Parameter {
+                parameter: "traceID",
+                ..
+            })
+        ),
+        "{refused:?}"
+    );
     bench.close().await;
 }
 

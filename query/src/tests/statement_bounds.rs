@@ -543,6 +543,22 @@ async fn rows_without_columns_that_joins_keep_stay_within_memory() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_many_groups_gather_is_refused_and_not_merged_from_disk() {
+    let bench = bench(Duration::from_secs(60)).await;
+    for gathered in ["array_agg(message)", "array_agg(string_to_array(message, NULL))"] {
+        let query = format!(
+            "SELECT array_agg(g) FROM (SELECT {gathered} AS g FROM (SELECT a.* FROM logs a, logs b) AS logs GROUP BY ts) AS q"
+        );
+        let memory = ProcessMemory::now();
+        let error = refusal(&bench, &query).await;
+        assert_eq!(error.kind(), QueryErrorKind::TooMuch, "{error}");
+        let growth = memory.growth();
+        assert!(growth < MOST, "{gathered}: {} MiB", growth / MIB);
+    }
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_few_groups_gather_is_within_the_memory_of_statements() {
     let bench = bench(Duration::from_secs(6)).await;
     let many = vec!["SELECT ts FROM logs"; 16].join(" UNION ALL ");

@@ -28,6 +28,8 @@ struct ReceiverState {
     open: Mutex<Vec<TcpStream>>,
     /// Of a hundred requests.
     percent: AtomicU64,
+    /// So many requests are refused for good.
+    refused: AtomicU64,
     is_away: AtomicBool,
     is_over: AtomicBool,
 }
@@ -73,6 +75,11 @@ impl TestReceiver {
         self.state.percent.store(percent, Ordering::Relaxed);
     }
 
+    /// The next request is refused for good.
+    pub(super) fn refuse_one(&self) {
+        self.state.refused.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// Ends as a process does that is killed: every connection is cut, and new ones are, too, while it is away.
     pub(super) fn kill(&self) {
         self.state.is_away.store(true, Ordering::Relaxed);
@@ -108,12 +115,20 @@ enum RequestFate {
     Answer,
     /// Accepted, and the connection ends.
     Cut,
+    /// Not now.
     Refuse,
+    /// Never.
+    Reject,
     /// Neither accepted nor answered.
     Lose,
 }
 
 fn fate(state: &ReceiverState, random: &mut Random) -> RequestFate {
+    let one_less = |refused: u64| refused.checked_sub(1);
+    let (set, read) = (Ordering::Relaxed, Ordering::Relaxed);
+    if state.refused.fetch_update(set, read, one_less).is_ok() {
+        return RequestFate::Reject;
+    }
     if random.below(100) >= state.percent.load(Ordering::Relaxed) {
         return RequestFate::Answer;
     }
@@ -170,6 +185,7 @@ fn serve(stream: &TcpStream, state: &ReceiverState) -> Result<(), Failure> {
                 answer("200 OK", "content-type: application/x-protobuf\r\n")?;
             }
             RequestFate::Refuse => answer("503 Service Unavailable", "retry-after: 0\r\n")?,
+            RequestFate::Reject => answer("500 Internal Server Error", "")?,
             RequestFate::Cut => {
                 accept();
                 return Ok(stream.shutdown(std::net::Shutdown::Both)?);

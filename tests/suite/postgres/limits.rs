@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use harness::Failure;
 use serde_json::json;
-use tokio_postgres::{Client, NoTls};
+use tokio_postgres::{Client, NoTls, SimpleQueryMessage};
 
 use super::wire::send_startup;
 use super::{ENDLESS, SOON, connect, fill, mixer, run, told};
@@ -115,6 +115,65 @@ fn a_cancelled_statement_ends_and_so_does_one_whose_client_has_gone() -> Result<
         connection.abort();
         let _ = asking.await?;
         until_free(&second).await?;
+        Ok(())
+    })
+}
+
+/// The first value of what a text answers.
+async fn first(client: &Client, text: &str) -> Result<String, tokio_postgres::Error> {
+    let answers = client.simple_query(text).await?;
+    let value = answers.iter().find_map(|answer| match answer {
+        SimpleQueryMessage::Row(row) => row.get(0),
+        _ => None,
+    });
+    Ok(value.unwrap_or("no row").to_owned())
+}
+
+#[test]
+fn a_cursor_that_cannot_run_now_runs_later() -> Result<(), Failure> {
+    let mixer = mixer(&[("query.max_concurrent", "1"), ("query.timeout", "\"10m\"")])?;
+    fill(&mixer, 200)?;
+    run(async {
+        let (client, other) = (connect(&mixer).await?, connect(&mixer).await?);
+        let declared = "DECLARE late CURSOR WITH HOLD FOR SELECT $1::text AS said";
+        client.execute(declared, &[&"kept"]).await?;
+        let cancel = other.cancel_token();
+        let asked = async { ask_endless(&other, false).await.ok_or("it ended by itself") };
+        let refused = async {
+            until_busy(&client).await?;
+            for text in ["FETCH late", "MOVE late"] {
+                let error = first(&client, text).await.err().ok_or("it ran")?;
+                assert_eq!(told(&error).0, "53000", "{text}");
+            }
+            Ok::<_, Failure>(cancel.cancel_query(NoTls).await?)
+        };
+        let (cancelled, refused) = tokio::join!(asked, refused);
+        refused?;
+        assert_eq!(told(&cancelled?).0, "57014");
+        until_free(&client).await?;
+        assert_eq!(first(&client, "FETCH late").await?, "kept");
+        Ok(())
+    })?;
+    let mixer = super::mixer(&[])?;
+    run(async {
+        let client = connect(&mixer).await?;
+        for name in ["a", "b", "c"] {
+            let text = format!("DECLARE {name} CURSOR WITH HOLD FOR VALUES ('{name}'), ('2'), ('3')");
+            client.simple_query(&text).await?;
+        }
+        assert_eq!(first(&client, "FETCH a").await?, "a");
+        assert_eq!(first(&client, "FETCH b").await?, "b");
+        let third = first(&client, "FETCH c").await.err().ok_or("three have rows left")?;
+        assert_eq!(told(&third).0, "54000");
+        client.simple_query("CLOSE a").await?;
+        assert_eq!(first(&client, "FETCH c").await?, "c");
+        // One whose query failed has no rows that could look like all.
+        let failing = "DECLARE bad CURSOR WITH HOLD FOR SELECT 1 / (n - 1) FROM (VALUES (1)) v (n)";
+        client.simple_query(&format!("CLOSE b; {failing}")).await?;
+        for code in ["22012", "34000"] {
+            let error = first(&client, "FETCH bad").await.err().ok_or("it has rows")?;
+            assert_eq!(told(&error).0, code);
+        }
         Ok(())
     })
 }

@@ -209,6 +209,31 @@ fn a_session_keeps_no_more_statements_and_portals_than_it_may() -> Result<(), Fa
 }
 
 #[test]
+fn a_held_cursor_is_gone_if_what_came_with_it_failed() -> Result<(), Failure> {
+    let mixer = mixer(&[])?;
+    let mut stream = begun(&mixer)?;
+    for (name, then, has_failed) in [
+        ("one", "SELECT 1", false),
+        ("two", "SELECT nothing", true),
+        ("three", "SELECT 1", false),
+    ] {
+        let declared = format!("\0DECLARE {name} CURSOR WITH HOLD FOR VALUES (1), (2)\0\0\0");
+        for text in [declared, format!("\0{then}\0\0\0")] {
+            sent(&mut stream, b'P', text.as_bytes())?;
+            sent(&mut stream, b'B', b"\0\0\0\0\0\0\0\0")?;
+            sent(&mut stream, b'E', b"\0\0\0\0\0")?;
+        }
+        sent(&mut stream, b'S', b"")?;
+        assert_eq!(kinds_until(&mut stream, b'Z')?.contains(&b'E'), has_failed, "{name}");
+    }
+    for (name, wanted) in [("one", b'D'), ("two", b'E'), ("three", b'D')] {
+        sent(&mut stream, b'Q', format!("FETCH {name}\0").as_bytes())?;
+        assert!(kinds_until(&mut stream, b'Z')?.contains(&wanted), "{name}");
+    }
+    Ok(())
+}
+
+#[test]
 fn a_session_has_two_portals_with_rows_left_and_one_more_when_one_is_closed() -> Result<(), Failure> {
     let mixer = mixer(&[])?;
     let mut stream = begun(&mixer)?;

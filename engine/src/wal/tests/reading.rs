@@ -81,6 +81,26 @@ fn a_reader_begins_at_any_frame_and_ends_at_what_is_durable() {
 }
 
 #[test]
+fn frames_that_the_log_does_not_have_any_more_are_passed_and_counted() {
+    let place = Place::new();
+    let (mut wal, _) = place.open();
+    for lsn in 1..=40 {
+        fill(&mut wal, &[&[frame(lsn, 1_000)]]);
+    }
+    wal.release(20).unwrap();
+    for (last, gaps) in [(3, 1), (20, 0)] {
+        let mut reader = reader(&place, last);
+        let found = read_all(&mut reader, 40).unwrap();
+        let ends = found
+            .first()
+            .zip(found.last())
+            .map(|(first, last)| (first.lsn, last.lsn));
+        assert!(matches!(ends, Some((5..=21, 40))), "{ends:?}");
+        assert_eq!((reader.take_gaps(), reader.take_gaps()), (gaps, 0), "behind {last}");
+    }
+}
+
+#[test]
 fn a_recovered_log_is_read_on_from_where_the_reader_was() {
     let place = Place::new();
     let mut read = 0;

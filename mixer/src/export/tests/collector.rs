@@ -217,6 +217,10 @@ async fn answer(
     let body = Full::new(message).with_trailers(ready(trailers)).boxed_unsync();
     let mut response = Response::new(body);
     *response.status_mut() = StatusCode::from_u16(status).unwrap();
+    if status != 200 {
+        let plain = HeaderValue::from_static("text/plain");
+        response.headers_mut().insert(http::header::CONTENT_TYPE, plain);
+    }
     Ok(response)
 }
 

@@ -1,7 +1,10 @@
 //! Requests that are never answered, answers that nobody can read as a whole, and a collector that takes some signals only.
 
+use bytes::Bytes;
+use engine::ArrivalPosition;
 use model::{Span, SpanId, SpanStatus, TraceId};
 
+use super::super::letters::{RefusedRequest, RefusedRows};
 use super::*;
 
 /// Tries again so soon that many attempts are over in a moment.
@@ -182,4 +185,132 @@ async fn a_signal_that_alone_is_denied_leaves_half_of_the_log_to_the_others() {
         assert!(export.logs().letters.get() >= letters && export.logs().rows.get() >= 2);
         export.stop().await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_row_that_is_refused_before_any_other_is_a_dead_letter_once_another_is_accepted() {
+    for (protocol, invalid) in [
+        (CollectorProtocol::Http, ScriptedAnswer::Status(400)),
+        (CollectorProtocol::Grpc, ScriptedAnswer::Code(3)),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let store = ExportingStore::open(dir.path()).await;
+        let sent = store.append("a", 2).await;
+        // Both; the first; the second, for nothing was accepted before; the first again.
+        let script = [invalid, invalid, ScriptedAnswer::Accept, invalid];
+        let collector = TestCollector::start(protocol, &script).await;
+        let export = store.start(hasty(protocol, &collector));
+        export.settled(1, 1).await;
+        let received: Vec<Vec<String>> = collector.received().into_iter().map(|request| request.rows).collect();
+        let [first, second] = [&sent[..1], &sent[1..]];
+        assert_eq!(received, [&sent[..], first, second, first], "{protocol:?}");
+        assert_eq!(store.letters().len(), 1);
+        assert_eq!(export.status.trouble(), None);
+        export.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn halves_of_what_is_too_large_do_not_count_as_those_of_what_is_wrong() {
+    /// The answers to a request of so many rows of which more than two are too large.
+    fn answers(rows: usize, too_large: ScriptedAnswer, script: &mut Vec<ScriptedAnswer>) {
+        if rows <= 2 {
+            script.push(ScriptedAnswer::Accept);
+            return;
+        }
+        script.push(too_large);
+        for half in [rows / 2, rows - rows / 2] {
+            answers(half, too_large, script);
+        }
+    }
+    for (protocol, too_large, invalid) in [
+        (
+            CollectorProtocol::Http,
+            ScriptedAnswer::Status(413),
+            ScriptedAnswer::Status(400),
+        ),
+        (
+            CollectorProtocol::Grpc,
+            ScriptedAnswer::Code(8),
+            ScriptedAnswer::Code(3),
+        ),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let store = ExportingStore::open(dir.path()).await;
+        let sent = store.append("a", 128).await;
+        let mut script = Vec::new();
+        answers(128, too_large, &mut script);
+        // Of the last two rows the first one is wrong.
+        script.pop();
+        script.extend([invalid; 2]);
+        let collector = TestCollector::start(protocol, &script).await;
+        let export = store.start(hasty(protocol, &collector));
+        export.settled(127, 1).await;
+        assert_eq!(
+            collector.accepted(),
+            [&sent[..126], &sent[127..]].concat(),
+            "{protocol:?}"
+        );
+        export.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn after_a_dead_letter_the_next_request_waits_as_one_that_is_sent_again() {
+    for (protocol, refused) in [
+        (CollectorProtocol::Http, ScriptedAnswer::Status(500)),
+        (CollectorProtocol::Grpc, ScriptedAnswer::Code(2)),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let store = ExportingStore::open(dir.path()).await;
+        let script = [ScriptedAnswer::Accept, refused, ScriptedAnswer::Accept];
+        let collector = TestCollector::start(protocol, &script).await;
+        let export = store.start(ExportSettings {
+            first_pause: Duration::from_secs(3_600),
+            ..settings(protocol, &collector)
+        });
+        store.append("a", 1).await;
+        export.settled(1, 0).await;
+        // More than one request.
+        let sent = store.append("b", 8_193).await;
+        eventually("the first of them is a letter", || async {
+            (export.logs().letters.get() == 1).then_some(())
+        })
+        .await;
+        for round in 1..=3 {
+            append_spans(&store, 1).await;
+            eventually("spans are accepted", || async {
+                (export.status.of(Table::Traces)?.rows.get() == round).then_some(())
+            })
+            .await;
+        }
+        let logs: Vec<usize> = collector.received().iter().map(|request| request.rows.len()).collect();
+        let logs: Vec<usize> = logs.into_iter().filter(|rows| *rows > 0).collect();
+        assert_eq!(logs, [1, sent.len() - 1], "{protocol:?}");
+        export.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_with_the_same_first_row_have_a_letter_each_and_one_that_is_refused_again_has_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = ExportingStore::open(dir.path()).await;
+    let place = |lsn| ArrivalPosition { lsn, row: 0 };
+    for (end, message) in [(8, "one"), (9, "two"), (9, "two")] {
+        let refused = RefusedRequest {
+            signal: Table::Logs,
+            collector: "c",
+            rows: RefusedRows {
+                range: (place(7), place(end)),
+                count: 1,
+                is_partial: false,
+            },
+            reason: "no".to_owned(),
+            message: Bytes::from_static(message.as_bytes()),
+        };
+        let kept = refused.keep(&store.engine, store.parts.clock.now()).await;
+        assert_eq!(kept, Ok(0), "{end} {message}");
+    }
+    let payloads: Vec<_> = store.letters().into_iter().map(|(_, payload)| payload).collect();
+    assert_eq!(payloads, [b"one", b"two"]);
 }

@@ -38,6 +38,7 @@ pub(super) fn functions() -> Vec<ScalarUDF> {
         ("current_role", "platform"),
         ("current_catalog", CATALOG),
         ("getdatabaseencoding", "UTF8"),
+        ("pg_encoding_to_char", "UTF8"),
     ];
     let text = |says: &str| ScalarValue::Utf8(Some(says.to_owned()));
     let mut functions: Vec<ScalarUDF> = texts.iter().map(|(name, says)| constant(name, text(says))).collect();

@@ -9,6 +9,7 @@
 //! | `ARRAY(SELECT x FROM t …)` | `(SELECT array_agg(x) FROM t …)` |
 //! | `to_regclass('t')` | the name of the table, if there is one |
 //! | what is made of `search_path` by `generate_series` | `public` |
+//! | asyncpg's `WITH RECURSIVE typeinfo_tree` | the types that are asked for, and those of the items of lists: there are no others |
 //!
 //! # Invariants
 //!
@@ -39,8 +40,25 @@ const SCHEMA_OF_TABLE: &str = "quote_ident(table_schema)";
 /// What finds a table by its name.
 const CLASS: &str = "SELECT max(relname) FROM pg_catalog.pg_class";
 
+/// The tree of types in which asyncpg looks up those that it does not know.
+const TYPE_TREE: &str = "typeinfo_tree";
+/// Its rows, which nothing but lists makes a tree.
+const TYPES_AND_ITEMS: &str = "SELECT t.oid, n.nspname AS ns, t.typname AS name, t.typtype AS kind, CAST(NULL AS INT) AS basetype, t.typelem AS elemtype, \
+     t.typdelim AS elemdelim, CAST(NULL AS INT) AS range_subtype, CAST(NULL AS TEXT[]) AS attrtypoids, CAST(NULL AS TEXT[]) AS attrnames, \
+     CASE WHEN t.typelem = 0 THEN 1 ELSE 0 END AS depth, CAST(NULL AS TEXT) AS basetype_name, CAST(NULL AS TEXT) AS elemtype_name, \
+     CAST(NULL AS TEXT) AS range_subtype_name \
+     FROM pg_catalog.pg_type AS t JOIN pg_catalog.pg_namespace AS n ON n.oid = t.typnamespace \
+     WHERE t.oid = ANY($1::oid[]) OR t.oid IN (SELECT e.typelem FROM pg_catalog.pg_type AS e WHERE e.oid = ANY($1::oid[])) \
+     ORDER BY depth DESC";
+
 /// See the module.
 pub(super) fn rewrite(statement: &mut Ast) {
+    if let Ast::Query(query) = statement
+        && is_type_tree(query)
+        && let Some(types) = parsed(TYPES_AND_ITEMS)
+    {
+        *query = types;
+    }
     let _: ControlFlow<()> = VisitMut::visit(statement, &mut CatalogRewriter);
 }
 
@@ -260,6 +278,11 @@ fn call(function: &str, argument: Expr) -> Expr {
     })
 }
 
+fn is_type_tree(query: &Query) -> bool {
+    let mut named = query.with.iter().flat_map(|with| &with.cte_tables);
+    named.any(|cte| cte.alias.name.value == TYPE_TREE)
+}
+
 /// Whether a query numbers the schemas of `search_path`.
 fn counts_schemas(query: &Query) -> bool {
     let written = query.to_string().to_lowercase();
@@ -332,6 +355,15 @@ mod tests {
         let mut statement = Parser::parse_sql(&PostgreSqlDialect {}, text).unwrap().remove(0);
         rewrite(&mut statement);
         statement.to_string()
+    }
+
+    #[test]
+    fn the_types_that_asyncpg_looks_up_are_no_tree() {
+        let asked = "WITH RECURSIVE typeinfo_tree(oid, depth) AS (SELECT oid, 0 FROM pg_type UNION ALL SELECT t.oid, tt.depth + 1 \
+                     FROM pg_type AS t, typeinfo_tree AS tt) SELECT * FROM typeinfo_tree";
+        let rewritten = rewritten(asked);
+        assert!(rewritten.starts_with("SELECT t.oid, n.nspname AS ns"), "{rewritten}");
+        assert!(rewritten.to_lowercase().contains("t.oid = any($1::oid[])"), "{rewritten}");
     }
 
     #[test]

@@ -70,6 +70,7 @@ fn with_ids(attributes: Arc<dyn TableProvider>, ids: &[String]) -> Result<Arc<dy
     const BYTEA: i32 = 17;
     const UUID: i32 = 2_950;
     const UUID_LENGTH: i16 = 16;
+    const IN_PLACE: &str = "p";
     let ids = ids.iter().map(|name| lit(name.clone())).collect();
     let is_id = ident("atttypid")
         .eq(lit(BYTEA))
@@ -78,6 +79,7 @@ fn with_ids(attributes: Arc<dyn TableProvider>, ids: &[String]) -> Result<Arc<dy
         Ok(match name {
             "atttypid" => when(is_id.clone(), lit(UUID)).otherwise(column)?.alias(name),
             "attlen" => when(is_id.clone(), lit(UUID_LENGTH)).otherwise(column)?.alias(name),
+            "attstorage" => when(is_id.clone(), lit(IN_PLACE)).otherwise(column)?.alias(name),
             _ => column,
         })
     })

@@ -39,10 +39,10 @@ const EMPTY: [&str; 2] = [
      referential_constraints role_table_grants sequences table_constraints table_privileges triggers view_column_usage \
      view_table_usage",
 ];
-/// Columns that are null in every row, lists of texts by their type.
+/// Columns that are null in every row, lists of texts by their type: nothing is granted or set, and arguments of functions have no names.
 const ALWAYS_NULL: [&str; 1] = [
-    "attacl attfdwoptions attoptions datacl defaclacl fdwacl fdwoptions lanacl lomacl nspacl proacl proconfig pubacl relacl \
-     reloptions rolconfig spcacl spcoptions srvacl srvoptions typacl umoptions",
+    "attacl attfdwoptions attoptions datacl defaclacl fdwacl fdwoptions lanacl lomacl nspacl proacl proallargtypes proargmodes \
+     proargnames proconfig pubacl relacl reloptions rolconfig spcacl spcoptions srvacl srvoptions typacl umoptions",
 ];
 /// Aggregates of PostgreSQL that are not offered: their `SELECT` has a row even if nothing is read, and stays to be refused.
 const OTHER_AGGREGATES: [&str; 1] = [

@@ -88,7 +88,7 @@ pub(super) fn parse_unbound(
 ) -> Result<UnboundStatement, Error> {
     let (mut with_places, headers) = parse_checked(&written.query, postgres)?;
     let mut statement = with_places.clone();
-    let found = bind_nulls(require_read_only(&mut statement)?.0, &written.intervals)?;
+    let found = bind_nulls(require_read_only(&mut statement)?.0, &written.declared)?;
     compare_with_items(require_read_only(&mut with_places)?.0);
     // As many as are written: questions about the catalogue lose what has no rows, and parameters with it.
     let tokens = postgres
@@ -117,7 +117,7 @@ pub(super) fn parse_bound(
 ) -> Result<ParsedStatement, Error> {
     let (mut statement, headers) = parse_checked(&written.query, postgres)?;
     let ast = require_read_only(&mut statement)?.0;
-    let unused = bind_values(ast, &written.parameters, &written.intervals)?;
+    let unused = bind_values(ast, &written.parameters, &written.declared)?;
     // Questions about the catalogue lose what has no rows, and parameters with it.
     if let Some(name) = unused.filter(|_| postgres.is_none()) {
         return Err(Error::statement(format!(

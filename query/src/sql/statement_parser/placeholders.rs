@@ -2,7 +2,7 @@
 //!
 //! | value | becomes |
 //! |---|---|
-//! | text, number, boolean, null | the literal; of an interval, `CAST('…' AS INTERVAL)` |
+//! | text, number, boolean, null | the literal; of an interval, `CAST('…' AS INTERVAL)`, of bytes `X'…'`; of another declared type a cast where it is selected |
 //! | list | `ARRAY[…]`, and in `x = ANY($1)` what [`row_comparisons`] makes of it |
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 use arrow_schema::{DataType, Field, IntervalUnit};
 use datafusion::sql::sqlparser::ast::{
-    Array, ArrayElemTypeDef, CastKind, DataType as SqlType, Expr, LimitClause, Query, Statement as Ast, Value,
-    ValueWithSpan, VisitMut, VisitorMut,
+    Array, ArrayElemTypeDef, CastKind, DataType as SqlType, Expr, LimitClause, Query, Select, SelectItem,
+    Statement as Ast, TimezoneInfo, Value, ValueWithSpan, VisitMut, VisitorMut,
 };
 
 use super::row_comparisons;
@@ -26,16 +26,24 @@ const MOST_OF_LIST: usize = 10_000;
 const MOST_ITEMS: usize = 50_000;
 const MOST_BYTES: usize = 4 << 20;
 
-/// Puts the parameters into their places, of which some are intervals; gives the name of one that has no place.
+const INTERVAL: SqlType = SqlType::Interval {
+    fields: None,
+    precision: None,
+};
+
+/// What parameters are declared to be, by their places from 1.
+type DeclaredTypes = BTreeMap<usize, DataType>;
+
+/// Puts the parameters into their places; gives the name of one that has no place.
 pub(super) fn bind_values(
     ast: &mut Ast,
     parameters: &SqlParameters,
-    intervals: &BTreeSet<usize>,
+    declared: &DeclaredTypes,
 ) -> Result<Option<String>, Error> {
     let given = parameters.by_place();
     let mut places = ParameterBinder {
         given: &given,
-        intervals,
+        declared,
         used: BTreeSet::new(),
         items_left: MOST_ITEMS,
         bytes_left: MOST_BYTES,
@@ -48,7 +56,7 @@ pub(super) fn bind_values(
 
 struct ParameterBinder<'a> {
     given: &'a BTreeMap<String, serde_json::Value>,
-    intervals: &'a BTreeSet<usize>,
+    declared: &'a DeclaredTypes,
     used: BTreeSet<String>,
     /// A value is written out at every place where it is used.
     items_left: usize,
@@ -109,11 +117,7 @@ impl<'a> ParameterBinder<'a> {
             if let Expr::Value(literal) = &mut bound {
                 literal.span = place.span;
             }
-            return Ok(Some(if is_among(self.intervals, name) {
-                interval(bound)
-            } else {
-                bound
-            }));
+            return Ok(Some(declared_everywhere(self.declared, name, bound)));
         }
         let (Expr::AnyOp { right, .. } | Expr::AllOp { right, .. }) = expr else {
             return Ok(None);
@@ -138,6 +142,11 @@ impl<'a> ParameterBinder<'a> {
 
 impl VisitorMut for ParameterBinder<'_> {
     type Break = Box<Error>;
+
+    fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<Box<Error>> {
+        cast_selected(self.declared, select);
+        ControlFlow::Continue(())
+    }
 
     fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Box<Error>> {
         match self.bound(expr) {
@@ -186,23 +195,74 @@ fn list(name: &str, items: &[serde_json::Value]) -> Result<Expr, Box<Error>> {
     }))
 }
 
-fn interval(text: Expr) -> Expr {
+fn cast(expr: Expr, data_type: SqlType) -> Expr {
     Expr::Cast {
         kind: CastKind::Cast,
-        expr: Box::new(text),
-        data_type: SqlType::Interval {
-            fields: None,
-            precision: None,
-        },
+        expr: Box::new(expr),
+        data_type,
         array: false,
         format: None,
     }
 }
 
-/// Whether `$n` is one of some places.
-fn is_among(places: &BTreeSet<usize>, name: &str) -> bool {
-    let place = name.strip_prefix('$').and_then(|place| place.parse::<usize>().ok());
-    place.is_some_and(|place| places.contains(&place))
+/// What `$n` is declared to be.
+fn declared_type<'a>(declared: &'a DeclaredTypes, name: &str) -> Option<&'a DataType> {
+    let place: usize = name.strip_prefix('$')?.parse().ok()?;
+    declared.get(&place)
+}
+
+/// A value of a type that is no text anywhere.
+fn declared_everywhere(declared: &DeclaredTypes, name: &str, value: Expr) -> Expr {
+    match declared_type(declared, name) {
+        Some(DataType::Interval(_)) => cast(value, INTERVAL),
+        Some(DataType::Binary) => match value {
+            Expr::Value(ValueWithSpan {
+                value: Value::SingleQuotedString(digits),
+                ..
+            }) => Expr::Value(Value::HexStringLiteral(digits).into()),
+            other => cast(other, SqlType::Bytea),
+        },
+        _ => value,
+    }
+}
+
+/// Casts parameters that are columns of an answer to what they are declared to be: nothing else tells their type.
+fn cast_selected(declared: &DeclaredTypes, select: &mut Select) {
+    for item in &mut select.projection {
+        let (SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. }) = item else {
+            continue;
+        };
+        let kind = place_of(expr).and_then(|(name, _)| declared_type(declared, name));
+        let kind = kind.filter(|kind| !matches!(kind, DataType::Interval(_) | DataType::Binary));
+        if let Some(kind) = kind.and_then(sql_type) {
+            let place = std::mem::replace(expr, Expr::Value(Value::Null.into()));
+            *expr = cast(place, kind);
+        }
+    }
+}
+
+/// What a declared type is called in a statement.
+fn sql_type(kind: &DataType) -> Option<SqlType> {
+    Some(match kind {
+        DataType::Boolean => SqlType::Boolean,
+        DataType::Int16 => SqlType::SmallInt(None),
+        DataType::Int32 => SqlType::Integer(None),
+        DataType::Int64 => SqlType::BigInt(None),
+        DataType::Float32 => SqlType::Real,
+        DataType::Float64 => SqlType::DoublePrecision,
+        DataType::Utf8 => SqlType::Text,
+        DataType::FixedSizeBinary(16) => SqlType::Uuid,
+        DataType::Date32 => SqlType::Date,
+        DataType::Time64(_) => SqlType::Time(None, TimezoneInfo::None),
+        DataType::Timestamp(_, None) => SqlType::Timestamp(None, TimezoneInfo::None),
+        DataType::Timestamp(_, Some(_)) => SqlType::Timestamp(None, TimezoneInfo::WithTimeZone),
+        DataType::Interval(_) => INTERVAL,
+        DataType::List(item) => {
+            let item = sql_type(item.data_type())?;
+            SqlType::Array(ArrayElemTypeDef::SquareBracket(Box::new(item), None))
+        }
+        _ => return None,
+    })
 }
 
 /// The parameter that an expression is.
@@ -267,9 +327,9 @@ pub(super) fn compare_with_items(ast: &mut Ast) {
 /// Puts nulls into the places of `$1`, `$2` and so on, and says how many there are.
 ///
 /// With the types of those that count rows (`LIMIT $1`) or are cast (`$1::bigint`), and those that are lists (`= ANY($1)`).
-pub(super) fn bind_nulls(ast: &mut Ast, intervals: &BTreeSet<usize>) -> Result<ParameterCollector, Error> {
+pub(super) fn bind_nulls(ast: &mut Ast, declared: &DeclaredTypes) -> Result<ParameterCollector, Error> {
     let mut nulls = ParameterCollector {
-        intervals: intervals.clone(),
+        declared: declared.clone(),
         ..ParameterCollector::default()
     };
     match VisitMut::visit(ast, &mut nulls) {
@@ -284,7 +344,7 @@ pub(super) const MOST_PARAMETERS: usize = 65_535;
 /// What is found of parameters that have no values.
 #[derive(Debug, Default)]
 pub(super) struct ParameterCollector {
-    intervals: BTreeSet<usize>,
+    declared: DeclaredTypes,
     pub(super) greatest: usize,
     pub(super) types: BTreeMap<String, DataType>,
     /// Those whose items are compared.
@@ -306,12 +366,16 @@ impl ParameterCollector {
         Ok(())
     }
 
-    /// What takes the place of a comparison with a list that is a parameter, or of an interval.
+    /// What takes the place of a parameter, or of a comparison with a list that is one.
     fn unknown(&mut self, expr: &Expr) -> Result<Option<Expr>, Box<Error>> {
         if let Some((name, place)) = place_of(expr) {
             self.count(place, name)?;
             let null = Expr::Value(Value::Null.into());
-            return Ok(is_among(&self.intervals, name).then(|| interval(null)));
+            let is_no_text = matches!(
+                declared_type(&self.declared, name),
+                Some(DataType::Interval(_) | DataType::Binary)
+            );
+            return Ok(is_no_text.then(|| declared_everywhere(&self.declared, name, null)));
         }
         let (Expr::AnyOp { right, .. } | Expr::AllOp { right, .. }) = expr else {
             return Ok(None);
@@ -333,6 +397,11 @@ impl ParameterCollector {
 
 impl VisitorMut for ParameterCollector {
     type Break = Box<Error>;
+
+    fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<Box<Error>> {
+        cast_selected(&self.declared, select);
+        ControlFlow::Continue(())
+    }
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<Box<Error>> {
         let counts = match &query.limit_clause {

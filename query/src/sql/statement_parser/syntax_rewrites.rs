@@ -6,7 +6,7 @@
 //! | `LIKE '50#%' ESCAPE '#'` | `LIKE '50\%'`, and of a pattern that is computed, what `replace` makes of it |
 //! | `text COLLATE "C"` | the text: texts are ordered by their bytes |
 //! | `mod(a, b)`, `every`, `variance` | `a % b`, `bool_and`, `var_samp` |
-//! | `SELECT count(*), count(*)`, `SELECT $1, $2` | the second, and what has a parameter, by names of their own |
+//! | `SELECT count(*), count(*)`, `SELECT *, ts::date`, `SELECT $1, $2` | the second, what `*` has too, and what has a parameter, by names of their own |
 //! | `SELECT DISTINCT ON (1) level, …` | `SELECT DISTINCT ON (level) level, …` |
 //! | `SELECT -n AS n … ORDER BY n + 1`, `entity_name AS message … ORDER BY length(message)` | refused: an expression is of columns, the planner takes it to be of the alias |
 //! | `RIGHT` and `FULL JOIN … USING`, `NATURAL` | refused: the planner takes the left side's column alone |
@@ -17,7 +17,8 @@ use std::ops::ControlFlow;
 use datafusion::sql::sqlparser::ast::{
     BinaryOperator, CastKind, DataType as SqlType, Distinct, Expr, Fetch, Function, FunctionArg, FunctionArgExpr,
     FunctionArgumentList, FunctionArguments, Ident, JoinConstraint, JoinOperator, LimitClause, ObjectName, OrderByKind,
-    Query, Select, SelectItem, SetExpr, TableFactor, Value, ValueWithSpan, visit_expressions,
+    Query, Select, SelectItem, SetExpr, TableFactor, Value, ValueWithSpan, WildcardAdditionalOptions,
+    visit_expressions,
 };
 
 use crate::Error;
@@ -231,6 +232,9 @@ pub(super) fn distinct_ordinals(select: &mut Select) -> Result<(), Error> {
 /// Gives another name to what is asked for twice, and one to what parameters may make alike.
 pub(super) fn name_alike(select: &mut Select) {
     let mut seen: HashMap<String, u32> = HashMap::new();
+    // All columns of what is read are asked for already.
+    let all = SelectItem::Wildcard(WildcardAdditionalOptions::default());
+    let of_all = u32::from(select.projection.contains(&all));
     // The planner calls all subqueries the same.
     let is_subquery = |item: &&SelectItem| matches!(item, SelectItem::UnnamedExpr(Expr::Subquery(_)));
     let has_subqueries = select.projection.iter().filter(is_subquery).count() > 1;
@@ -244,7 +248,8 @@ pub(super) fn name_alike(select: &mut Select) {
             named = expr;
         }
         let name = named.to_string();
-        let times = seen.entry(name.clone()).or_default();
+        let is_column = matches!(named, Expr::Identifier(_) | Expr::CompoundIdentifier(_));
+        let times = seen.entry(name.clone()).or_insert(if is_column { of_all } else { 0 });
         *times += 1;
         let is_alike = has_parameter(expr) || has_subqueries && matches!(expr, Expr::Subquery(_));
         if *times > 1 || (is_alike && select.distinct.is_none()) {

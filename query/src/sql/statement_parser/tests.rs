@@ -22,10 +22,10 @@ fn read(text: &str, parameters: &SqlParameters) -> Result<ParsedStatement, Error
     super::parse_bound(&statement, None)
 }
 
-fn open(text: &str, intervals: &[usize]) -> Result<UnboundStatement, Error> {
+fn open(text: &str, declared: &[(usize, DataType)]) -> Result<UnboundStatement, Error> {
     let statement = SqlStatement {
         query: text.to_owned(),
-        intervals: intervals.iter().copied().collect(),
+        declared: declared.iter().cloned().collect(),
         ..SqlStatement::default()
     };
     super::parse_unbound(&statement, None)
@@ -412,7 +412,8 @@ fn a_list_takes_the_place_of_a_parameter_and_its_items_are_compared() {
 
 #[test]
 fn an_interval_is_no_text_that_is_subtracted_from_a_time() {
-    let unbound = open("SELECT 1 WHERE now() - $1 > $2", &[1]).unwrap();
+    let interval = DataType::Interval(arrow_schema::IntervalUnit::MonthDayNano);
+    let unbound = open("SELECT 1 WHERE now() - $1 > $2", &[(1, interval.clone())]).unwrap();
     assert_eq!(
         unbound.asked.statement.to_string(),
         "SELECT 1 WHERE now() - CAST(NULL AS INTERVAL) > NULL"
@@ -420,11 +421,50 @@ fn an_interval_is_no_text_that_is_subtracted_from_a_time() {
     let statement = SqlStatement {
         query: "SELECT 1 WHERE ts > now() - $1".to_owned(),
         parameters: SqlParameters::Listed(vec![json!("1 hour")]),
-        intervals: [1].into(),
+        declared: [(1, interval)].into(),
         ..SqlStatement::default()
     };
     let bound = super::parse_bound(&statement, None).unwrap().statement.to_string();
     assert_eq!(bound, "SELECT 1 WHERE ts > now() - CAST('1 hour' AS INTERVAL)");
+}
+
+#[test]
+fn a_parameter_that_is_selected_is_of_its_declared_type_and_bytes_are_bytes_everywhere() {
+    let texts = DataType::List(arrow_schema::Field::new_list_field(DataType::Utf8, true).into());
+    let declared = [(1, DataType::Boolean), (2, texts), (3, DataType::Binary)];
+    let query = "SELECT $1, $2 AS t, $3 FROM logs WHERE m = $3 AND b = $1";
+    let unbound = open(query, &declared).unwrap().asked.statement.to_string();
+    assert_eq!(
+        unbound,
+        "SELECT CAST(NULL AS BOOLEAN) AS \"$1\", CAST(NULL AS TEXT[]) AS t, CAST(NULL AS BYTEA) AS \"$3\" FROM logs \
+         WHERE m = CAST(NULL AS BYTEA) AND b = NULL"
+    );
+    let statement = SqlStatement {
+        query: query.to_owned(),
+        parameters: SqlParameters::Listed(vec![json!(true), json!(["a"]), json!("6162")]),
+        declared: declared.into(),
+        ..SqlStatement::default()
+    };
+    let bound = super::parse_bound(&statement, None).unwrap().statement.to_string();
+    assert_eq!(
+        bound,
+        "SELECT CAST(true AS BOOLEAN) AS \"$1\", CAST(ARRAY['a'] AS TEXT[]) AS t, X'6162' AS \"$3\" FROM logs \
+         WHERE m = X'6162' AND b = true"
+    );
+}
+
+#[test]
+fn a_column_beside_all_columns_has_a_name_of_its_own() {
+    for (text, meant) in [
+        ("SELECT *, ts::date FROM logs", "SELECT *, ts::DATE AS \"ts_1\" FROM logs"),
+        (
+            "SELECT l.level, *, upper(level) FROM logs AS l",
+            "SELECT l.level AS \"l.level_1\", *, upper(level) FROM logs AS l",
+        ),
+        ("SELECT l.*, t.ts FROM logs AS l, t", "SELECT l.*, t.ts FROM logs AS l, t"),
+    ] {
+        assert_eq!(read(text, &none()).unwrap().statement.to_string(), meant);
+    }
 }
 
 #[test]
