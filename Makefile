@@ -3,7 +3,7 @@
 export CARGO_TARGET_DIR ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/platform-build
 export CARGO_INCREMENTAL ?= 1
 
-.PHONY: help demo test build check suite differential hostile hostile-inputs browser schema-check bins lanes-long unit tools readers otlp-senders docs bench clean-demo
+.PHONY: help demo test build check suite differential hostile hostile-inputs browser schema-check bins lanes-long unit tools readers otlp-senders postgres-clients docs bench clean-demo
 help:            ## this list
 	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
@@ -67,7 +67,7 @@ unit: tools      ## unit tests of one room: make unit ROOM=engine
 tools:           ## pinned, hash-checked helpers in .tools/
 	@scripts/install-tools.sh
 
-readers: tools bins ## the outside readers from Python over a live store (1.3 GB once installed)
+readers: tools bins ## the outside readers from Python over a live store (1.2 GB once installed)
 	@scripts/install-readers.sh
 	@scripts/with-nextest.sh
 	cargo nextest run --workspace --locked -E 'test(readers_from_python)' --no-capture
@@ -76,6 +76,12 @@ otlp-senders: tools bins ## OpenTelemetry's SDKs for Python and JavaScript again
 	@scripts/install-otlp-senders.sh
 	@scripts/with-nextest.sh
 	cargo nextest run --workspace --locked -E 'test(sdks_of_opentelemetry)' --no-capture
+
+postgres-clients: tools bins ## psql, and drivers of PostgreSQL for Python, JavaScript and Java, against a Mixer and PostgreSQL (750 MB once installed)
+	@scripts/install-postgres-clients.sh
+	@scripts/with-nextest.sh
+	cargo nextest run --workspace --locked --no-capture \
+	  -E 'test(clients_of_postgresql) | test(questions_of_drivers_and_tools) | test(what_clients_ask_when_they_connect) | test(postgres::grafana::)'
 
 docs: bins       ## write the generated reference pages anew (one test after another: two write one file)
 	@scripts/with-nextest.sh

@@ -456,12 +456,18 @@ fn a_parameter_that_is_selected_is_of_its_declared_type_and_bytes_are_bytes_ever
 #[test]
 fn a_column_beside_all_columns_has_a_name_of_its_own() {
     for (text, meant) in [
-        ("SELECT *, ts::date FROM logs", "SELECT *, ts::DATE AS \"ts_1\" FROM logs"),
+        (
+            "SELECT *, ts::date FROM logs",
+            "SELECT *, ts::DATE AS \"ts_1\" FROM logs",
+        ),
         (
             "SELECT l.level, *, upper(level) FROM logs AS l",
             "SELECT l.level AS \"l.level_1\", *, upper(level) FROM logs AS l",
         ),
-        ("SELECT l.*, t.ts FROM logs AS l, t", "SELECT l.*, t.ts FROM logs AS l, t"),
+        (
+            "SELECT l.*, t.ts FROM logs AS l, t",
+            "SELECT l.*, t.ts FROM logs AS l, t",
+        ),
     ] {
         assert_eq!(read(text, &none()).unwrap().statement.to_string(), meant);
     }
