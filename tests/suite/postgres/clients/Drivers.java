@@ -1,4 +1,4 @@
-// PostgreSQL's JDBC driver over a thousand log rows: one line for each operation and what came of it, as drivers.py prints them.
+// PostgreSQL's JDBC driver over a thousand log rows: one line for each operation and what came of it, as answers.py prints them.
 //
 // usage: java -cp postgresql.jar Drivers.java PORT USER MICROSECONDS
 

@@ -1,5 +1,5 @@
 // node-postgres with its cursors, streams and copies over a thousand log rows: one line for each operation and what came of it, as
-// drivers.py prints them.
+// answers.py prints them.
 //
 // usage: drivers.mjs PORT USER MICROSECONDS
 

@@ -1,170 +1,26 @@
-"""Clients of PostgreSQL from Python, and psql, over a thousand log rows: one line for each operation and what came of it.
+"""Clients of PostgreSQL from Python, and psql, over a thousand log rows.
 
 usage: drivers.py PORT USER MICROSECONDS (the time of the first row, since 1970)
-
-What is printed does not depend on the server: times are microseconds since the first row. Lines are `client TAB version TAB operation TAB
-value`; an error is its class (SQLSTATE), or the name of its type.
 """
 
 import asyncio
 import datetime
-import glob
 import io
-import json
-import os
-import shutil
-import subprocess
-import sys
-import tempfile
-import threading
 import uuid
 import warnings
 from importlib.metadata import version
 
-import adbc_driver_postgresql.dbapi as adbc
 import asyncpg
-import connectorx
-import duckdb
-import duckdb_extension_postgres_scanner
-import pandas
 import psycopg
 import psycopg2
 import psycopg2.extras
-import sqlalchemy
 from psycopg_pool import ConnectionPool
 
+from answers import ALL, BASE, ENDLESS, HOUR, ID, PLACE, PORT, USER, failed, table, told, until_over
+from frameworks import of_adbc, of_connectorx, of_duckdb, of_sqlalchemy
+from psql import of_psql
+
 warnings.simplefilter("ignore")
-PORT, USER, FIRST = int(sys.argv[1]), sys.argv[2], int(sys.argv[3])
-PLACE = f"host=127.0.0.1 port={PORT} user={USER} dbname=platform"
-URL = f"postgresql://{USER}@127.0.0.1:{PORT}/platform"
-UTC = datetime.timezone.utc
-BASE = datetime.datetime(1970, 1, 1, tzinfo=UTC) + datetime.timedelta(microseconds=FIRST)
-HOUR = datetime.timedelta(hours=1)
-ID = uuid.UUID("018f6f1e-7f6a-7c3e-9d5b-000000000003")
-ODD = "SELECT message FROM logs WHERE message LIKE 'odd%'"
-ALL = "SELECT * FROM logs ORDER BY ts LIMIT 4"
-# More pairs than anybody counts in a test's time.
-ENDLESS = "SELECT count(*) FROM logs a, logs b, logs c, logs d WHERE a.message || b.message < c.message || d.message"
-TABLES = ["logs", "messages", "metrics", "traces"]
-
-
-def plain(value):
-    """A value as it is printed: times count from the first row."""
-    if isinstance(value, datetime.datetime):
-        zone = "" if value.tzinfo else " without a zone"
-        value = value if value.tzinfo else value.replace(tzinfo=UTC)
-        micros = round((value - BASE) / datetime.timedelta(microseconds=1))
-        return f"+{micros} us{zone}"
-    if isinstance(value, dict):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [plain(item) for item in value]
-    if isinstance(value, (bytes, bytearray, memoryview)):
-        return bytes(value).decode()
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return value
-    return f"{type(value).__name__} {value}"
-
-
-def failed(error):
-    code = getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)
-    code = code or getattr(getattr(error, "orig", None), "sqlstate", None)
-    text = " ".join(str(error).split())[:200]
-    return f"error {code}" if code else f"error {type(error).__name__}: {text}"
-
-
-def told(client, release, operation, value):
-    line = (client, release, operation, json.dumps(plain(value), ensure_ascii=False))
-    print("\t".join(line), flush=True)
-
-
-def table(client, release, operations):
-    for operation, work in operations.items():
-        try:
-            value = work()
-        except Exception as error:
-            value = failed(error)
-        told(client, release, operation, value)
-
-
-def until_over(cancel, work):
-    """What becomes of endless work that another thread cancels until it is over."""
-    is_over, said = threading.Event(), []
-
-    def worked():
-        try:
-            said.append(work())
-        except Exception as error:
-            said.append(failed(error))
-        is_over.set()
-
-    worker = threading.Thread(target=worked)
-    worker.start()
-    while not is_over.wait(0.05):
-        cancel()
-    worker.join()
-    return said[0]
-
-
-def of_psql():
-    if not shutil.which("psql"):
-        return
-    release = subprocess.run(["psql", "--version"], capture_output=True, text=True).stdout.split()[2]
-
-    def asked(*commands, aligned=False):
-        form = [] if aligned else ["-A", "-t"]
-        program = ["psql", "-X", "-q", "-w", *form, "-v", "ON_ERROR_STOP=1", "-d", PLACE]
-        done = subprocess.run(program, input="\n".join(commands), capture_output=True, text=True)
-        return done.stdout.splitlines() + done.stderr.splitlines()
-
-    def fields(command, first, last):
-        return sorted("|".join(line.split("|")[first:last]) for line in asked(command))
-
-    def copied_to_a_file():
-        with tempfile.TemporaryDirectory() as folder:
-            said = asked(f"\\copy logs (message, level) to '{folder}/logs.csv' csv header")
-            with open(f"{folder}/logs.csv") as file:
-                lines = file.read().splitlines()
-        return said, lines[0], len(lines)
-
-    one = "SELECT message, level, flux_id FROM logs ORDER BY ts LIMIT 1"
-    table("psql", release, {
-        r"\d": lambda: fields(r"\d", 0, 4),
-        r"\d logs": lambda: asked(r"\d logs"),
-        r"\d messages": lambda: asked(r"\d messages"),
-        r"\d+ logs": lambda: asked(r"\d+ logs"),
-        r"\d nothing": lambda: asked(r"\d nothing"),
-        r"\dt": lambda: fields(r"\dt", 0, 4),
-        r"\dt+": lambda: fields(r"\dt+", 0, 5),
-        r"\dt m*": lambda: fields(r"\dt m*", 1, 2),
-        r"\dn": lambda: fields(r"\dn", 0, 1),
-        r"\df": lambda: asked(r"\df"),
-        r"\l": lambda: "platform" in fields(r"\l", 0, 1),
-        r"\l encoding": lambda: fields(r"\l platform", 2, 3),
-        r"\du": lambda: asked(r"\du nobody"),
-        r"\dv": lambda: asked(r"\dv"),
-        r"\di": lambda: asked(r"\di"),
-        r"\ds": lambda: asked(r"\ds"),
-        r"\dT": lambda: asked(r"\dT"),
-        r"\dp": lambda: asked(r"\dp logs"),
-        r"\db": lambda: asked(r"\db nothing"),
-        r"\dx": lambda: asked(r"\dx nothing"),
-        r"\x": lambda: asked(r"\x", one + ";", aligned=True),
-        r"\gx": lambda: asked(one + r" \gx", aligned=True),
-        r"\gdesc": lambda: asked(r"SELECT ts, flux_id, level, count(*), max(ts) - min(ts), 1.5::float8 FROM logs GROUP BY ts, flux_id, level \gdesc"),
-        r"\gset": lambda: asked(one + r" \gset", r"\echo :message :level"),
-        r"\crosstabview": lambda: asked(r"SELECT level, entity_name, count(*) FROM logs GROUP BY 1, 2 ORDER BY 1 \crosstabview"),
-        r"\copy to stdout": lambda: asked(r"\copy (SELECT message, level FROM logs ORDER BY ts LIMIT 2) to stdout csv header"),
-        r"\copy to a file": copied_to_a_file,
-        r"\encoding": lambda: asked(r"\encoding"),
-        "table": lambda: asked(one + ";", aligned=True),
-        "transaction": lambda: asked("BEGIN; SAVEPOINT a; SELECT count(*) FROM logs; ROLLBACK TO a; COMMIT;"),
-        "error": lambda: [line for line in asked("SELECT levl FROM logs;") if line.startswith("LINE") or line.strip() == "^"],
-        "sqlstate": lambda: asked(r"\set VERBOSITY sqlstate", "SELECT levl FROM logs;"),
-        "insert": lambda: asked(r"\set VERBOSITY sqlstate", "INSERT INTO logs (level) VALUES ('x');"),
-        "statement_timeout": lambda: asked(r"\set VERBOSITY sqlstate", "SET statement_timeout = 200;", ENDLESS + ";"),
-        "SHOW": lambda: asked("SHOW TimeZone;", aligned=True) + asked("SHOW server_encoding;"),
-    })
 
 
 def of_psycopg():
@@ -490,152 +346,6 @@ async def of_asyncpg():
             value = failed(error)
         told("asyncpg", version("asyncpg"), operation, value)
     await connection.close()
-
-
-def of_sqlalchemy(driver):
-    engine = sqlalchemy.create_engine(URL.replace("postgresql:", f"postgresql+{driver}:"))
-    inspector = sqlalchemy.inspect(engine)
-
-    def typed(columns):
-        return [(column["name"], repr(column["type"]), column["nullable"], column["default"]) for column in columns]
-
-    def reflected(name):
-        return sqlalchemy.Table(name, sqlalchemy.MetaData(), autoload_with=engine)
-
-    def everything():
-        metadata = sqlalchemy.MetaData()
-        metadata.reflect(engine)
-        return {name: len(of.columns) for name, of in sorted(metadata.tables.items())}
-
-    def selected():
-        logs = reflected("logs")
-        with engine.connect() as connection:
-            text = sqlalchemy.select(logs.c.ts, logs.c.flux_id, logs.c.message)
-            text = text.where(logs.c.level.in_(["info", "debug"]), logs.c.ts >= BASE).order_by(logs.c.ts.desc()).limit(2)
-            return [tuple(row) for row in connection.execute(text)]
-
-    def streamed():
-        with engine.connect().execution_options(stream_results=True, max_row_buffer=7) as connection:
-            return len(connection.execute(sqlalchemy.text("SELECT message FROM logs")).fetchall())
-
-    def in_parts():
-        with engine.connect().execution_options(stream_results=True) as connection:
-            return [len(part) for part in pandas.read_sql(sqlalchemy.text("SELECT * FROM logs"), connection, chunksize=400)]
-
-    def as_table():
-        read = pandas.read_sql_table("logs", engine).sort_values("ts")
-        first = read.iloc[3]
-        return list(read.shape), [str(kind) for kind in read.dtypes], [plain(first["ts"].to_pydatetime()), str(first["flux_id"]), first["message"]]
-
-    def savepoint():
-        with engine.connect() as connection:
-            try:
-                with connection.begin_nested():
-                    connection.execute(sqlalchemy.text("SELECT levl FROM logs"))
-            except sqlalchemy.exc.DBAPIError as error:
-                said = type(error).__name__
-            return said, connection.execute(sqlalchemy.text("SELECT 1")).scalar()
-
-    table(f"SQLAlchemy, {driver}", version("sqlalchemy"), {
-        "schemas": lambda: [name for name in inspector.get_schema_names() if name == "public"],
-        "tables": lambda: sorted(inspector.get_table_names()),
-        "views": inspector.get_view_names,
-        "materialized views": inspector.get_materialized_view_names,
-        "sequences": inspector.get_sequence_names,
-        "columns": lambda: {name: typed(inspector.get_columns(name)) for name in TABLES},
-        "primary key": lambda: inspector.get_pk_constraint("logs")["constrained_columns"],
-        "foreign keys": lambda: inspector.get_foreign_keys("logs"),
-        "indexes": lambda: inspector.get_indexes("logs"),
-        "unique constraints": lambda: inspector.get_unique_constraints("logs"),
-        "check constraints": lambda: inspector.get_check_constraints("logs"),
-        "comment": lambda: inspector.get_table_comment("logs"),
-        "enums": inspector.get_enums,
-        "has table": lambda: [inspector.has_table("logs"), inspector.has_table("nothing")],
-        "autoload": lambda: [(column.name, repr(column.type)) for column in reflected("logs").columns],
-        "reflect": everything,
-        "select": selected,
-        "stream_results": streamed,
-        "savepoint": savepoint,
-        "pandas read_sql": lambda: pandas.read_sql("SELECT level, count(*) FROM logs GROUP BY 1 ORDER BY 1", engine).to_dict("list"),
-        "pandas read_sql in parts": in_parts,
-        "pandas read_sql_table": as_table,
-    })
-    engine.dispose()
-
-
-def of_adbc():
-    def asked(text, *values):
-        with adbc.connect(URL) as connection, connection.cursor() as cursor:
-            cursor.execute(text, parameters=values or None)
-            answer = cursor.fetch_arrow_table()
-            return [(field.name, str(field.type)) for field in answer.schema], answer.to_pylist()
-
-    def objects():
-        with adbc.connect(URL) as connection:
-            catalogs = connection.adbc_get_objects(depth="columns", catalog_filter="platform", db_schema_filter="public").read_all().to_pylist()
-            tables = [of for catalog in catalogs for schema in catalog["catalog_db_schemas"] for of in schema["db_schema_tables"]]
-            return sorted((of["table_name"], [column["column_name"] for column in of["table_columns"]]) for of in tables if of["table_name"] in TABLES)
-
-    def schema():
-        with adbc.connect(URL) as connection:
-            return [(field.name, str(field.type)) for field in connection.adbc_get_table_schema("logs")]
-
-    table("ADBC", version("adbc-driver-postgresql"), {
-        "query": lambda: asked("SELECT message, ts, flux_id, level FROM logs ORDER BY ts LIMIT 4"),
-        "parameter": lambda: asked("SELECT count(*) FROM logs WHERE level = $1", "info"),
-        "interval, list": lambda: asked("SELECT count(*) AS n, array_agg(level ORDER BY ts) AS levels FROM logs WHERE ts < $1", BASE + datetime.timedelta(microseconds=2)),
-        "objects": objects,
-        "table types": lambda: "table" in adbc.connect(URL).adbc_get_table_types(),
-        "schema of a table": schema,
-    })
-
-
-def of_connectorx():
-    def asked(protocol, text="SELECT message, ts, level, flux_id FROM logs ORDER BY ts LIMIT 4", **way):
-        read = connectorx.read_sql(URL, text, protocol=protocol, **way)
-        return [str(kind) for kind in read.dtypes], [[plain(value.to_pydatetime()) if hasattr(value, "to_pydatetime") else str(value) for value in row] for row in read.values.tolist()]
-
-    def partitioned():
-        text = "SELECT message, length(message)::bigint AS n FROM logs"
-        read = connectorx.read_sql(URL, text, partition_on="n", partition_num=3)
-        return len(read), int(read["n"].sum())
-
-    table("ConnectorX", version("connectorx"), {
-        **{f"protocol {protocol}": lambda protocol=protocol: asked(protocol) for protocol in ("binary", "csv", "cursor", "simple")},
-        "partition_on": partitioned,
-    })
-
-
-def of_duckdb():
-    folder = os.path.dirname(duckdb_extension_postgres_scanner.__file__)
-    session = duckdb.connect(config={"allow_unsigned_extensions": "true"})
-    extension = glob.glob(f"{folder}/extensions/**/*.duckdb_extension", recursive=True)[0]
-    session.sql(f"LOAD '{extension}'")
-    session.sql(f"ATTACH '{PLACE}' AS p (TYPE postgres, READ_ONLY)")
-    session.sql("SET TimeZone = 'UTC'")
-
-    def rows(text):
-        return session.sql(text).fetchall()
-
-    shown = f"message, epoch_us(ts) - {FIRST} AS after, flux_id::VARCHAR, level"
-
-    def as_text():
-        session.sql("SET pg_use_text_protocol = true")
-        said = rows(f"SELECT {shown} FROM p.logs ORDER BY ts LIMIT 4")
-        session.sql("SET pg_use_text_protocol = false")
-        return said
-
-    table("DuckDB", duckdb.__version__, {
-        "tables": lambda: sorted((row[2], row[3], row[4]) for row in rows("SHOW ALL TABLES") if row[0] == "p" and row[2] in TABLES),
-        "count": lambda: rows("SELECT count(*) FROM p.public.logs"),
-        "rows": lambda: rows(f"SELECT {shown} FROM p.logs ORDER BY ts LIMIT 4"),
-        "rows as text": as_text,
-        "filter": lambda: rows("SELECT count(*) FROM p.logs WHERE level = 'info' AND message LIKE 'row 1%'"),
-        "postgres_query": lambda: sorted(rows("FROM postgres_query('p', 'SELECT level, count(*) AS n FROM logs GROUP BY 1')")),
-        "postgres_scan": lambda: rows(f"SELECT count(*), count(flux_id) FROM postgres_scan('{PLACE}', 'public', 'logs')"),
-        "join with a table here": lambda: rows("SELECT count(*) FROM p.logs JOIN (VALUES ('row 7'), ('no row')) AS t(m) ON message = m"),
-    })
-    session.close()
 
 
 of_psql()
