@@ -363,7 +363,10 @@ mod tests {
                      FROM pg_type AS t, typeinfo_tree AS tt) SELECT * FROM typeinfo_tree";
         let rewritten = rewritten(asked);
         assert!(rewritten.starts_with("SELECT t.oid, n.nspname AS ns"), "{rewritten}");
-        assert!(rewritten.to_lowercase().contains("t.oid = any($1::oid[])"), "{rewritten}");
+        assert!(
+            rewritten.to_lowercase().contains("t.oid = any($1::oid[])"),
+            "{rewritten}"
+        );
     }
 
     #[test]
