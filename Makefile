@@ -3,7 +3,7 @@
 export CARGO_TARGET_DIR ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/platform-build
 export CARGO_INCREMENTAL ?= 1
 
-.PHONY: help demo test build check suite differential hostile hostile-inputs browser schema-check bins lanes-long export-long unit tools readers senders docs bench clean-demo
+.PHONY: help demo test build check suite differential hostile hostile-inputs browser schema-check bins lanes-long export-long unit tools readers senders postgres-clients docs bench clean-demo
 help:            ## this list
 	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
@@ -75,7 +75,7 @@ unit: tools      ## unit tests of one room: make unit ROOM=engine
 tools:           ## pinned, hash-checked helpers in .tools/
 	@scripts/install-tools.sh
 
-readers: tools bins ## the outside readers from Python over a live store (1.3 GB once installed)
+readers: tools bins ## the outside readers from Python over a live store (1.2 GB once installed)
 	@scripts/install-readers.sh
 	@scripts/with-nextest.sh
 	cargo nextest run --workspace --locked -E 'test(readers_from_python)' --no-capture
@@ -84,6 +84,12 @@ senders: tools bins ## applications and agents as their makers ship them against
 	@scripts/install-senders.sh
 	@scripts/with-nextest.sh
 	cargo nextest run --workspace --locked --ignore-default-filter -E 'test(/^senders::/)' --no-capture
+
+postgres-clients: tools bins ## psql, and drivers of PostgreSQL for Python, JavaScript and Java, against a Mixer and PostgreSQL (750 MB once installed)
+	@scripts/install-postgres-clients.sh
+	@scripts/with-nextest.sh
+	cargo nextest run --workspace --locked --no-capture \
+	  -E 'test(clients_of_postgresql) | test(questions_of_drivers_and_tools) | test(what_clients_ask_when_they_connect) | test(postgres::grafana::)'
 
 docs: bins       ## write the generated reference pages anew (one test after another: two write one file)
 	@scripts/with-nextest.sh

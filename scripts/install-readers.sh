@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The outside readers from Python (DuckDB, polars, pyarrow, pandas, chdb, DataFusion, drivers of PostgreSQL; 1.3 GB), pinned and hash-checked,
+# The outside readers from Python (DuckDB, polars, pyarrow, pandas, chdb, DataFusion; 1.2 GB), pinned and hash-checked,
 # in .tools/bench-python. Idempotent: a second run only compares versions.
 set -euo pipefail
 cd "$(dirname "$0")/.."

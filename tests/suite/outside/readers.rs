@@ -1,6 +1,6 @@
 //! pyarrow, pandas, polars, ClickHouse (chdb) and DuckDB from Python, over the live tree: the API's rows, column by column.
 //!
-//! They take 1.3 GB and come by `make readers`; without them the test says that it is left out.
+//! They take 1.2 GB and come by `make readers`; without them the test says that it is left out.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

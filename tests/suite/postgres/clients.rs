@@ -245,6 +245,27 @@ fn lists_and_intervals_are_parameters() -> Result<(), Failure> {
             (row.get::<_, bool>(0), row.get::<_, &str>(1), row.get::<_, &str>(2)),
             (true, "a", "a")
         );
+        let kinds = [Type::BOOL, Type::BYTEA, Type::UUID, Type::INT8_ARRAY];
+        let declared = client.prepare_typed("SELECT $1, $2, $3, $4", &kinds).await?;
+        assert!(declared.columns().iter().map(tokio_postgres::Column::type_).eq(&kinds));
+        let row = client
+            .query_one(&declared, &[&true, &&b"a\0\xff"[..], &id, &vec![1_i64, 2]])
+            .await?;
+        assert_eq!(
+            (
+                row.get::<_, bool>(0),
+                row.get::<_, Vec<u8>>(1),
+                row.get::<_, uuid::Uuid>(2)
+            ),
+            (true, b"a\0\xff".to_vec(), id)
+        );
+        assert_eq!(row.get::<_, Vec<i64>>(3), [1, 2]);
+        let oids = "SELECT typname FROM pg_type WHERE oid = ANY($1::oid[]) ORDER BY typname";
+        let oids = client.prepare(oids).await?;
+        assert_eq!(oids.params(), [Type::OID_ARRAY]);
+        let names = client.query(&oids, &[&vec![2_950_u32, 2_951]]).await?;
+        let names: Vec<&str> = names.iter().map(|row| row.get(0)).collect();
+        assert_eq!(names, ["_uuid", "uuid"]);
         Ok(())
     })?;
     // As psycopg sends them: an interval by its type, a list as a text without one.
@@ -275,6 +296,9 @@ fn columns_have_the_headers_of_postgresql() -> Result<(), Failure> {
     let mixer = mixer(&[])?;
     run(async {
         let client = connect(&mixer).await?;
+        let beside = client.prepare("SELECT *, ts::date, level FROM logs").await?;
+        let names: Vec<_> = beside.columns().iter().map(tokio_postgres::Column::name).collect();
+        assert_eq!(names.get(6..), Some(&["attributes", "ts", "level"][..]));
         let text = "SELECT count(*), 1, upper(level), level, level, max(ts)::date, 'x'::text, CASE WHEN true THEN 1 END, $1 \
                     FROM logs GROUP BY level";
         let statement = client.prepare(text).await?;
@@ -374,6 +398,11 @@ fn the_catalogue_says_what_there_is_and_nothing_of_what_is_not() -> Result<(), F
                 vec!["f", "{}"],
             ),
             ("SELECT pg_size_pretty(pg_table_size('logs'::regclass))", vec!["NULL"]),
+            (
+                "SELECT proargnames FROM pg_proc WHERE proname = 'parse_ident'",
+                vec!["NULL"],
+            ),
+            ("SELECT name FROM pg_settings WHERE name = 'TimeZone'", vec!["TimeZone"]),
         ] {
             assert_eq!(rows(&client, text).await?, [expected], "{text}");
         }

@@ -1,11 +1,11 @@
-//! The Mixer as a PostgreSQL server: a real driver, the real psql, and bytes that no client sends.
+//! The Mixer as a PostgreSQL server: real drivers, the real psql, and bytes that no client sends.
 
 mod catalog;
 mod clients;
+mod drivers;
 mod grafana;
 mod limits;
 mod psql;
-mod python;
 mod statements;
 pub(crate) mod wire;
 

@@ -336,6 +336,52 @@ fn rolling_back_to_a_savepoint_without_a_transaction_is_refused_and_opens_none()
         client
             .batch_execute("ROLLBACK TO SAVEPOINT s; SELECT 1; COMMIT")
             .await?;
+        for (text, class) in [
+            ("SAVEPOINT s", "25P01"),
+            ("SELECT 1; SAVEPOINT s", "25P01"),
+            ("BEGIN; ROLLBACK TO s", "3B001"),
+            ("ROLLBACK; BEGIN; SAVEPOINT s; RELEASE s; RELEASE s", "3B001"),
+        ] {
+            let refused = client.batch_execute(text).await.err().ok_or(text)?;
+            assert_eq!(told(&refused).0, class, "{text}");
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn a_savepoint_that_is_rolled_back_to_takes_back_settings_and_cursors_of_after_it() -> Result<(), Failure> {
+    let mixer = mixer(&[])?;
+    run(async {
+        let client = connect(&mixer).await?;
+        let one = async |text: &str| -> Result<Option<String>, Failure> {
+            let rows = client.simple_query(text).await?;
+            Ok(rows.iter().find_map(|message| match message {
+                SimpleQueryMessage::Row(row) => row.get(0).map(str::to_owned),
+                _ => None,
+            }))
+        };
+        let numbers = "CURSOR FOR VALUES (1), (2), (3)";
+        let begun = format!("BEGIN; SET application_name = 'before'; DECLARE before {numbers}; FETCH FROM before");
+        assert_eq!(one(&begun).await?.as_deref(), Some("1"));
+        let after = "SAVEPOINT s; SET application_name = 'after'; DECLARE after CURSOR WITH HOLD FOR VALUES (7)";
+        client.batch_execute(after).await?;
+        assert!(client.batch_execute("SELECT nothing").await.is_err());
+        client.batch_execute("ROLLBACK TO SAVEPOINT s").await?;
+        assert_eq!(one("SHOW application_name").await?.as_deref(), Some("before"));
+        assert_eq!(one("FETCH FROM before").await?.as_deref(), Some("2"));
+        let gone = client
+            .batch_execute("FETCH FROM after")
+            .await
+            .err()
+            .ok_or("it is there")?;
+        assert_eq!(told(&gone).0, "34000");
+
+        client.batch_execute("ROLLBACK TO s").await?;
+        client.batch_execute(after).await?;
+        client.batch_execute("RELEASE s; COMMIT").await?;
+        assert_eq!(one("SHOW application_name").await?.as_deref(), Some("after"));
+        assert_eq!(one("FETCH FROM after").await?.as_deref(), Some("7"));
         Ok(())
     })
 }
