@@ -1,169 +1,156 @@
-//! `array_agg`, `string_agg` and exact percentiles, whose memory is counted as it is at their end: DataFusion counts the values that
-//! were gathered, and not the list that is made of them, nor the room that values of functions leave empty.
+//! Memory of aggregates that keep a list of values for each group: `array_agg`, several `count(DISTINCT …)`, exact percentiles.
+//!
+//! DataFusion counts the values that were gathered, and not the list that is made of them, nor the room that values of functions and
+//! small sets leave empty. So such an operator takes [`COPIES`] times what it asks for.
 
+use std::collections::HashMap;
+use std::fmt;
 use std::sync::Arc;
 
-use arrow_array::{ArrayRef, BooleanArray};
-use arrow_schema::{DataType, FieldRef};
-use datafusion::common::ScalarValue;
+use arrow_schema::DataType;
 use datafusion::error::Result;
-use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
-use datafusion::logical_expr::utils::AggregateOrderSensitivity;
-use datafusion::logical_expr::{
-    Accumulator, AggregateUDF, AggregateUDFImpl, Documentation, EmitTo, GroupsAccumulator, ReversedUDAF, Signature,
-};
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::AggregateExec;
+use parking_lot::Mutex;
 
 /// How often a value is there at the end: as it came, in the list that is made of it, in that of the next stage.
 const COPIES: usize = 3;
 
-/// The functions that gather.
-const GATHERING: [&str; 4] = ["array_agg", "string_agg", "median", "percentile_cont"];
-
-/// An aggregate function with its memory counted.
-pub(super) fn with_counted_memory(function: Arc<AggregateUDF>) -> Arc<AggregateUDF> {
-    if GATHERING.contains(&function.name()) {
-        Arc::new(AggregateUDF::new_from_impl(GatheringAggregate(function)))
-    } else {
-        function
-    }
-}
-
-/// Whether an operator gathers values of groups.
+/// Whether an operator gathers values of groups: the state of a function is a list of them first of all. Sketches have theirs, of
+/// bounded size, after their numbers.
 pub(super) fn gathers(plan: &Arc<dyn ExecutionPlan>) -> bool {
     let aggregate = plan.downcast_ref::<AggregateExec>();
     let mut called = aggregate.into_iter().flat_map(AggregateExec::aggr_expr);
-    called.any(|call| GATHERING.contains(&call.fun().name()))
+    called.any(|call| {
+        let state = call.state_fields().unwrap_or_default();
+        let is_list = state
+            .first()
+            .is_some_and(|first| matches!(first.data_type(), DataType::List(_)));
+        // Its list is a text already.
+        is_list || call.fun().name() == "string_agg"
+    })
 }
 
-/// See the module.
-#[derive(Debug, PartialEq, Eq, Hash)]
-struct GatheringAggregate(Arc<AggregateUDF>);
+/// A pool of which reservations take [`COPIES`] times what they ask for.
+#[derive(Debug)]
+pub(super) struct GatheringPool {
+    pool: Arc<dyn MemoryPool>,
+    /// What consumers have of it, by their ids.
+    taken: Mutex<HashMap<usize, Arc<MemoryReservation>>>,
+}
 
-impl AggregateUDFImpl for GatheringAggregate {
+impl GatheringPool {
+    pub(super) fn within(pool: &Arc<dyn MemoryPool>) -> Arc<dyn MemoryPool> {
+        Arc::new(Self {
+            pool: Arc::clone(pool),
+            taken: Mutex::default(),
+        })
+    }
+
+    fn taken(&self, consumer: &MemoryConsumer) -> Arc<MemoryReservation> {
+        let made = || Arc::new(consumer.clone_with_new_id().register(&self.pool));
+        Arc::clone(self.taken.lock().entry(consumer.id()).or_insert_with(made))
+    }
+}
+
+impl fmt::Display for GatheringPool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.pool.fmt(f)
+    }
+}
+
+impl MemoryPool for GatheringPool {
     fn name(&self) -> &str {
-        self.0.name()
+        self.pool.name()
     }
 
-    fn aliases(&self) -> &[String] {
-        self.0.aliases()
+    fn register(&self, consumer: &MemoryConsumer) {
+        self.taken(consumer);
     }
 
-    fn signature(&self) -> &Signature {
-        self.0.signature()
+    fn unregister(&self, consumer: &MemoryConsumer) {
+        self.taken.lock().remove(&consumer.id());
     }
 
-    fn return_type(&self, kinds: &[DataType]) -> Result<DataType> {
-        self.0.return_type(kinds)
+    fn grow(&self, reservation: &MemoryReservation, additional: usize) {
+        let taken = self.taken(reservation.consumer());
+        taken.grow(additional.saturating_mul(COPIES));
     }
 
-    fn state_fields(&self, args: StateFieldsArgs<'_>) -> Result<Vec<FieldRef>> {
-        self.0.state_fields(args)
+    fn shrink(&self, reservation: &MemoryReservation, shrink: usize) {
+        let taken = self.taken(reservation.consumer());
+        taken.shrink(shrink.saturating_mul(COPIES).min(taken.size()));
     }
 
-    fn accumulator(&self, args: AccumulatorArgs<'_>) -> Result<Box<dyn Accumulator>> {
-        Ok(Box::new(GatheredValues(self.0.accumulator(args)?)))
+    fn try_grow(&self, reservation: &MemoryReservation, additional: usize) -> Result<()> {
+        let taken = self.taken(reservation.consumer());
+        taken.try_grow(additional.saturating_mul(COPIES))
     }
 
-    fn groups_accumulator_supported(&self, args: AccumulatorArgs<'_>) -> bool {
-        self.0.groups_accumulator_supported(args)
+    fn reserved(&self) -> usize {
+        self.pool.reserved()
     }
 
-    fn create_groups_accumulator(&self, args: AccumulatorArgs<'_>) -> Result<Box<dyn GroupsAccumulator>> {
-        Ok(Box::new(GatheredGroups(self.0.create_groups_accumulator(args)?)))
+    fn memory_limit(&self) -> MemoryLimit {
+        self.pool.memory_limit()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use datafusion::execution::memory_pool::GreedyMemoryPool;
+    use datafusion::prelude::SessionContext;
+
+    use super::*;
+
+    fn any_gathers(plan: &Arc<dyn ExecutionPlan>) -> bool {
+        gathers(plan) || plan.children().into_iter().any(any_gathers)
     }
 
-    fn with_beneficial_ordering(self: Arc<Self>, is_ordered: bool) -> Result<Option<Arc<dyn AggregateUDFImpl>>> {
-        let inner = AggregateUDF::clone(&self.0).with_beneficial_ordering(is_ordered)?;
-        Ok(inner.map(|inner| Arc::new(Self(Arc::new(inner))) as _))
-    }
-
-    fn order_sensitivity(&self) -> AggregateOrderSensitivity {
-        self.0.order_sensitivity()
-    }
-
-    fn reverse_expr(&self) -> ReversedUDAF {
-        match self.0.reverse_udf() {
-            ReversedUDAF::Reversed(inner) => ReversedUDAF::Reversed(with_counted_memory(inner)),
-            other => other,
+    #[tokio::test]
+    async fn functions_whose_state_is_a_list_gather_and_others_may_spill() {
+        let session = SessionContext::new();
+        for (called, expected) in [
+            ("array_agg(a)", true),
+            ("string_agg(a, ',')", true),
+            ("median(b)", true),
+            ("percentile_cont(0.5) WITHIN GROUP (ORDER BY b)", true),
+            ("nth_value(a, 2)", true),
+            ("count(DISTINCT a), count(DISTINCT b)", true),
+            ("count(*), sum(DISTINCT b)", true),
+            // It is two groupings.
+            ("count(DISTINCT a)", false),
+            ("count(*), sum(b), min(a), max(a), avg(b)", false),
+            ("first_value(a), last_value(a), stddev(b), approx_distinct(a)", false),
+            ("approx_percentile_cont(0.5) WITHIN GROUP (ORDER BY b)", false),
+        ] {
+            let query =
+                format!("SELECT g, {called} FROM (VALUES (1, 'x', 2.5), (2, 'y', 3.5)) AS t(g, a, b) GROUP BY g");
+            let plan = session.sql(&query).await.unwrap().create_physical_plan().await.unwrap();
+            assert_eq!(any_gathers(&plan), expected, "{called}");
         }
     }
 
-    fn supports_null_handling_clause(&self) -> bool {
-        self.0.supports_null_handling_clause()
-    }
-
-    fn documentation(&self) -> Option<&Documentation> {
-        self.0.documentation()
-    }
-}
-
-/// Values of one group.
-#[derive(Debug)]
-struct GatheredValues(Box<dyn Accumulator>);
-
-impl Accumulator for GatheredValues {
-    fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
-        self.0.update_batch(values)
-    }
-
-    fn evaluate(&mut self) -> Result<ScalarValue> {
-        self.0.evaluate()
-    }
-
-    fn size(&self) -> usize {
-        self.0.size().saturating_mul(COPIES)
-    }
-
-    fn state(&mut self) -> Result<Vec<ScalarValue>> {
-        self.0.state()
-    }
-
-    fn merge_batch(&mut self, states: &[ArrayRef]) -> Result<()> {
-        self.0.merge_batch(states)
-    }
-
-    fn retract_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
-        self.0.retract_batch(values)
-    }
-
-    fn supports_retract_batch(&self) -> bool {
-        self.0.supports_retract_batch()
-    }
-}
-
-/// Values of all groups.
-struct GatheredGroups(Box<dyn GroupsAccumulator>);
-
-impl GroupsAccumulator for GatheredGroups {
-    fn update_batch(
-        &mut self,
-        values: &[ArrayRef],
-        groups: &[usize],
-        filter: Option<&BooleanArray>,
-        total: usize,
-    ) -> Result<()> {
-        self.0.update_batch(values, groups, filter, total)
-    }
-
-    fn evaluate(&mut self, emit_to: EmitTo) -> Result<ArrayRef> {
-        self.0.evaluate(emit_to)
-    }
-
-    fn state(&mut self, emit_to: EmitTo) -> Result<Vec<ArrayRef>> {
-        self.0.state(emit_to)
-    }
-
-    fn merge_batch(&mut self, values: &[ArrayRef], groups: &[usize], total: usize) -> Result<()> {
-        self.0.merge_batch(values, groups, total)
-    }
-
-    fn convert_to_state(&self, values: &[ArrayRef], filter: Option<&BooleanArray>) -> Result<Vec<ArrayRef>> {
-        self.0.convert_to_state(values, filter)
-    }
-
-    fn size(&self) -> usize {
-        self.0.size().saturating_mul(COPIES)
+    #[test]
+    fn what_is_gathered_is_counted_thrice_until_it_is_freed() {
+        let pool: Arc<dyn MemoryPool> = Arc::new(GreedyMemoryPool::new(90));
+        let counted = GatheringPool::within(&pool);
+        let (one, other) = (
+            MemoryConsumer::new("one").register(&counted),
+            MemoryConsumer::new("other").register(&counted),
+        );
+        one.try_grow(20).unwrap();
+        assert_eq!(pool.reserved(), 60);
+        other.try_grow(11).unwrap_err();
+        other.try_grow(10).unwrap();
+        assert_eq!((pool.reserved(), counted.reserved()), (90, 90));
+        one.shrink(5);
+        assert_eq!(pool.reserved(), 75);
+        drop(one);
+        assert_eq!(pool.reserved(), 30);
+        drop(other);
+        assert_eq!(pool.reserved(), 0);
     }
 }

@@ -38,7 +38,7 @@ use datafusion::physical_plan::joins::{
 use datafusion::physical_plan::unnest::UnnestExec;
 use tokio_util::sync::CancellationToken;
 
-use super::aggregate_memory::gathers;
+use super::aggregate_memory::{GatheringPool, gathers};
 use super::operator_memory::count_operator_memory;
 use super::spill_free_operator::without_spill;
 
@@ -82,11 +82,14 @@ pub(super) fn make_cancellable(
         let checked = match check_join(&plan, stop)? {
             Some(checked) => checked,
             None if multiplies(&plan) => plan,
-            None if gathers(&plan) => return Ok(Transformed::yes(without_spill(plan, runtime)?)),
+            None if gathers(&plan) => {
+                let memory = GatheringPool::within(&runtime.memory_pool);
+                return Ok(Transformed::yes(without_spill(plan, runtime, memory)?));
+            }
             None => return Ok(Transformed::new_transformed(plan, is_new)),
         };
         let checked = if checked.is::<NestedLoopJoinExec>() {
-            without_spill(checked, runtime)?
+            without_spill(checked, runtime, Arc::clone(&runtime.memory_pool))?
         } else {
             checked
         };

@@ -32,7 +32,7 @@ use super::sql_types::SqlTypes;
 use super::statement_bounds::StatementBounds;
 use super::statement_context::StatementContext;
 use super::statement_parser::ParsedStatement;
-use super::{aggregate_memory, cancellable_rules, time_zones};
+use super::{cancellable_rules, time_zones};
 use crate::approx_percentile;
 use crate::scalar_functions;
 use crate::scan::SegmentSelection;
@@ -99,9 +99,6 @@ fn aggregate_functions() -> Vec<Arc<AggregateUDF>> {
     // Of two with one name the last is taken.
     functions.push(approx_percentile::function());
     functions
-        .into_iter()
-        .map(aggregate_memory::with_counted_memory)
-        .collect()
 }
 
 impl StatementContext {

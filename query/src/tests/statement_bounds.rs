@@ -559,6 +559,19 @@ async fn what_many_groups_gather_is_refused_and_not_merged_from_disk() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn distinct_values_of_two_columns_in_many_groups_are_refused_and_not_merged_from_disk() {
+    let bench = bench(Duration::from_secs(60)).await;
+    let query = "SELECT max(c + d) FROM (SELECT count(DISTINCT concat(a.message, b.message)) AS c, \
+                 count(DISTINCT concat(b.message, '/', a.message)) AS d FROM logs a, logs b GROUP BY a.ts) AS q";
+    let memory = ProcessMemory::now();
+    let error = refusal(&bench, query).await;
+    assert_eq!(error.kind(), QueryErrorKind::TooMuch, "{error}");
+    let growth = memory.growth();
+    assert!(growth < MOST, "{} MiB", growth / MIB);
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_few_groups_gather_is_within_the_memory_of_statements() {
     let bench = bench(Duration::from_secs(6)).await;
     let many = vec!["SELECT ts FROM logs"; 16].join(" UNION ALL ");
