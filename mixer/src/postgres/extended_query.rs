@@ -2,7 +2,8 @@
 //!
 //! # Invariants
 //!
-//! - What a session keeps is bounded: [`MOST_PREPARED`] statements of [`MOST_HELD`] bytes, and portals ([`super::statement_portal`]).
+//! - What a session keeps is bounded: [`MOST_PREPARED`] statements of [`MOST_HELD`] bytes, and portals ([`super::statement_portal`]),
+//!   with names that [`PgError::check_name`] admits.
 //! - An answer has the columns that were described, whatever values were bound.
 
 use std::sync::Arc;
@@ -46,6 +47,7 @@ impl PgSession {
 
     async fn parse(&mut self, body: &mut MessageFields, out: &mut BackendWriter) -> Result<(), PgReplyError> {
         let (name, text) = (body.text()?, body.text()?);
+        PgError::check_name(&name)?;
         let mut declared = Vec::new();
         for _ in 0..body.count()? {
             declared.push(u32::try_from(body.int()?).unwrap_or_default());

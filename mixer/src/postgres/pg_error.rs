@@ -17,7 +17,22 @@ pub(super) struct PgError {
     pub(super) position: Option<usize>,
 }
 
+/// The bytes of the longest name, as in PostgreSQL: a session keeps names until they are closed.
+const LONGEST_NAME: usize = 63;
+
 impl PgError {
+    /// Refuses the name of what a session would keep if it is too long.
+    pub(super) fn check_name(name: &str) -> Result<(), Self> {
+        if name.len() > LONGEST_NAME {
+            let message = format!(
+                "a name of {} bytes is too long: at most {LONGEST_NAME} are allowed",
+                name.len()
+            );
+            return Err(Self::error("42622", message));
+        }
+        Ok(())
+    }
+
     pub(super) fn error(code: &'static str, message: impl Into<String>) -> Self {
         Self {
             fatal: false,

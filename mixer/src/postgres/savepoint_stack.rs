@@ -28,6 +28,7 @@ pub(super) struct SavepointStack {
 impl SavepointStack {
     /// Makes a savepoint.
     pub(super) fn push(&mut self, name: &str, state: SavepointState) -> Result<(), PgError> {
+        PgError::check_name(name)?;
         if self.made.len() >= MOST_SAVEPOINTS {
             let Some(oldest) = self.made.iter().position(|(known, _)| known == name) else {
                 let message = format!("the transaction has {MOST_SAVEPOINTS} savepoints already: release some of them");
@@ -112,5 +113,13 @@ mod tests {
         assert_eq!(code(stack.push("other", state(1_000))), Err("54000"));
         assert_eq!(code(stack.roll_back_to("same")), Ok(state(999)));
         assert_eq!(code(stack.roll_back_to("first")), Ok(state(0)));
+    }
+
+    #[test]
+    fn a_savepoint_with_a_name_longer_than_that_of_postgresql_is_refused() {
+        let mut stack = SavepointStack::default();
+        stack.push(&"n".repeat(63), state(0)).unwrap();
+        assert_eq!(code(stack.push(&"n".repeat(64), state(0))), Err("42622"));
+        assert_eq!(stack.made.len(), 1);
     }
 }

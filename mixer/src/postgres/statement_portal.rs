@@ -129,6 +129,7 @@ enum PortalState {
 impl PgSession {
     /// Sees to it that there may be a portal of a name; what its values may take, and its number.
     pub(super) fn make_room(&mut self, portal: &str) -> Result<(BoundMemory, u64), PgError> {
+        PgError::check_name(portal)?;
         if !portal.is_empty() && self.portals.contains_key(portal) {
             return Err(PgError::error("42P03", format!("cursor \"{portal}\" already exists")));
         }

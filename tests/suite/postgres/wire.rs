@@ -209,6 +209,35 @@ fn a_session_keeps_no_more_statements_and_portals_than_it_may() -> Result<(), Fa
 }
 
 #[test]
+fn names_that_a_session_would_keep_are_as_long_as_those_of_postgresql() -> Result<(), Failure> {
+    let mixer = mixer(&[])?;
+    let mut stream = begun(&mixer)?;
+    for length in [63, 64] {
+        let name = "n".repeat(length);
+        for (kind, body) in [
+            (b'P', format!("{name}\0SELECT 1\0\0\0")),
+            (b'B', format!("{name}\0\0\0\0\0\0\0\0")),
+            (b'Q', format!("DECLARE {name} CURSOR WITH HOLD FOR SELECT 1\0")),
+            (b'Q', format!("BEGIN; SAVEPOINT {name}\0")),
+        ] {
+            // The portal is of the statement without a name.
+            sent(&mut stream, b'P', b"\0SELECT 1\0\0\0")?;
+            sent(&mut stream, kind, body.as_bytes())?;
+            if kind != b'Q' {
+                sent(&mut stream, b'S', b"")?;
+            }
+            if length > 63 {
+                assert_eq!(class(&mut stream)?, "42622", "{body:?}");
+            }
+            assert!(!kinds_until(&mut stream, b'Z')?.contains(&b'E'), "{body:?}");
+            sent(&mut stream, b'Q', b"ROLLBACK\0")?;
+            kinds_until(&mut stream, b'Z')?;
+        }
+    }
+    Ok(())
+}
+
+#[test]
 fn a_held_cursor_is_gone_if_what_came_with_it_failed() -> Result<(), Failure> {
     let mixer = mixer(&[])?;
     let mut stream = begun(&mixer)?;
