@@ -2,7 +2,7 @@
 //!
 //! | value | becomes |
 //! |---|---|
-//! | text, number, boolean, null | the literal; of an interval, `CAST('…' AS INTERVAL)`, of bytes `X'…'`; of another declared type a cast where it is selected |
+//! | text, number, boolean, null | the literal; of an interval, `CAST('…' AS INTERVAL)`, of bytes `X'…'`; of another declared type a cast where it is selected, grouped or sorted by |
 //! | list | `ARRAY[…]`, and in `x = ANY($1)` what [`row_comparisons`] makes of it |
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 use arrow_schema::{DataType, Field, IntervalUnit};
 use datafusion::sql::sqlparser::ast::{
-    Array, ArrayElemTypeDef, CastKind, DataType as SqlType, Expr, LimitClause, Query, Select, SelectItem,
-    Statement as Ast, TimezoneInfo, Value, ValueWithSpan, VisitMut, VisitorMut,
+    Array, ArrayElemTypeDef, CastKind, DataType as SqlType, Expr, GroupByExpr, LimitClause, OrderBy, OrderByKind,
+    Query, Select, SelectItem, Statement as Ast, TimezoneInfo, Value, ValueWithSpan, VisitMut, VisitorMut,
 };
 
 use super::row_comparisons;
@@ -148,6 +148,11 @@ impl VisitorMut for ParameterBinder<'_> {
         ControlFlow::Continue(())
     }
 
+    fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<Box<Error>> {
+        cast_sorted(self.declared, query);
+        ControlFlow::Continue(())
+    }
+
     fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Box<Error>> {
         match self.bound(expr) {
             Ok(None) => {}
@@ -226,18 +231,37 @@ fn declared_everywhere(declared: &DeclaredTypes, name: &str, value: Expr) -> Exp
     }
 }
 
-/// Casts parameters that are columns of an answer to what they are declared to be: nothing else tells their type.
+/// Casts parameters that are columns of an answer, or that it is grouped by, to what they are declared to be: nothing else tells their
+/// type, and a number alone would be the place of a column.
 fn cast_selected(declared: &DeclaredTypes, select: &mut Select) {
     for item in &mut select.projection {
-        let (SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. }) = item else {
-            continue;
-        };
-        let kind = place_of(expr).and_then(|(name, _)| declared_type(declared, name));
-        let kind = kind.filter(|kind| !matches!(kind, DataType::Interval(_) | DataType::Binary));
-        if let Some(kind) = kind.and_then(sql_type) {
-            let place = std::mem::replace(expr, Expr::Value(Value::Null.into()));
-            *expr = cast(place, kind);
+        if let SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } = item {
+            cast_declared(declared, expr);
         }
+    }
+    if let GroupByExpr::Expressions(groups, _) = &mut select.group_by {
+        groups.iter_mut().for_each(|group| cast_declared(declared, group));
+    }
+}
+
+/// As [`cast_selected`], of what an answer is sorted by.
+fn cast_sorted(declared: &DeclaredTypes, query: &mut Query) {
+    if let Some(OrderBy {
+        kind: OrderByKind::Expressions(sorted),
+        ..
+    }) = &mut query.order_by
+    {
+        sorted.iter_mut().for_each(|by| cast_declared(declared, &mut by.expr));
+    }
+}
+
+/// Casts an expression that is a parameter.
+fn cast_declared(declared: &DeclaredTypes, expr: &mut Expr) {
+    let kind = place_of(expr).and_then(|(name, _)| declared_type(declared, name));
+    let kind = kind.filter(|kind| !matches!(kind, DataType::Interval(_) | DataType::Binary));
+    if let Some(kind) = kind.and_then(sql_type) {
+        let place = std::mem::replace(expr, Expr::Value(Value::Null.into()));
+        *expr = cast(place, kind);
     }
 }
 
@@ -404,6 +428,7 @@ impl VisitorMut for ParameterCollector {
     }
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<Box<Error>> {
+        cast_sorted(&self.declared, query);
         let counts = match &query.limit_clause {
             Some(LimitClause::LimitOffset { limit, offset, .. }) => {
                 [limit.as_ref(), offset.as_ref().map(|offset| &offset.value)]

@@ -454,6 +454,29 @@ fn a_parameter_that_is_selected_is_of_its_declared_type_and_bytes_are_bytes_ever
 }
 
 #[test]
+fn a_number_that_is_grouped_or_sorted_by_is_no_place_of_a_column() {
+    let declared = [(1, DataType::Int32)];
+    let query = "SELECT $1, level FROM logs GROUP BY $1, level ORDER BY level, $1";
+    let unbound = open(query, &declared).unwrap().asked.statement.to_string();
+    assert_eq!(
+        unbound,
+        "SELECT CAST(NULL AS INTEGER) AS \"$1\", level FROM logs GROUP BY CAST(NULL AS INTEGER), level \
+         ORDER BY level, CAST(NULL AS INTEGER)"
+    );
+    let statement = SqlStatement {
+        query: query.to_owned(),
+        parameters: SqlParameters::Listed(vec![json!(7)]),
+        declared: declared.into(),
+        ..SqlStatement::default()
+    };
+    let bound = super::parse_bound(&statement, None).unwrap().statement.to_string();
+    assert_eq!(
+        bound,
+        "SELECT CAST(7 AS INTEGER) AS \"$1\", level FROM logs GROUP BY CAST(7 AS INTEGER), level ORDER BY level, CAST(7 AS INTEGER)"
+    );
+}
+
+#[test]
 fn a_column_beside_all_columns_has_a_name_of_its_own() {
     for (text, meant) in [
         (
