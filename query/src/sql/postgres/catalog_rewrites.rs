@@ -278,9 +278,11 @@ fn call(function: &str, argument: Expr) -> Expr {
     })
 }
 
+/// Whether a query asks for the tree of types, and is not one that has a table of the same name.
 fn is_type_tree(query: &Query) -> bool {
-    let mut named = query.with.iter().flat_map(|with| &with.cte_tables);
-    named.any(|cte| cte.alias.name.value == TYPE_TREE)
+    let named = query.with.iter().filter(|with| with.recursive);
+    let mut named = named.flat_map(|with| &with.cte_tables);
+    named.any(|cte| cte.alias.name.value == TYPE_TREE && cte.query.to_string().contains("pg_type"))
 }
 
 /// Whether a query numbers the schemas of `search_path`.
@@ -367,6 +369,16 @@ mod tests {
             rewritten.to_lowercase().contains("t.oid = any($1::oid[])"),
             "{rewritten}"
         );
+    }
+
+    #[test]
+    fn a_table_of_a_statement_that_is_called_as_the_tree_of_types_is_left_alone() {
+        for asked in [
+            "WITH typeinfo_tree AS (SELECT oid FROM pg_type) SELECT * FROM typeinfo_tree",
+            "WITH RECURSIVE typeinfo_tree AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM typeinfo_tree) SELECT n FROM typeinfo_tree",
+        ] {
+            assert_eq!(rewritten(asked), asked);
+        }
     }
 
     #[test]
