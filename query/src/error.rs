@@ -271,7 +271,13 @@ fn memory_refusal(error: &DataFusionError) -> Option<&str> {
         _ => None,
     });
     // What may be put on disk instead is used up: an error of writing, by its text alone.
-    refusal.or_else(|| error.to_string().contains(SPILL_LIMIT).then_some(SPILL_LIMIT))
+    refusal.or_else(|| error_chain(error).any(is_spill_limit).then_some(SPILL_LIMIT))
+}
+
+/// Whether an error is that of writing more to disk than may be.
+fn is_spill_limit(error: &(dyn std::error::Error + 'static)) -> bool {
+    let written: Option<&std::io::Error> = error.downcast_ref();
+    written.is_some_and(|written| written.to_string().starts_with(SPILL_LIMIT))
 }
 
 fn place(at: Option<(u64, u64)>) -> String {
@@ -348,5 +354,13 @@ mod tests {
         assert_eq!(limited.kind(), QueryErrorKind::TooMuch);
         let full = failed("No space left on device").classify_limits(&QueryLimits::default());
         assert_eq!(full.kind(), QueryErrorKind::Internal);
+        let plain = Error::from(DataFusionError::IoError(io::Error::other(format!(
+            "{SPILL_LIMIT} the limit"
+        ))));
+        assert!(plain.lacks_memory(), "{plain:?}");
+        let of_user = Error::from(DataFusionError::Execution(format!(
+            "Cannot cast '{SPILL_LIMIT}' to Int64"
+        )));
+        assert!(!of_user.lacks_memory(), "{of_user:?}");
     }
 }
