@@ -4,8 +4,9 @@
 //! their rows once, so the second time some or all are missing; and outer and semi joins of several partitions give rows twice then
 //! (`NestedLoopJoinExec::execute` says so). It does not where the runtime has no disk: then the statement is refused for its memory.
 //!
-//! Groups of `array_agg`, `count(DISTINCT …)` and their like ([`super::aggregate_memory`]) that were spilled are merged by batches of so many groups, however
-//! large their lists are, and each merge makes larger ones: four times the memory of queries was needed before one was refused.
+//! Groups of `array_agg`, `count(DISTINCT …)` and their like ([`super::aggregate_memory`]) that were spilled are merged by batches of
+//! so many groups, however large their lists are, and each merge makes larger ones: four times the memory of queries was needed before
+//! one was refused.
 
 use std::sync::Arc;
 
