@@ -17,7 +17,7 @@ if ! command -v npm >/dev/null; then
 elif ! cmp --silent $here/node/package-lock.json .tools/postgres-node/installed.json; then
   mkdir -p .tools/postgres-node
   cp $here/node/package.json $here/node/package-lock.json .tools/postgres-node/
-  npm ci --prefix .tools/postgres-node --ignore-scripts --no-audit --no-fund --silent
+  (cd .tools/postgres-node && npm ci --ignore-scripts --no-audit --no-fund --loglevel error >/dev/null)
   cp $here/node/package-lock.json .tools/postgres-node/installed.json
 fi
 
