@@ -11,12 +11,13 @@
 //! | record | `type` | `name`, `value` | labels beside the series' own |
 //! |---|---|---|---|
 //! | sample | that of the metadata; else counter if its name ends in `_total`, or in `_bucket` and it has `le`; else gauge | the value | `otel.unit`, `otel.start_time` where metadata has them |
-//! | native histogram | histogram | the sum | `otel.count`, `.scale`, `.zero_count`, `.zero_threshold`, `.positive.offset`, `.positive.counts`, `.negative.…`; of custom buckets `.bounds` and `.buckets` |
+//! | native histogram | histogram | the sum | `otel.count`, `.scale`, `.zero_count`, `.zero_threshold`, `.positive.offset`, `.positive.counts`, `.negative.…`; of custom buckets `.bounds` and `.buckets`; `otel.no_sum` |
 //! | exemplar | gauge | `_exemplar` behind the name; its value | `otel.exemplars` |
 //!
 //! # Invariants
 //!
-//! - Staleness markers, and quantiles that are NaN, are no rows. Other values that are not finite are refused.
+//! - A sample or exemplar whose value is not finite, a staleness marker among them, is no row and not refused; a histogram without a finite sum
+//!   has none.
 //! - A bucket of Prometheus with index i, which ends at base^i, is OTLP's with index i - 1: `otel.positive.offset` counts as OTLP.
 //! - A request has 262,144 symbols at most, a histogram 16,384 buckets of one sign, gaps between them included.
 //!

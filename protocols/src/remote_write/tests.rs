@@ -245,7 +245,6 @@ fn a_histogram_that_cannot_be_is_refused_with_the_reason() {
             "the count NaN is none",
         ),
         (vec![double(2, -1.0)], "the count -1 is none"),
-        (vec![double(3, f64::INFINITY)], "the value inf is not a finite number"),
         (vec![vec![0x7a; 2]], "the message ends within a field"),
     ] {
         let error = with(&fields);
@@ -253,11 +252,19 @@ fn a_histogram_that_cannot_be_is_refused_with_the_reason() {
     }
     let large = histogram_labels(&[bytes(13, &vec![0; (1 << 20) + 8])]).unwrap_err();
     assert!(large.contains("bytes, more than 1048576"), "{large}");
-    assert!(histogram_labels(&[histogram()]).is_ok(), "the control");
+    let control = histogram_labels(&[histogram()]).unwrap();
+    assert!(control.get("otel.no_sum").is_none(), "{control}");
+    // The last sum counts.
+    for sum in [f64::INFINITY, f64::NAN] {
+        let labels = histogram_labels(&[histogram(), double(3, sum)]).unwrap();
+        let mut wanted = control.clone();
+        wanted["otel.no_sum"] = true.into();
+        assert_eq!(labels, wanted, "{sum}");
+    }
 }
 
 #[test]
-fn values_that_are_none_are_passed_over_or_refused() {
+fn values_that_are_not_finite_are_passed_over_and_what_is_malformed_is_refused() {
     let stale = f64::from_bits(0x7ff0_0000_0000_0002);
     let quantile = bytes(
         1,
@@ -299,8 +306,6 @@ fn values_that_are_none_are_passed_over_or_refused() {
     assert_eq!(
         refused,
         [
-            (3, "nan of http: the value NaN is not a finite number"),
-            (4, "inf of http: the value -inf is not a finite number"),
             (
                 5,
                 "late of http: the timestamp of 9223372036854775807 milliseconds is none"
