@@ -153,6 +153,27 @@ async fn a_request_that_comes_again_is_stored_once_also_by_the_next_life_of_the_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_whose_first_metric_cannot_be_read_is_stored_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let bench = Bench::open(folder.path());
+    let (runtime, http, _) = start(&bench, "", 1).await;
+    let unread = json!({ "name": "n", "gauge": { "dataPoints": 5 } });
+    let point = json!({ "timeUnixNano": "1700000000000000000", "asInt": "1" });
+    let metrics = [unread, json!({ "name": "good", "gauge": { "dataPoints": [point] } })];
+    let body = json!({ "resourceMetrics": [{ "scopeMetrics": [{ "metrics": metrics }] }] }).to_string();
+    for _ in 0..2 {
+        let answer = post(http, "/v1/metrics", &[AS_JSON], body.clone()).await;
+        let said: Value = serde_json::from_slice(&answer.body).unwrap();
+        assert_eq!(said["partialSuccess"]["rejectedDataPoints"], "1", "{said}");
+    }
+    let rows = stored(&bench, Table::Metrics);
+    let good = rows.iter().filter(|row| row["name"] == "good");
+    assert_eq!(good.count(), 1);
+    runtime.close().await;
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn equal_events_without_a_time_are_two() {
     let folder = tempfile::tempdir().unwrap();
     let bench = Bench::open(folder.path());
