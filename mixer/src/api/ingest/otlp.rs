@@ -31,9 +31,7 @@ use super::body;
 use super::body_format::ForeignFormat;
 use super::grpc::{self, code};
 use super::ingest_handler::{BodyFraming, IngestHandler};
-use super::senders::{
-    SenderAnswers, SenderProtocol, SentBody, detail_of, is_retriable, named_refusals, problem_of,
-};
+use super::senders::{SenderAnswers, SenderProtocol, SentBody, detail_of, is_retriable, named_refusals, problem_of};
 use crate::access::ApiCaller;
 use crate::api::exposition::CountedStatus;
 use crate::api::problem::ApiProblem;
