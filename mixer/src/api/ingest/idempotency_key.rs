@@ -238,7 +238,7 @@ mod tests {
             content("p", &[], 1, "a\0body"),
             content("p\0a", &[], 1, "body"),
             content("p", &["a\0body"], 1, ""),
-            content_as("otlp", ("p", &["a"]), 1, "body"),
+            content_as("otlp", ("p", &["a"][..]), 1, "body"),
         ] {
             assert_ne!(one.key.id, other.key.id, "{other:?}");
         }
