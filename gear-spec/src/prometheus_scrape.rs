@@ -29,7 +29,7 @@ pub const MANIFEST: GearManifest = GearManifest {
           Counters and gauges keep the names of their samples; a histogram becomes one point for each set of labels, with `otel.bounds`, `otel.buckets` (each counted alone), `otel.count` and the sum as its value; \
           a summary a gauge for each `quantile`, and `_count` and `_sum`. Exemplars are in `otel.exemplars`. NaN and infinity are no points. \
           Each scrape adds `up` (1 or 0) and `scrape_duration_seconds` for its target; a series that a target does not show any more has no more points. A sample with a time of its own is stored when that is newer than the one of its series in the scrape before. \
-          An answer with one bad line, another status than 2xx, or more than `max_body`, `max_samples` or 32 labels for each of these, is a failed scrape, and so is one for which the Rack's spool, or the memory for answers (128 MiB), has no room: nothing of it is stored. Redirects are not followed. \
+          An answer with one bad line, another status than 2xx, or more than `max_body`, `max_samples` or 32 labels for each of these, is a failed scrape, and so is one for which the Rack's spool, or the memory for answers (128 MiB, and 32 MiB for the first MiB of each), has no room: nothing of it is stored. Redirects are not followed. \
           Targets on this machine, and link-local addresses, those of clouds' metadata among them, must be listed in the Rack's `policy.connect` themselves.",
     example: include_str!("../../examples/gears/prometheus_scrape.yaml"),
     schema: gear_manifest::schema::<PrometheusScrapeConfig>,

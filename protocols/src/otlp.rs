@@ -28,6 +28,7 @@ mod json;
 mod log_records;
 mod message_log;
 mod metric_points;
+mod metric_walker;
 mod response;
 mod signal_walker;
 mod spans;
@@ -129,7 +130,7 @@ pub enum OtlpError {
 fn has_time(table: Table, walker: signal_walker::SignalWalker, body: &[u8]) -> Result<bool, MalformedProtobuf> {
     // Of a log record, when it happened and when it was observed; of a span, its start and end; of every kind of point, its time.
     let (record, times) = match table {
-        Table::Metrics => (metric_points::MetricWalker::new(walker).first(body)?, [3, 3]),
+        Table::Metrics => (metric_walker::MetricWalker::new(walker).first(body)?, [3, 3]),
         Table::Traces => (walker.first(body)?, [7, 8]),
         _ => (walker.first(body)?, [1, 11]),
     };
@@ -175,7 +176,7 @@ pub fn request(
             (Box::new(spans::SpanRecords::new(walker, settings)), expanded)
         }
         Table::Metrics => {
-            let metrics = metric_points::MetricWalker::new(walker);
+            let metrics = metric_walker::MetricWalker::new(walker);
             let expanded = metrics.clone().expanded(&body)?;
             (Box::new(metric_points::MetricPoints::new(metrics, settings)), expanded)
         }

@@ -11,12 +11,13 @@
 //! | record | `type` | `name`, `value` | labels beside the series' own |
 //! |---|---|---|---|
 //! | sample | that of the metadata; else counter if its name ends in `_total`, or in `_bucket` and it has `le`; else gauge | the value | `otel.unit`, `otel.start_time` where metadata has them |
-//! | native histogram | histogram | the sum | `otel.count`, `.scale`, `.zero_count`, `.zero_threshold`, `.positive.offset`, `.positive.counts`, `.negative.…`; of custom buckets `.bounds` and `.buckets` |
+//! | native histogram | histogram | the sum | `otel.count`, `.scale`, `.zero_count`, `.zero_threshold`, `.positive.offset`, `.positive.counts`, `.negative.…`; of custom buckets `.bounds` and `.buckets`; `otel.no_sum` |
 //! | exemplar | gauge | `_exemplar` behind the name; its value | `otel.exemplars` |
 //!
 //! # Invariants
 //!
-//! - Staleness markers, and quantiles that are NaN, are no rows. Other values that are not finite are refused.
+//! - A sample or exemplar whose value is not finite, a staleness marker among them, is no row and not refused; a histogram without a finite sum
+//!   has none.
 //! - A bucket of Prometheus with index i, which ends at base^i, is OTLP's with index i - 1: `otel.positive.offset` counts as OTLP.
 //! - A request has 262,144 symbols at most, a histogram 16,384 buckets of one sign, gaps between them included.
 //!
@@ -37,7 +38,7 @@ mod tests;
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
-use model::{EntityId, stable_hash};
+use model::{EntityId, extend_stable_hash, stable_hash};
 
 use crate::MalformedProtobuf;
 use crate::sender::{EntityField, ExpandedTooFar, OpenedRequest, SenderSettings, check_labels};
@@ -94,7 +95,8 @@ pub fn request(body: Bytes, write: WriteSettings, settings: SenderSettings) -> R
     let walker = SeriesWalker::new(&body, write.version);
     let (mut walk, mut kinds, mut expanded) = (walker.clone(), Vec::new(), 0u64);
     let (mut number, mut labels) = (0, 0);
-    let mut entity = settings.fallback.entity_id;
+    let publisher = settings.fallback.entity_id;
+    let mut entity = publisher;
     while let Some((kind, range)) = walk.next(&body)? {
         if number != walk.number {
             labels = label_bytes((&body, walk.itself.clone()), write.version, &symbols)?;
@@ -118,9 +120,16 @@ pub fn request(body: Bytes, write: WriteSettings, settings: SenderSettings) -> R
         body,
         expanded,
         held,
-        // Series of one Prometheus come in any order, but they are those of its targets.
-        sender: Some(stable_hash(entity.as_bytes())),
+        sender: Some(sender_of(publisher, entity)),
     })
+}
+
+/// Who sent a request whose first series is of an entity. Series of one Prometheus come in any order, those of one target in that of time: it is a
+/// few senders, however many targets it has, so that it does not push out what is known of others.
+fn sender_of(publisher: EntityId, entity: EntityId) -> u64 {
+    const SENDERS: u64 = 16;
+    let part = stable_hash(entity.as_bytes()) % SENDERS;
+    extend_stable_hash(part, Some(publisher.as_bytes().as_slice()))
 }
 
 /// Whose the present series is. What is wrong with its labels refuses its records, later.

@@ -4,7 +4,7 @@
 //!
 //! - Requests that store rows have none, nor do those that anybody may make or that only watch the Mixer: they are many, and `/metrics` counts
 //!   them.
-//! - A request that is refused before it is looked at has none: strangers store nothing.
+//! - A request that is refused before it is looked at has none: strangers store nothing. One that a handler refuses has one if it has parts.
 
 use axum::extract::{MatchedPath, Request, State};
 use axum::middleware::Next;
@@ -43,7 +43,7 @@ pub(super) async fn record(
     };
     let response = span.scope(next.run(request)).await;
     let code = response.status();
-    if REFUSED.contains(&code) {
+    if REFUSED.contains(&code) && !span.has_parts() {
         return response;
     }
     span.set("http.response.status_code", code.as_u16());
@@ -91,4 +91,46 @@ fn of_request(spans: &SpanRecorder, scheme: &str, request: &Request) -> Option<W
         }
     }
     Some(span)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use axum::Router;
+    use axum::body::Body;
+    use axum::middleware::from_fn_with_state;
+    use axum::routing::get;
+    use tower::ServiceExt as _;
+
+    use super::*;
+    use crate::testing::{Hand, entropy};
+
+    #[tokio::test]
+    async fn a_refusal_is_recorded_if_a_part_of_its_work_was() {
+        let surroundings = (Hand::new().clock(), entropy());
+        let (spans, mut recorded) = SpanRecorder::new(&"mixer".parse().unwrap(), surroundings, 1.0);
+        let refuse = |has_part: bool| {
+            move || async move {
+                if has_part {
+                    WorkSpan::of_list("logs").end(SpanStatus::Error);
+                }
+                StatusCode::FORBIDDEN
+            }
+        };
+        let router: Router = Router::new()
+            .route("/api/v1/telemetry/logs", get(refuse(true)))
+            .route("/api/v1/telemetry/traces", get(refuse(false)))
+            .layer(from_fn_with_state((spans, "http"), record));
+        for table in ["logs", "traces"] {
+            let request = http::Request::get(format!("/api/v1/telemetry/{table}"));
+            let request = request.body(Body::empty()).unwrap();
+            let answer = router.clone().oneshot(request).await.unwrap();
+            assert_eq!(answer.status(), StatusCode::FORBIDDEN);
+        }
+        let (part, whole) = (recorded.try_recv().unwrap(), recorded.try_recv().unwrap());
+        assert!(recorded.try_recv().is_err());
+        assert_eq!(whole.span_name, "GET /api/v1/telemetry/logs");
+        assert_eq!(part.parent_span_id, Some(whole.span_id));
+        assert_eq!(whole.attributes.get("http.response.status_code"), Some(&403.into()));
+    }
 }

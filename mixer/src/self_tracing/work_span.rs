@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Instant;
 
 use model::{Span, SpanId, SpanStatus, TraceId};
@@ -19,6 +20,7 @@ struct ParentSpan {
     core: Arc<RecorderCore>,
     trace_id: TraceId,
     span_id: SpanId,
+    has_parts: Arc<AtomicBool>,
 }
 
 /// Work that is under way, unless its trace is not kept. It becomes a span at its [end](Self::end).
@@ -30,11 +32,17 @@ struct OpenWork {
     core: Arc<RecorderCore>,
     span: Span,
     began: Instant,
+    has_parts: Arc<AtomicBool>,
 }
 
 impl WorkSpan {
     pub(super) fn new(core: Arc<RecorderCore>, span: Span, began: Instant) -> Self {
-        Self(Some(Box::new(OpenWork { core, span, began })))
+        Self(Some(Box::new(OpenWork {
+            core,
+            span,
+            began,
+            has_parts: Arc::default(),
+        })))
     }
 
     /// A part of the work that is under way.
@@ -43,6 +51,7 @@ impl WorkSpan {
         parent.map_or_else(
             |_| Self::default(),
             |parent| {
+                parent.has_parts.store(true, Relaxed);
                 parent
                     .core
                     .open((parent.trace_id, Some(parent.span_id)), name.to_owned())
@@ -83,21 +92,32 @@ impl WorkSpan {
 
     /// Does the work; what is begun meanwhile is a part of it.
     pub(crate) async fn scope<T>(&self, work: impl Future<Output = T>) -> T {
-        let Some(OpenWork { core, span, .. }) = self.0.as_deref() else {
+        let Some(OpenWork {
+            core, span, has_parts, ..
+        }) = self.0.as_deref()
+        else {
             return work.await;
         };
         let parent = ParentSpan {
             core: Arc::clone(core),
             trace_id: span.trace_id,
             span_id: span.span_id,
+            has_parts: Arc::clone(has_parts),
         };
         CURRENT.scope(parent, work).await
+    }
+
+    /// Whether a part of it was begun, which points at it.
+    pub(crate) fn has_parts(&self) -> bool {
+        self.0.as_ref().is_some_and(|open| open.has_parts.load(Relaxed))
     }
 
     /// The end of the work.
     pub(crate) fn end(self, status: SpanStatus) {
         let Some(open) = self.0 else { return };
-        let OpenWork { core, mut span, began } = *open;
+        let OpenWork {
+            core, mut span, began, ..
+        } = *open;
         span.status = status;
         span.duration_ms = began.elapsed().as_secs_f32() * 1_000.0;
         core.push(span);

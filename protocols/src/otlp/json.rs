@@ -27,7 +27,7 @@ use serde::Deserializer;
 use serde::de::{DeserializeOwned, DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use super::OtlpError;
-use super::metric_points::UNREAD;
+use super::metric_walker::UNREAD;
 
 /// The content type of a request as JSON.
 pub const JSON: &str = "application/json";
@@ -54,7 +54,7 @@ pub fn json_bytes(body: &[u8]) -> u64 {
     sizes.end_text(body.len());
     sizes.end_held(body.len());
     let text = body.len() as u64;
-    // A number of eight bytes has at least nine with its name, and two in a list.
+    // A number of eight bytes has at least nine with its name, and two in a list; short records count as two.
     sizes.most + text + text / 8 + 8 * sizes.numbers
 }
 
@@ -137,6 +137,10 @@ impl JsonSizes {
 
     fn end_held(&mut self, at: usize) {
         if let Some((from, _)) = self.held.take() {
+            // A metric without data gets a point that says so, which is longer than the text of the shortest ones.
+            if at - from < 16 {
+                self.numbers += 2;
+            }
             self.most = self.most.max(self.bytes + 2 * (at - from) as u64);
         }
     }

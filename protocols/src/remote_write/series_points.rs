@@ -49,7 +49,6 @@ struct SeriesHead {
     name: String,
     family: Option<u64>,
     has_le: bool,
-    has_quantile: bool,
 }
 
 /// A value, and when it was.
@@ -107,7 +106,6 @@ impl SeriesPoints {
                     return Ok(());
                 }
                 "le" => series.has_le = true,
-                "quantile" => series.has_quantile = true,
                 _ => {}
             }
             field.offer(settings, key, value);
@@ -128,6 +126,8 @@ impl SeriesPoints {
             self.series.family = self.families.of(body, &self.series.name);
             return Ok(());
         }
+        // What is said again replaces what was said before: every row has it.
+        let (mut unit, mut start) = (None, 0);
         let mut reader = FieldReader::new(body, self.walker.itself.clone());
         while let Some(field) = reader.next()? {
             match field.number {
@@ -136,21 +136,20 @@ impl SeriesPoints {
                     while let Some(field) = metadata.next()? {
                         match field.number {
                             1 => self.series.family = Some(field.varint()?),
-                            UNIT => {
-                                let unit = self.symbols.text(body, field.varint()?)?;
-                                if !unit.is_empty() {
-                                    self.attributes.set("", "otel.unit", unit);
-                                }
-                            }
+                            UNIT => unit = Some(field.varint()?),
                             _ => {}
                         }
                     }
                 }
-                6 => set_start(&mut self.attributes, field.varint()?.cast_signed())?,
+                6 => start = field.varint()?.cast_signed(),
                 _ => {}
             }
         }
-        Ok(())
+        let unit = unit.map_or(Ok(""), |unit| self.symbols.text(body, unit))?;
+        if !unit.is_empty() {
+            self.attributes.set("", "otel.unit", unit);
+        }
+        set_start(&mut self.attributes, start)
     }
 
     /// An exemplar as the only one of a list.
@@ -181,12 +180,15 @@ impl SeriesPoints {
         Ok(())
     }
 
-    /// Adds a point of the present series.
+    /// Adds a point of the present series, unless its value is no number: staleness markers, and what some applications measure all the time.
     fn push_point(
         &mut self,
         (metric_type, point): (MetricType, &TimedValue),
         rows: &mut RecordBatchBuilder,
     ) -> Result<bool, String> {
+        if !point.value.is_finite() {
+            return Ok(false);
+        }
         set_start(&mut self.attributes, point.start)?;
         let row = PointFields {
             ts: time(point.millis)?,
@@ -224,13 +226,7 @@ impl SeriesPoints {
         match self.kind {
             RecordKind::Sample => {
                 let point = timed_value(body, range, RecordKind::Sample)?;
-                let is_empty = self.series.has_quantile && point.value.is_nan();
-                if is_empty || point.value.to_bits() == STALE {
-                    return Ok(false);
-                }
-                let SeriesHead {
-                    name, family, has_le, ..
-                } = &self.series;
+                let SeriesHead { name, family, has_le } = &self.series;
                 let kind = metric_type(name, *family, *has_le);
                 self.push_point((kind, &point), rows)
             }
@@ -240,8 +236,12 @@ impl SeriesPoints {
                     return Ok(false);
                 }
                 histogram.set_labels(&mut self.attributes)?;
+                let has_sum = histogram.sum.is_finite();
+                if !has_sum {
+                    self.attributes.set("", "otel.no_sum", &true);
+                }
                 let point = TimedValue {
-                    value: histogram.sum,
+                    value: if has_sum { histogram.sum } else { 0.0 },
                     millis: histogram.timestamp,
                     start: histogram.start,
                 };
@@ -287,4 +287,40 @@ fn set_start(labels: &mut AttributeBuffer, millis: i64) -> Result<(), String> {
         labels.set("", "otel.start_time", time_text(time(millis)?).as_str());
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::super::fuzz::{NOON, bytes, sample, varint};
+    use super::*;
+    use crate::sender::tests::settings;
+
+    #[test]
+    fn what_a_series_says_of_itself_again_is_held_once() {
+        let held = |count: usize| {
+            let symbols = ["", "__name__", "n", "s", "ms"].map(|symbol| bytes(4, symbol.as_bytes()));
+            let again = [
+                bytes(5, &varint(4, 3)).repeat(count / 1_000),
+                bytes(5, &varint(4, 4)),
+                varint(6, 1).repeat(count),
+                varint(6, 2_000),
+            ];
+            let series = [bytes(1, &[1, 2]), again.concat(), bytes(2, &sample(1.0, NOON))];
+            let body = [symbols.concat(), bytes(5, &series.concat())].concat();
+            let version = WriteVersion::V2;
+            let tables = (
+                SymbolTable::read(&body, version).unwrap(),
+                FamilyTypes::read(&body, version).unwrap(),
+            );
+            let mut points = SeriesPoints::new(SeriesWalker::new(&body, version), tables, settings(&[]));
+            points.find(&body).unwrap();
+            points.start_row(&body).unwrap();
+            let said = ["otel.unit", "otel.start_time"].map(|key| points.attributes.get(key).unwrap().to_vec());
+            (points.attributes.bytes(), said)
+        };
+        let once = held(0);
+        assert_eq!(once.1, [&b"\"ms\""[..], b"\"1970-01-01T00:00:02.000000000Z\""]);
+        assert_eq!(held(1_000_000), once);
+    }
 }

@@ -245,7 +245,6 @@ fn a_histogram_that_cannot_be_is_refused_with_the_reason() {
             "the count NaN is none",
         ),
         (vec![double(2, -1.0)], "the count -1 is none"),
-        (vec![double(3, f64::INFINITY)], "the value inf is not a finite number"),
         (vec![vec![0x7a; 2]], "the message ends within a field"),
     ] {
         let error = with(&fields);
@@ -253,11 +252,19 @@ fn a_histogram_that_cannot_be_is_refused_with_the_reason() {
     }
     let large = histogram_labels(&[bytes(13, &vec![0; (1 << 20) + 8])]).unwrap_err();
     assert!(large.contains("bytes, more than 1048576"), "{large}");
-    assert!(histogram_labels(&[histogram()]).is_ok(), "the control");
+    let control = histogram_labels(&[histogram()]).unwrap();
+    assert!(control.get("otel.no_sum").is_none(), "{control}");
+    // The last sum counts.
+    for sum in [f64::INFINITY, f64::NAN] {
+        let labels = histogram_labels(&[histogram(), double(3, sum)]).unwrap();
+        let mut wanted = control.clone();
+        wanted["otel.no_sum"] = true.into();
+        assert_eq!(labels, wanted, "{sum}");
+    }
 }
 
 #[test]
-fn values_that_are_none_are_passed_over_or_refused() {
+fn values_that_are_not_finite_are_passed_over_and_what_is_malformed_is_refused() {
     let stale = f64::from_bits(0x7ff0_0000_0000_0002);
     let quantile = bytes(
         1,
@@ -299,8 +306,6 @@ fn values_that_are_none_are_passed_over_or_refused() {
     assert_eq!(
         refused,
         [
-            (3, "nan of http: the value NaN is not a finite number"),
-            (4, "inf of http: the value -inf is not a finite number"),
             (
                 5,
                 "late of http: the timestamp of 9223372036854775807 milliseconds is none"
@@ -462,31 +467,39 @@ fn the_labels_of_exemplars_count_where_they_are_references_to_symbols() {
 }
 
 #[test]
-fn a_sender_is_the_entity_of_the_first_series() {
-    let sender = |version: WriteVersion, body: &[u8]| {
+fn a_publisher_is_a_few_senders_by_the_entity_of_the_first_series() {
+    let sender_by = |publisher: &str, version: WriteVersion, body: &[u8]| {
         let write = WriteSettings {
             version,
             kinds: Arc::default(),
         };
-        let opened = request(Bytes::copy_from_slice(body), write, settings(&["instance", "job"]));
+        let mut settings = settings(&["instance", "job"]);
+        settings.fallback.entity_id = EntityId::for_name(publisher);
+        let opened = request(Bytes::copy_from_slice(body), write, settings);
         opened.unwrap().sender.unwrap()
     };
+    let sender = |version: WriteVersion, body: &[u8]| sender_by("http", version, body);
     let of = |pairs: &[(&str, &str)]| bytes(1, &[labels(pairs), bytes(2, &sample(1.0, NOON))].concat());
     let version_1 = |pairs: &[(&str, &str)]| sender(WriteVersion::V1, &of(pairs));
     let first = version_1(&[("__name__", "n"), ("instance", "a:1"), ("job", "j")]);
-    for (pairs, is_same) in [
-        (&[("__name__", "other"), ("instance", "a:1")][..], true),
-        (&[("job", "j"), ("instance", "a:1"), ("__name__", "n")], true),
-        (&[("__name__", "n"), ("instance", "b:1"), ("job", "j")], false),
-        (&[("__name__", "n"), ("job", "j")], false),
-        (&[("__name__", "n")], false),
-    ] {
-        assert_eq!(version_1(pairs) == first, is_same, "{pairs:?}");
-    }
+    let same = [("__name__", "other"), ("instance", "a:1")];
+    assert_eq!(version_1(&same), first);
+    assert_eq!(
+        version_1(&[("job", "j"), ("instance", "a:1"), ("__name__", "n")]),
+        first
+    );
+    assert_ne!(sender_by("other", WriteVersion::V1, &of(&same)), first);
+    let targets = (0..1_000).map(|target| version_1(&[("instance", format!("{target}:1").as_str())]));
+    let targets: std::collections::BTreeSet<_> = targets.collect();
+    assert!(targets.len() == 16 && targets.contains(&first), "{targets:?}");
+    let other = (0..).map(|target| format!("{target}:1"));
+    let other = other
+        .map(|name| of(&[("instance", name.as_str())]))
+        .find(|series| sender(WriteVersion::V1, series) != first);
     let two = [
         bytes(1, &labels(&[("instance", "no record")])),
         of(&[("instance", "a:1")]),
-        of(&[("instance", "b:1")]),
+        other.unwrap(),
     ];
     assert_eq!(sender(WriteVersion::V1, &two.concat()), first);
     let series = [bytes(1, &[1, 2]), bytes(2, &sample(1.0, NOON))].concat();
@@ -496,8 +509,11 @@ fn a_sender_is_the_entity_of_the_first_series() {
     };
     assert_eq!(of_2("a:1"), first);
     // Those of the publisher: nothing says it, or what does cannot be.
-    let publisher = stable_hash(EntityId::for_name("http").as_bytes());
-    assert_eq!(version_1(&[("__name__", "n")]), publisher);
+    let publisher = version_1(&[("__name__", "n")]);
+    assert_eq!(
+        publisher,
+        sender_of(EntityId::for_name("http"), EntityId::for_name("http"))
+    );
     assert_eq!(of_2(&"x".repeat(300)), publisher);
     assert_eq!(of_2(&"x".repeat(2 << 20)), publisher);
 }

@@ -176,16 +176,24 @@ impl CreditFlowControl {
     /// Waits until every port has credit for what is asked of it.
     pub(super) async fn reserve(&self, demand: CreditDemand) -> Result<CreditReservation<'_>, RecordingError> {
         let mut changed = self.changed.subscribe();
-        loop {
-            {
-                let mut ports = self.ports.lock();
-                if ports.allows(&demand) {
-                    ports.reserve(&demand, |reserved, bytes| reserved + bytes);
-                    return Ok(CreditReservation { credits: self, demand });
-                }
-            }
+        while !self.take(&demand) {
             changed.changed().await.map_err(|_| RecordingError::Closed)?;
         }
+        Ok(CreditReservation { credits: self, demand })
+    }
+
+    /// The same without a wait; none if it had to wait.
+    pub(super) fn reserve_now(&self, demand: CreditDemand) -> Option<CreditReservation<'_>> {
+        self.take(&demand).then(|| CreditReservation { credits: self, demand })
+    }
+
+    fn take(&self, demand: &CreditDemand) -> bool {
+        let mut ports = self.ports.lock();
+        let is_allowed = ports.allows(demand);
+        if is_allowed {
+            ports.reserve(demand, |reserved, bytes| reserved + bytes);
+        }
+        is_allowed
     }
 
     /// An entry of the outbox with messages of a port. The floor says which are settled.

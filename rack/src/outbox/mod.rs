@@ -281,6 +281,17 @@ impl MessageOutbox {
         })
     }
 
+    /// The same without a wait; none if it had to wait.
+    pub(crate) fn acquire_permit_now(&self, demand: CreditDemand, class: AdmissionClass) -> Option<OutboxPermit<'_>> {
+        let owner = self.identity.borrow().as_ref().map(|identity| identity.entity_id)?;
+        Some(OutboxPermit {
+            outbox: self,
+            owner,
+            room: self.spool.acquire_permit_now(demand.bytes, class)?,
+            credit: self.credits.reserve_now(demand)?,
+        })
+    }
+
     /// The credit of ports that the Mixer has not sent any for yet.
     pub(crate) fn set_initial_credits(&self, credits: &[PortCredit]) {
         self.credits.set_initial(credits);

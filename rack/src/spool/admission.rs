@@ -6,7 +6,9 @@
 //! - Checkpoints alone reserve nothing and are always admitted: consumption never waits for production.
 //! - Producers are admitted up to seven eighths of the bound, consumers up to all of it: gears that take from the bus do not wait behind
 //!   sources. What a source sends through such a gear has their share as well.
-//! - What is larger than its share is admitted alone.
+//! - Letters about records of senders are admitted while what waits is at most an eighth with them: what strangers send wrong takes no room
+//!   from messages.
+//! - What is larger than its share is admitted alone, unless it is such letters.
 //! - Within a class, whoever waits first is admitted first.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -21,6 +23,8 @@ pub(crate) enum AdmissionClass {
     Producer,
     /// A gear that one leads to, over hot wires as well.
     Consumer,
+    /// Letters about what a sender of telemetry gave, which nobody waits with.
+    SenderLetters,
 }
 
 /// See the module.
@@ -60,7 +64,7 @@ impl AdmissionControl {
     /// The queue of a class.
     pub(super) const fn queue(&self, class: AdmissionClass) -> &AsyncMutex<()> {
         match class {
-            AdmissionClass::Producer => &self.producers,
+            AdmissionClass::Producer | AdmissionClass::SenderLetters => &self.producers,
             AdmissionClass::Consumer => &self.consumers,
         }
     }
@@ -69,7 +73,7 @@ impl AdmissionControl {
     pub(super) fn try_reserve(&self, bytes: u64, on_disk: impl FnOnce() -> u64, class: AdmissionClass) -> bool {
         let mut reserved = self.reserved.lock();
         let used = on_disk() + *reserved;
-        let is_admitted = used + bytes <= self.limit(class) || used == 0;
+        let is_admitted = used + bytes <= self.limit(class) || (used == 0 && class != AdmissionClass::SenderLetters);
         if is_admitted {
             *reserved += bytes;
         }
@@ -81,6 +85,7 @@ impl AdmissionControl {
         match class {
             AdmissionClass::Producer => self.max_bytes / 8 * 7,
             AdmissionClass::Consumer => self.max_bytes,
+            AdmissionClass::SenderLetters => self.max_bytes / 8,
         }
     }
 
@@ -108,6 +113,8 @@ mod tests {
         assert!(admits(700, 0, AdmissionClass::Producer) && admits(100, 600, AdmissionClass::Producer));
         assert!(!admits(101, 600, AdmissionClass::Producer) && admits(200, 600, AdmissionClass::Consumer));
         assert!(!admits(201, 600, AdmissionClass::Consumer));
+        assert!(admits(60, 40, AdmissionClass::SenderLetters) && !admits(60, 41, AdmissionClass::SenderLetters));
+        assert!(!admits(101, 0, AdmissionClass::SenderLetters));
         assert!(admits(5_000, 0, AdmissionClass::Producer) && !admits(5_000, 1, AdmissionClass::Consumer));
         assert!(control.try_reserve(300, || 0, AdmissionClass::Producer));
         assert!(!admits(401, 0, AdmissionClass::Producer), "what is reserved counts");

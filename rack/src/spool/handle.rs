@@ -57,6 +57,13 @@ impl SpoolHandle {
         self.acquire_slot(reservation).await
     }
 
+    /// The same without a wait; none if it had to wait, or nothing is taken any more.
+    pub(crate) fn acquire_permit_now(&self, bytes: u64, class: AdmissionClass) -> Option<SpoolPermit> {
+        let slot = Arc::clone(&self.0.slots).try_acquire_owned().ok()?;
+        let reservation = self.try_reserve(bytes, class)?;
+        Some(SpoolPermit { reservation, slot })
+    }
+
     pub(super) async fn acquire_slot(&self, reservation: ByteReservation) -> Result<SpoolPermit, RecordingError> {
         let slot = Arc::clone(&self.0.slots).acquire_owned().await;
         Ok(SpoolPermit {

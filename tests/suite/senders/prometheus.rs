@@ -154,7 +154,7 @@ impl ScrapeTrial {
         ] {
             let equal = eventually("a scrape in which no series is new", SOON, || {
                 let sides = self.scraped(job).ok()?;
-                (sorted(&sides[0]) == sorted(&sides[1])).then_some(sides)
+                (!sides[0].is_empty() && sorted(&sides[0]) == sorted(&sides[1])).then_some(sides)
             });
             let [held, found] = equal.or_else(|_| self.scraped(job))?;
             table.compare(&format!("prometheus_scrape of {what}"), "metrics", &held, &found);

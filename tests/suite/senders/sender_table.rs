@@ -4,6 +4,9 @@ use std::fmt::{Display, Formatter};
 
 use serde_json::{Map, Value, json};
 
+/// What is said of a sender that is not there.
+const NOT_RUN: &str = "NOT RUN";
+
 /// A row for each sender and signal, and what is wrong.
 #[derive(Debug, Default)]
 pub(super) struct SenderTable {
@@ -15,8 +18,17 @@ pub(super) struct SenderTable {
 impl SenderTable {
     /// A sender that did not run, and why.
     pub(super) fn not_run(&mut self, sender: &str, why: &str) {
-        let row = [sender, why, "", "", "NOT RUN"];
+        let row = [sender, why, "", "", NOT_RUN];
         self.rows.push(row.map(str::to_owned));
+    }
+
+    /// Senders that did not run are faults.
+    pub(super) fn require_all(&mut self) {
+        for [sender, why, .., verdict] in &self.rows {
+            if verdict == NOT_RUN {
+                self.faults.push(format!("{sender} did not run: {why}"));
+            }
+        }
     }
 
     /// Something that went wrong.
@@ -116,4 +128,16 @@ fn a_row_that_is_missing_doubled_or_other_is_a_fault() {
         table.compare("sender", "logs", &rows(sent), &rows(stored));
         assert_eq!(!table.faults.is_empty(), is_fault, "{table}");
     }
+}
+
+#[test]
+fn a_sender_that_did_not_run_is_a_fault_where_all_are_required() {
+    let mut table = SenderTable::default();
+    table.compare("sender", "logs", &[json!(1)], &[json!(1)]);
+    table.require_all();
+    assert!(table.faults.is_empty(), "{table}");
+    table.not_run("other", "it is not installed");
+    assert!(table.faults.is_empty(), "{table}");
+    table.require_all();
+    assert_eq!(table.faults, ["other did not run: it is not installed"]);
 }

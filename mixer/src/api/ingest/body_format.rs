@@ -118,9 +118,11 @@ impl BodyFormat {
             }
             Self::Foreign(format, settings) => {
                 let (publisher, sent) = (settings.fallback.clone(), body.clone());
-                let marks_refused = format.marks_refused();
+                let (name, marks_refused) = (format.name(), format.marks_refused());
                 let opened = format.open(table, body, settings)?;
-                let request = opened.sender.and_then(|sender| key.of_content(table, sender, &sent));
+                let request = opened
+                    .sender
+                    .and_then(|sender| key.of_content((table, name), sender, &sent));
                 let records = BodyRecordReader::of_format(table, opened.records, opened.body, publisher);
                 let records = records.with_writers(writers).keeping_refused();
                 Ok(OpenedBody {
@@ -146,6 +148,16 @@ impl ForeignFormat {
             Self::Loki(LokiEncoding::Json) => usize::try_from(loki::json_bytes(body)).unwrap_or(usize::MAX),
             Self::Bulk(_) => elasticsearch::items_bytes(body),
             Self::RemoteWrite(_) => remote_write::opening_bytes(body),
+        }
+    }
+
+    /// What tells requests of a protocol from equal bytes of another one.
+    const fn name(&self) -> &'static str {
+        match self {
+            Self::Otlp(_) => "otlp",
+            Self::Loki(_) => "loki",
+            Self::Bulk(_) => "elasticsearch",
+            Self::RemoteWrite(_) => "prometheus",
         }
     }
 

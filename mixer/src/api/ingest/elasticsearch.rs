@@ -34,7 +34,7 @@ use super::body;
 use super::body_format::ForeignFormat;
 use super::end_after_refusal;
 use super::ingest_handler::{BodyFraming, IngestHandler, StoredBody};
-use super::senders::{SenderAnswers, SenderProtocol, SentBody, detail_of, problem_of};
+use super::senders::{SenderAnswers, SenderProtocol, SentBody, detail_of, is_retriable, problem_of};
 use crate::access::ApiCaller;
 use crate::api::authorization::RequestCaller;
 use crate::api::problem::ApiProblem;
@@ -262,7 +262,8 @@ pub(super) async fn in_kind(response: Response, kind: HeaderValue) -> Response {
     let (mut head, mut body) = response.into_parts();
     if head.status.is_client_error() || head.status.is_server_error() {
         let problem = problem_of(&head.headers, body).await;
-        if matches!(head.status, StatusCode::CONFLICT | StatusCode::REQUEST_TIMEOUT) {
+        // Its clients know 429.
+        if is_retriable(head.status) && head.status != StatusCode::TOO_MANY_REQUESTS {
             head.status = StatusCode::SERVICE_UNAVAILABLE;
             head.headers.entry(RETRY_AFTER).or_insert(HeaderValue::from_static("1"));
         }

@@ -88,8 +88,13 @@ impl BodyKey {
         })
     }
 
-    /// The request that a body in a format of others is, of a sender: the same bytes of another one are another request.
-    pub(super) fn of_content(&self, table: Table, sender: u64, body: &[u8]) -> Option<IdempotentRequest> {
+    /// The request that a body in a format of others is, of a sender: the same bytes of another one, or in another format, are another request.
+    pub(super) fn of_content(
+        &self,
+        (table, format): (Table, &str),
+        sender: u64,
+        body: &[u8],
+    ) -> Option<IdempotentRequest> {
         let Self::Content(publisher, writers) = self else {
             return None;
         };
@@ -97,7 +102,7 @@ impl BodyKey {
         digest.update(publisher.entity_id.as_bytes());
         digest.update(sender.to_le_bytes());
         digest.update((writers.len() as u64).to_le_bytes());
-        for text in [table.name(), &publisher.entity_name]
+        for text in [table.name(), format, &publisher.entity_name]
             .into_iter()
             .chain(writers.iter().map(String::as_str))
         {
@@ -210,14 +215,17 @@ mod tests {
 
     #[test]
     fn a_body_is_one_request_of_each_sender_publisher_and_scope() {
-        let content = |publisher: &str, writers: &[&str], sender: u64, body: &str| {
+        let content_as = |format: &str, (publisher, writers): (&str, &[&str]), sender: u64, body: &str| {
             let publisher = PublisherIdentity {
                 entity_id: EntityId::for_name("same"),
                 entity_name: publisher.to_owned(),
             };
             let writers = writers.iter().map(|&name| name.to_owned()).collect();
             let key = BodyKey::Content(publisher, writers);
-            key.of_content(Table::Logs, sender, body.as_bytes()).unwrap()
+            key.of_content((Table::Logs, format), sender, body.as_bytes()).unwrap()
+        };
+        let content = |publisher: &str, writers: &[&str], sender: u64, body: &str| {
+            content_as("loki", (publisher, writers), sender, body)
         };
         let one = content("p", &["a"], 1, "body");
         assert_eq!(one, content("p", &["a"], 1, "body"));
@@ -230,6 +238,7 @@ mod tests {
             content("p", &[], 1, "a\0body"),
             content("p\0a", &[], 1, "body"),
             content("p", &["a\0body"], 1, ""),
+            content_as("otlp", ("p", &["a"][..]), 1, "body"),
         ] {
             assert_ne!(one.key.id, other.key.id, "{other:?}");
         }

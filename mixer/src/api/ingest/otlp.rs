@@ -31,13 +31,10 @@ use super::body;
 use super::body_format::ForeignFormat;
 use super::grpc::{self, code};
 use super::ingest_handler::{BodyFraming, IngestHandler};
-use super::senders::{SenderAnswers, SenderProtocol, SentBody, named_refusals};
+use super::senders::{SenderAnswers, SenderProtocol, SentBody, detail_of, is_retriable, named_refusals, problem_of};
 use crate::access::ApiCaller;
 use crate::api::exposition::CountedStatus;
 use crate::api::problem::ApiProblem;
-
-/// The most of a refusal's body that is read to say it in another form.
-const MAX_REFUSAL: usize = 64 << 10;
 
 /// The routes of the three signals.
 pub(in crate::api) fn otlp_routes(door: IngestHandler, answers: SenderAnswers) -> Router {
@@ -89,10 +86,11 @@ pub(in crate::api) async fn refuse_in_kind(mut request: Request, next: Next) -> 
         return response;
     }
     let (mut head, body) = response.into_parts();
-    let body = axum::body::to_bytes(body, MAX_REFUSAL).await.unwrap_or_default();
-    let problem: serde_json::Value = serde_json::from_slice(&body).unwrap_or_default();
-    let detail = problem["detail"].as_str().unwrap_or("the request was refused");
-    head.status = retriable(head.status);
+    let problem = problem_of(&head.headers, body).await;
+    let detail = detail_of(&problem);
+    if is_retriable(head.status) {
+        head.status = StatusCode::SERVICE_UNAVAILABLE;
+    }
     let code = code::of_status(head.status);
     let retry = (code == code::UNAVAILABLE).then(|| {
         let said = head
@@ -123,16 +121,6 @@ pub(in crate::api) const fn is_of_the_door(status: StatusCode) -> bool {
         status,
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::MISDIRECTED_REQUEST
     )
-}
-
-/// What a client of OTLP must see to try again: some drop what was answered with 408, 409 or 429.
-const fn retriable(status: StatusCode) -> StatusCode {
-    match status {
-        StatusCode::TOO_MANY_REQUESTS | StatusCode::CONFLICT | StatusCode::REQUEST_TIMEOUT => {
-            StatusCode::SERVICE_UNAVAILABLE
-        }
-        other => other,
-    }
 }
 
 /// How a request over HTTP is encoded.

@@ -134,12 +134,17 @@ pub(super) fn refused_records(stored: &StoredBody) -> ApiProblem {
     ApiProblem::body(StatusCode::BAD_REQUEST, detail)
 }
 
+/// Whether a client shall send again what was refused so: some drop it, and some of them even with 429.
+pub(super) const fn is_retriable(status: StatusCode) -> bool {
+    matches!(
+        status,
+        StatusCode::TOO_MANY_REQUESTS | StatusCode::CONFLICT | StatusCode::REQUEST_TIMEOUT
+    )
+}
+
 /// Makes 503 of what a client shall send again, and would drop otherwise.
 pub(super) async fn retriable(response: Response) -> Response {
-    if !matches!(
-        response.status(),
-        StatusCode::TOO_MANY_REQUESTS | StatusCode::CONFLICT | StatusCode::REQUEST_TIMEOUT
-    ) {
+    if !is_retriable(response.status()) {
         return response;
     }
     let (mut head, body) = response.into_parts();

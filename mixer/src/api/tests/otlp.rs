@@ -135,6 +135,27 @@ async fn a_request_of_which_every_record_is_refused_is_answered_so_each_time() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_request_whose_first_metric_cannot_be_read_is_stored_once() {
+    let (api, way) = (OtlpApi::new().await, ExportWay::Json);
+    let mut sent: Value = serde_json::from_slice(&body(Table::Metrics, way, &[(10, true)])).unwrap();
+    let unread = json!({ "name": "n", "gauge": { "dataPoints": 5 } });
+    let metrics = &mut sent["resourceMetrics"][0]["scopeMetrics"][0]["metrics"];
+    metrics.as_array_mut().unwrap().insert(0, unread);
+    for _ in 0..2 {
+        let answer = api.export(way, Table::Metrics, sent.to_string().as_bytes()).await;
+        let (rejected, reason) = partial(way, Table::Metrics, answer.message(way)).unwrap();
+        assert_eq!(rejected, 1);
+        assert!(
+            reason.contains("the data of the metric \"n\" cannot be read"),
+            "{reason}"
+        );
+    }
+    let counts = (api.count(Table::Metrics).await, api.count(Table::DeadLetters).await);
+    assert_eq!(counts, (1, 1));
+    api.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn packed_messages_are_the_messages() {
     let api = OtlpApi::new().await;
     for (number, way) in (1..).zip(ExportWay::ALL) {

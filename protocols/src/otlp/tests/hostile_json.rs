@@ -208,6 +208,23 @@ fn a_metric_whose_data_cannot_be_read_is_told_and_the_others_are_stored() {
 }
 
 #[test]
+fn a_request_whose_first_metric_cannot_be_read_is_known_by_the_time_of_the_next_one() {
+    let sender = |first: Value, nanos: &str| {
+        let good = json!({ "name": "good", "gauge": { "dataPoints": [{ "timeUnixNano": nanos, "asInt": "1" }] } });
+        let body = json!({ "resourceMetrics": [{ "scopeMetrics": [{ "metrics": [first, good] }] }] }).to_string();
+        request(Table::Metrics, OtlpEncoding::Json, body.into(), settings())
+            .unwrap()
+            .sender
+    };
+    let unread = json!({ "name": "n", "gauge": { "dataPoints": 5 } });
+    let at = AT.to_string();
+    assert!(sender(unread.clone(), &at).is_some());
+    assert_eq!(sender(unread, "0"), None);
+    let without = json!({ "name": "n", "gauge": { "dataPoints": [{ "asInt": "1" }] } });
+    assert_eq!(sender(without, &at), None, "the first that can be read counts");
+}
+
+#[test]
 fn what_is_no_request_is_refused_whole() {
     let deep = format!(
         "{}{}",
@@ -292,13 +309,19 @@ fn what_is_written_has_the_size_that_is_said() {
         )
     };
     let empty = r#"{"scopeMetrics":[{},{}]},"#.repeat(10_000);
+    let metrics = |metric: &str| {
+        let list = vec![metric; 10_000].join(",");
+        format!(r#"{{"resourceMetrics":[{{"scopeMetrics":[{{"metrics":[{list}]}}]}}]}}"#)
+    };
+    let named = (0..20).map(|length| metrics(&format!(r#"{{"name":"{}"}}"#, "n".repeat(length))));
     let bodies = [
+        metrics("{}"),
         point(&vec!["1"; 50_000].join(", ")),
         point(&vec!["-1"; 50_000].join(",")),
         point(&vec![r#""NaN""#; 50_000].join(",\n")),
         format!(r#"{{"resourceMetrics":[{empty}{{}}]}}"#),
     ];
-    for body in bodies {
+    for body in named.chain(bodies) {
         let written = json::to_protobuf(Table::Metrics, body.as_bytes()).unwrap().len() as u64;
         assert!(written <= json_bytes(body.as_bytes()), "{}", &body[..200]);
     }

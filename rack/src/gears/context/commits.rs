@@ -70,6 +70,20 @@ impl GearContext {
         self.commit_by(self.source_class(), transaction, Some(done)).await && matches!(durable.await, Ok(Ok(())))
     }
 
+    /// Does work that makes letters about what a sender of telemetry gave. They are kept together if there is room at once in the share that
+    /// is theirs; false if they are not kept.
+    pub(crate) async fn keep_sender_letters(&self, work: impl Future<Output = ()>) -> bool {
+        let ((), GearOutput { transaction, .. }) = collect_output(DeliveryGuarantee::Once, work).await;
+        let Some(outbox) = &self.parts.outbox else {
+            return false;
+        };
+        let Some(room) = outbox.acquire_permit_now(transaction.demand(), AdmissionClass::SenderLetters) else {
+            return false;
+        };
+        let (done, durable) = oneshot::channel();
+        room.commit(transaction, Some(done)).is_ok() && matches!(durable.await, Ok(Ok(())))
+    }
+
     /// Does work that sends by a port what one read has brought, with a note: with one sync. If the port has hot wires too, each message
     /// is durable before it goes there, and the note after them. True once all is durable, or if there is nothing to keep.
     pub(crate) async fn commit_received(

@@ -5,7 +5,8 @@
 //! - All rows of a request and its digest are one write: after a crash all are there, or none.
 //! - All rows are the Rack's own: the Mixer refuses those of anybody else from it.
 //! - What was begun goes on when its client leaves, and ends with the gear.
-//! - Refused records become dead letters after the rows of their request are on disk: a crash between the two leaves them out.
+//! - Refused records become dead letters after the rows of their request are on disk: a crash between the two leaves them out. No answer waits
+//!   for room for them: without it they are only counted.
 
 use std::sync::Arc;
 
@@ -139,8 +140,12 @@ impl ExportStore {
                 self.record(owner.entity_id, batches, None).await?;
             }
             if stored.refused > 0 {
-                self.cx.count_lost(stored.refused, &stored.reason);
-                self.keep_refused(table, refused).await;
+                let kept = if self.keep_refused(table, refused).await {
+                    ""
+                } else {
+                    " (not kept as dead letters: there is no room for them)"
+                };
+                self.cx.count_lost(stored.refused, &format!("{}{kept}", stored.reason));
             }
         }
         Ok(stored)
@@ -160,8 +165,9 @@ impl ExportStore {
         })
     }
 
-    /// Makes dead letters of refused records, which leave together.
-    async fn keep_refused(&self, table: Table, refused: Vec<RefusedRecord>) {
+    /// Makes dead letters of refused records, which leave together; false if there is no room for them now.
+    async fn keep_refused(&self, table: Table, refused: Vec<RefusedRecord>) -> bool {
+        let is_any = !refused.is_empty();
         let letters = async {
             for RefusedRecord { row, reason, record } in refused {
                 let meta = Attributes::new().with(telemetry_codec::RECORD, row);
@@ -170,7 +176,7 @@ impl ExportStore {
                 self.cx.dead_letter(port, &message, (reason, 1)).await;
             }
         };
-        self.cx.commit_together(None, letters).await;
+        is_any && self.cx.keep_sender_letters(letters).await
     }
 
     /// Ends what is under way when it is dropped.

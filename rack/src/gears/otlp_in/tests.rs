@@ -2,17 +2,16 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
+mod letters;
+
 use std::io::Write;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper_util::client::legacy::Client;
-use model::message::Message;
 use serde_json::{Map, Value, json};
 
 use super::*;
-use crate::gears::supervisor::supervise;
-use crate::gears::testing::held::{outbox, spec, surroundings, taken_from};
 use crate::gears::testing::{Bench, push};
 use crate::runtime::GearRuntime;
 
@@ -154,6 +153,27 @@ async fn a_request_that_comes_again_is_stored_once_also_by_the_next_life_of_the_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_whose_first_metric_cannot_be_read_is_stored_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let bench = Bench::open(folder.path());
+    let (runtime, http, _) = start(&bench, "", 1).await;
+    let unread = json!({ "name": "n", "gauge": { "dataPoints": 5 } });
+    let point = json!({ "timeUnixNano": "1700000000000000000", "asInt": "1" });
+    let metrics = [unread, json!({ "name": "good", "gauge": { "dataPoints": [point] } })];
+    let body = json!({ "resourceMetrics": [{ "scopeMetrics": [{ "metrics": metrics }] }] }).to_string();
+    for _ in 0..2 {
+        let answer = post(http, "/v1/metrics", &[AS_JSON], body.clone()).await;
+        let said: Value = serde_json::from_slice(&answer.body).unwrap();
+        assert_eq!(said["partialSuccess"]["rejectedDataPoints"], "1", "{said}");
+    }
+    let rows = stored(&bench, Table::Metrics);
+    let good = rows.iter().filter(|row| row["name"] == "good");
+    assert_eq!(good.count(), 1);
+    runtime.close().await;
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn equal_events_without_a_time_are_two() {
     let folder = tempfile::tempdir().unwrap();
     let bench = Bench::open(folder.path());
@@ -243,50 +263,6 @@ async fn bad_records_are_counted_in_the_answer_and_good_ones_beside_them_stored(
     bench.says("door", "messages are lost: record 1: trace_id").await;
     runtime.close().await;
     bench.close().await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn refused_records_are_dead_letters_once() {
-    let folder = tempfile::tempdir().unwrap();
-    let bench = Bench::open(folder.path());
-    let (outbox, thread) = outbox(&folder.path().join("outbox"), 1 << 20);
-    let spec = spec("otlp_in", &json!({ "listen": "127.0.0.1:0" }), &[]);
-    let (cx, stop) = surroundings(&spec, &bench, &outbox);
-    let life = tokio::spawn(supervise(None, spec, cx, None));
-    let http = bench.address("it", "http").await;
-    let span = |trace: &str, name: &str| {
-        let start = "1700000000000000000";
-        json!({ "traceId": trace, "spanId": "b7ad6b7169203331", "name": name, "startTimeUnixNano": start })
-    };
-    let request = |name: &str| {
-        let spans = [
-            span("0af7651916cd43dd8448eb211c80319c", "good"),
-            span("00000000000000000000000000000000", name),
-        ];
-        json!({ "resourceSpans": [{ "scopeSpans": [{ "spans": spans }] }] }).to_string()
-    };
-    for name in ["first", "first", "second"] {
-        assert_eq!(post(http, "/v1/traces", &[AS_JSON], request(name)).await.status, 200);
-    }
-    assert_eq!(stored(&bench, Table::Traces).len(), 2);
-    let letters = taken_from(&outbox, 2).await;
-    assert_eq!(letters.len(), 2);
-    for (letter, name) in letters.iter().zip(["first", "second"]) {
-        let message = Message::from_cbor(letter.body()).unwrap();
-        assert_eq!(message.meta.get("record"), Some(&1.into()));
-        // The name of a span is its field 5.
-        let field = field(5, name.as_bytes());
-        assert!(
-            message.raw.windows(field.len()).any(|part| part == field),
-            "{message:?}"
-        );
-        let told = format!("{letter:?}");
-        assert!(told.contains("trace_id") && told.contains("\"traces\""), "{told}");
-    }
-    stop.cancel();
-    life.await.unwrap();
-    bench.close().await;
-    assert!(thread.close(Duration::from_secs(10)).await);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

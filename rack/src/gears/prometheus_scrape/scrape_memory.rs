@@ -2,7 +2,8 @@
 //!
 //! # Invariants
 //!
-//! - All answers together hold at most [`MOST_HELD`] bytes, counted before they are; one is read and stored at a time.
+//! - All answers together hold at most [`MOST_HELD`] bytes and [`FOR_SMALL`], counted before they are; one is read and stored at a time.
+//! - A few targets with large answers, however slowly they come, leave room for small ones.
 //! - A text is read only when its lines and labels are not too many for its samples: a label takes twenty times its text.
 
 use std::sync::Arc;
@@ -11,6 +12,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// What all answers may hold: room for the largest one, in a buffer that grows.
 const MOST_HELD: usize = 128 << 20;
+/// What the beginnings of answers may hold beside, and what is the beginning of one.
+const FOR_SMALL: usize = 32 << 20;
+const SMALL: usize = 2 << 20;
 /// So many labels may samples have, on the whole; of lines, comments among them, there are fewer.
 const LABELS_OF_A_SAMPLE: usize = 32;
 const LINES_OF_A_SAMPLE: usize = 8;
@@ -20,21 +24,23 @@ const BESIDE: usize = 128;
 /// The budget of a gear.
 #[derive(Debug, Clone)]
 pub(super) struct ScrapeMemory {
-    bytes: Arc<Semaphore>,
+    /// For the beginnings of answers, and for all.
+    pools: [Arc<Semaphore>; 2],
     turn: Arc<Semaphore>,
 }
 
 /// What one answer holds; given back when it is dropped.
 #[derive(Debug)]
 pub(super) struct AnswerRoom {
-    all: Arc<Semaphore>,
-    held: Option<OwnedSemaphorePermit>,
+    pools: [Arc<Semaphore>; 2],
+    held: [Option<OwnedSemaphorePermit>; 2],
+    bytes: usize,
 }
 
 impl ScrapeMemory {
     pub(super) fn new() -> Self {
         Self {
-            bytes: Arc::new(Semaphore::new(MOST_HELD)),
+            pools: [FOR_SMALL, MOST_HELD].map(|bytes| Arc::new(Semaphore::new(bytes))),
             turn: Arc::new(Semaphore::new(1)),
         }
     }
@@ -42,8 +48,9 @@ impl ScrapeMemory {
     /// A room in which nothing is yet.
     pub(super) fn room(&self) -> AnswerRoom {
         AnswerRoom {
-            all: Arc::clone(&self.bytes),
-            held: None,
+            pools: self.pools.clone(),
+            held: [None, None],
+            bytes: 0,
         }
     }
 
@@ -56,15 +63,26 @@ impl ScrapeMemory {
 impl AnswerRoom {
     /// Takes room for so many bytes more; in words why there is none.
     pub(super) fn grow(&mut self, bytes: usize) -> Result<(), String> {
-        let taken = u32::try_from(2 * bytes)
-            .ok()
-            .and_then(|bytes| Arc::clone(&self.all).try_acquire_many_owned(bytes).ok());
-        let taken = taken.ok_or("the answers of other targets hold the memory for scrapes")?;
-        match &mut self.held {
-            Some(held) => held.merge(taken),
-            None => self.held = Some(taken),
+        let more = bytes.saturating_mul(2);
+        self.bytes = self.bytes.saturating_add(more);
+        let none = "the answers of other targets hold the memory for scrapes";
+        let more = u32::try_from(more).map_err(|_| none)?;
+        // What is beyond the beginning passes over the first pool.
+        let pools = self
+            .pools
+            .iter()
+            .zip(&mut self.held)
+            .skip(usize::from(self.bytes > SMALL));
+        for (pool, held) in pools {
+            if let Ok(taken) = Arc::clone(pool).try_acquire_many_owned(more) {
+                match held {
+                    Some(held) => held.merge(taken),
+                    None => *held = Some(taken),
+                }
+                return Ok(());
+            }
         }
-        Ok(())
+        Err(none.to_owned())
     }
 }
 
@@ -88,14 +106,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answers_that_do_not_fit_together_fail_until_others_are_gone() {
+    fn answers_that_do_not_fit_together_fail_until_others_are_gone_and_small_ones_have_room_beside() {
         let memory = ScrapeMemory::new();
-        let (mut first, mut second) = (memory.room(), memory.room());
-        (0..64).for_each(|_| first.grow(1 << 20).unwrap());
-        assert!(second.grow(1).unwrap_err().contains("other targets"));
-        drop(first);
-        second.grow(64 << 20).unwrap();
-        assert!(second.grow(usize::MAX / 4).is_err());
+        let mut large: Vec<_> = (0..4).map(|_| memory.room()).collect();
+        for answer in &mut large {
+            (0..17).for_each(|_| answer.grow(1 << 20).unwrap());
+            assert!(answer.grow(64 << 20).unwrap_err().contains("other targets"));
+        }
+        let (mut small, mut other) = (memory.room(), memory.room());
+        (0..1 << 10).for_each(|_| small.grow(1 << 10).unwrap());
+        assert!(small.grow(1).unwrap_err().contains("other targets"));
+        drop(large);
+        other.grow(64 << 20).unwrap();
+        assert!(other.grow(usize::MAX / 4).is_err());
     }
 
     #[test]

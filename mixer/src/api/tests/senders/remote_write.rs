@@ -128,32 +128,34 @@ async fn both_versions_tell_how_much_of_each_kind_was_written() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn refused_samples_are_400_with_the_good_ones_stored_and_staleness_is_none() {
+async fn refused_samples_are_400_with_the_good_ones_stored_and_what_is_not_finite_is_none() {
     let bench = SenderBench::new().await;
     let stale = f64::from_bits(0x7ff0_0000_0000_0002);
-    let samples = [1.0, f64::NAN, stale, 4.0].map(|value| field(2, &sample(value)));
+    let none = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, stale].map(|value| field(2, &sample(value)));
+    let said = bench
+        .send(Method::POST, WRITE, &V1, snappy(&series("some", &none)))
+        .await;
+    assert_eq!(said.0, StatusCode::NO_CONTENT, "{}", said.2);
+    assert_eq!(written(&said), ["4", "0", "0"]);
+    let late = [&[0x10][..], &[0xff; 8], &[0x7f]].concat();
+    let samples = [sample(1.0), late, sample(f64::NAN), sample(4.0)].map(|sample| field(2, &sample));
     let said = bench
         .send(Method::POST, WRITE, &V1, snappy(&series("some", &samples)))
         .await;
     assert_eq!(said.0, StatusCode::BAD_REQUEST, "{}", said.2);
     assert_eq!(written(&said), ["3", "0", "0"]);
+    let reason = format!("some of http: the timestamp of {} milliseconds is none", i64::MAX);
     assert_eq!(
         detail(&said),
-        "2 records are stored and 1 refused: record 1: some of http: the value NaN is not a finite number"
+        format!("2 records are stored and 1 refused: record 1: {reason}")
     );
     let rows = bench.rows("SELECT value FROM metrics ORDER BY value").await;
     assert_eq!(rows, json!([{ "value": 1.0 }, { "value": 4.0 }]));
     let letters = bench.letters().await;
-    let [[subject, reason, _]] = &letters[..] else {
+    let [[subject, letter, _]] = &letters[..] else {
         panic!("{letters:?}");
     };
-    assert_eq!(
-        (subject.as_str(), reason.as_str()),
-        (
-            "prometheus/metrics",
-            "some of http: the value NaN is not a finite number"
-        )
-    );
+    assert_eq!((subject, letter), (&"prometheus/metrics".to_owned(), &reason));
     bench.close().await;
 }
 
