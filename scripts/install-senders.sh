@@ -21,7 +21,7 @@ if ! command -v npm >/dev/null; then
 elif ! cmp --silent $lists/node/package-lock.json .tools/senders-node/installed.json; then
   mkdir -p .tools/senders-node
   cp $lists/node/package.json $lists/node/package-lock.json .tools/senders-node/
-  npm ci --prefix .tools/senders-node --ignore-scripts --no-audit --no-fund --silent
+  (cd .tools/senders-node && npm ci --ignore-scripts --no-audit --no-fund --loglevel error >/dev/null)
   cp $lists/node/package-lock.json .tools/senders-node/installed.json
 fi
 
