@@ -100,7 +100,7 @@ async fn letters_of_senders_take_an_eighth_of_the_outbox_and_messages_have_room_
     let taken = taken_from(&outbox, 3).await;
     let sizes: Vec<_> = taken.iter().map(|record| record.body().len()).collect();
     assert!(
-        matches!(sizes[..], [50_000.., 50_000.., 7_900]),
+        matches!(sizes[..], [first, second, 7_900] if first >= 50_000 && second >= 50_000),
         "two letters and the message: {sizes:?}"
     );
     stop.cancel();
