@@ -104,6 +104,8 @@ pub struct LogFollower {
     delivered: ArrivalPosition,
     /// Frames up to this LSN were looked at.
     scanned: u64,
+    /// Gaps of the log that end before this LSN were told of.
+    told_to: u64,
 }
 
 impl LogFollower {
@@ -117,6 +119,7 @@ impl LogFollower {
             reader: None,
             delivered,
             scanned: delivered.lsn.saturating_sub(1),
+            told_to: 0,
         })
     }
 
@@ -132,12 +135,25 @@ impl LogFollower {
     /// If the log cannot be read, or positions cannot be kept: nothing is lost, it may be tried again.
     pub async fn next(&mut self, bytes: u64) -> Result<Vec<LogEntry>, Error> {
         loop {
+            let found = self.next_now(bytes).await?;
+            if !found.is_empty() {
+                return Ok(found);
+            }
+            self.sync().await?;
+            // The sender lives as long as `shared`.
+            let _ = self.news.changed().await;
+        }
+    }
+
+    /// As [`LogFollower::next`], but does not wait for rows: there may be none.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn next_now(&mut self, bytes: u64) -> Result<Vec<LogEntry>, Error> {
+        loop {
             let durable = *self.news.borrow_and_update();
             if self.scanned >= durable {
-                self.sync().await?;
-                // The sender lives as long as `shared`.
-                let _ = self.news.changed().await;
-                continue;
+                return Ok(Vec::new());
             }
             let found = self.read(durable, bytes).await?;
             if !found.is_empty() {
@@ -185,7 +201,11 @@ impl LogFollower {
         .await
     }
 
-    async fn sync(&self) -> Result<(), Error> {
+    /// Makes durable what is settled, which else happens now and then: the log lets go of it with the next flush.
+    ///
+    /// # Errors
+    /// If the positions could not be synced: what is settled may be handed out again after a power failure.
+    pub async fn sync(&self) -> Result<(), Error> {
         let shared = Arc::clone(&self.shared);
         blocking(move || {
             shared
@@ -199,15 +219,15 @@ impl LogFollower {
     /// Looks through the log up to `durable`, until something is found.
     async fn read(&mut self, durable: u64, bytes: u64) -> Result<Vec<LogEntry>, Error> {
         let (shared, table, from) = (Arc::clone(&self.shared), self.table, self.delivered);
-        let scanned = self.scanned;
+        let (scanned, told_to) = (self.scanned, self.told_to);
         let reader = self.reader.take();
         let done = blocking(move || {
             let Some(export) = shared.export.get() else {
                 return Err(Error::Closed);
             };
-            let reader = reader.unwrap_or_else(|| {
+            let mut reader = reader.unwrap_or_else(|| {
                 let (dir, store) = (&shared.store.layout.wal, shared.store.id);
-                LogReader::new(dir, store, scanned, &export.lost)
+                LogReader::new(dir, store, scanned, &export.lost, told_to)
             });
             let goal = LogStretch {
                 table,
@@ -216,10 +236,13 @@ impl LogFollower {
                 last: export.last_frame(durable),
                 bytes,
             };
-            goal.read(&shared, reader)
+            let found = goal.read(&shared, &mut reader);
+            Ok((reader, found))
         });
-        let (mut reader, scanned, entries) = done.await?;
+        let (mut reader, found) = done.await?;
         self.shared.counters.export_gaps.add(reader.take_gaps());
+        self.told_to = reader.told_to();
+        let (scanned, entries) = found?;
         self.reader = Some(reader);
         self.scanned = scanned;
         if let Some(last) = entries.last() {
@@ -250,16 +273,16 @@ struct LogStretch {
 }
 
 impl LogStretch {
-    /// The reader, the LSN up to which frames were looked at, and what was found.
-    fn read(&self, shared: &EngineCore, mut reader: LogReader) -> Result<(LogReader, u64, Vec<LogEntry>), Error> {
+    /// The LSN up to which frames were looked at, and what was found.
+    fn read(&self, shared: &EngineCore, reader: &mut LogReader) -> Result<(u64, Vec<LogEntry>), Error> {
         let (mut entries, mut taken, mut passed, mut scanned) = (Vec::new(), 0, 0, 0);
         loop {
             let frame = match reader.next(self.last) {
                 Ok(Some(frame)) => frame,
-                Ok(None) => return Ok((reader, self.durable, entries)),
+                Ok(None) => return Ok((self.durable, entries)),
                 Err(error) if entries.is_empty() => return Err(error),
                 // What is before it is handed out first.
-                Err(_) => return Ok((reader, scanned, entries)),
+                Err(_) => return Ok((scanned, entries)),
             };
             scanned = frame.lsn;
             passed += frame.encoded_len();
@@ -271,7 +294,7 @@ impl LogStretch {
                 }
             }
             if taken >= self.bytes || passed >= STRETCH {
-                return Ok((reader, scanned, entries));
+                return Ok((scanned, entries));
             }
         }
     }

@@ -46,6 +46,8 @@ pub(crate) struct LogReader {
     lost: Vec<RangeInclusive<u64>>,
     /// How often the log began behind the next frame.
     gaps: u64,
+    /// Gaps that end before this LSN were told of.
+    told_to: u64,
     segment: Option<OpenSegment>,
 }
 
@@ -68,14 +70,16 @@ struct OpenSegment {
 }
 
 impl LogReader {
-    /// A reader of the frames above the LSN `last`, but for those that recovery found to be lost.
-    pub(crate) fn new(dir: &Path, store: Uuid, last: u64, lost: &[RangeInclusive<u64>]) -> Self {
+    /// A reader of the frames above the LSN `last`, but for those that recovery found to be lost. What an earlier one of the same
+    /// frames said of gaps ([`LogReader::told_to`]) is not said again.
+    pub(crate) fn new(dir: &Path, store: Uuid, last: u64, lost: &[RangeInclusive<u64>], told_to: u64) -> Self {
         Self {
             dir: dir.to_owned(),
             store,
             last,
             lost: lost.to_vec(),
             gaps: 0,
+            told_to,
             segment: None,
         }
     }
@@ -109,6 +113,11 @@ impl LogReader {
         std::mem::take(&mut self.gaps)
     }
 
+    /// Where the last gap ends that was told of.
+    pub(crate) const fn told_to(&self) -> u64 {
+        self.told_to
+    }
+
     /// The segments of this store, in the order of their frames.
     fn segments(&self) -> Result<Vec<(SegmentHeader, PathBuf)>, Error> {
         let mut found = Vec::new();
@@ -139,8 +148,10 @@ impl LogReader {
         let behind = segments.partition_point(|(header, _)| header.first <= self.last.saturating_add(1));
         if behind == 0
             && let Some((header, _)) = segments.first()
+            && header.first > self.told_to
         {
             self.gaps += 1;
+            self.told_to = header.first;
             tracing::error!(
                 from = self.last + 1,
                 to = header.first - 1,
