@@ -5,7 +5,7 @@
 //! | accepted | 2xx | `OK` | settled; what it rejected of it is a dead letter |
 //! | later | 425, 429, 503, 521 to 530 but for 524; nobody there | `CANCELLED`, `ABORTED`, `OUT_OF_RANGE`, `UNAVAILABLE`, `DATA_LOSS`, `RESOURCE_EXHAUSTED` with a delay; nobody there | sent again |
 //! | unanswered | 408, 502, 504, 520, 524, none | `DEADLINE_EXCEEDED`, none | sent again; after a few times in halves |
-//! | denied | 401 to 407, 410, 411, 415, 421, 426, 431, 451, 505, 511, 3xx; 2xx and 400 with what is no answer of OTLP | `UNAUTHENTICATED`, `PERMISSION_DENIED`; `UNIMPLEMENTED` | sent again: an operator mends it |
+//! | denied | 401 to 407, 410, 411, 415, 421, 426, 431, 451, 505, 511, 3xx; 2xx with what is no answer of OTLP | `UNAUTHENTICATED`, `PERMISSION_DENIED`; `UNIMPLEMENTED` | sent again: an operator mends it |
 //! | too large | 413 | `RESOURCE_EXHAUSTED` or `OUT_OF_RANGE` that says so | sent in two halves |
 //! | invalid | 400 | `INVALID_ARGUMENT` | sent in halves, a few times: a record of it may be to blame |
 //! | refused | any other | any other | a dead letter |
@@ -91,12 +91,10 @@ impl CollectorResponse {
         }
         let said = status_of(&self.body).ok().map(|(message, _)| message);
         let said = said.filter(|message| !message.is_empty());
-        let is_of_receiver = said.is_some() || self.may_be_of_receiver();
         let said = said.unwrap_or_else(|| String::from_utf8_lossy(&self.body).into_owned());
         let reason = reason(&self.status.to_string(), &said);
         self.judge_status(reason, now, |reason| match self.status {
-            StatusCode::BAD_REQUEST if is_of_receiver => ExportAnswer::Invalid { reason },
-            StatusCode::BAD_REQUEST => ExportAnswer::Denied { reason },
+            StatusCode::BAD_REQUEST => ExportAnswer::Invalid { reason },
             _ => ExportAnswer::Refused { reason },
         })
     }
@@ -120,16 +118,6 @@ impl CollectorResponse {
     fn content_type(&self) -> Option<&str> {
         let kind = self.headers.get(CONTENT_TYPE)?.to_str().ok()?;
         Some(kind.split(';').next().unwrap_or_default().trim())
-    }
-
-    /// Whether it can be what a receiver of OTLP says of a request. A page, or what has no type, is from something else, such as a port
-    /// of TLS that is spoken to in plain text.
-    fn may_be_of_receiver(&self) -> bool {
-        let is_page = self
-            .content_type()
-            .is_none_or(|kind| kind.eq_ignore_ascii_case("text/html"));
-        let said = String::from_utf8_lossy(&self.body).to_ascii_lowercase();
-        !is_page && !said.contains(" https ")
     }
 
     /// A page for people is no acceptance: whoever answered took nothing.
