@@ -98,14 +98,12 @@ pub struct LogFollower {
     shared: Arc<EngineCore>,
     table: Table,
     news: watch::Receiver<u64>,
-    /// `None` before the first look, and after one that was given up.
+    /// `None` before the first look, and after one that was cut off.
     reader: Option<LogReader>,
     /// Everything before it was handed out.
     delivered: ArrivalPosition,
     /// Frames up to this LSN were looked at.
     scanned: u64,
-    /// Gaps of the log that end before this LSN were told of.
-    told_to: u64,
 }
 
 impl LogFollower {
@@ -119,7 +117,6 @@ impl LogFollower {
             reader: None,
             delivered,
             scanned: delivered.lsn.saturating_sub(1),
-            told_to: 0,
         })
     }
 
@@ -193,7 +190,9 @@ impl LogFollower {
                 return Ok(());
             };
             let is_due = export.cursors.advance(table, next)?;
-            if is_due || shared.log_is_full() {
+            // The next flush has the log let go of it.
+            let is_long = shared.counters.wal_bytes.get() > shared.settings.wal_max.get() / 2;
+            if is_due || is_long {
                 sync_cursors(&shared, export)?;
             }
             Ok(())
@@ -201,11 +200,7 @@ impl LogFollower {
         .await
     }
 
-    /// Makes durable what is settled, which else happens now and then: the log lets go of it with the next flush.
-    ///
-    /// # Errors
-    /// If the positions could not be synced: what is settled may be handed out again after a power failure.
-    pub async fn sync(&self) -> Result<(), Error> {
+    async fn sync(&self) -> Result<(), Error> {
         let shared = Arc::clone(&self.shared);
         blocking(move || {
             shared
@@ -219,7 +214,7 @@ impl LogFollower {
     /// Looks through the log up to `durable`, until something is found.
     async fn read(&mut self, durable: u64, bytes: u64) -> Result<Vec<LogEntry>, Error> {
         let (shared, table, from) = (Arc::clone(&self.shared), self.table, self.delivered);
-        let (scanned, told_to) = (self.scanned, self.told_to);
+        let scanned = self.scanned;
         let reader = self.reader.take();
         let done = blocking(move || {
             let Some(export) = shared.export.get() else {
@@ -227,7 +222,7 @@ impl LogFollower {
             };
             let mut reader = reader.unwrap_or_else(|| {
                 let (dir, store) = (&shared.store.layout.wal, shared.store.id);
-                LogReader::new(dir, store, scanned, &export.lost, told_to)
+                LogReader::new(dir, store, scanned, &export.lost)
             });
             let goal = LogStretch {
                 table,
@@ -241,9 +236,11 @@ impl LogFollower {
         });
         let (mut reader, found) = done.await?;
         self.shared.counters.export_gaps.add(reader.take_gaps());
-        self.told_to = reader.told_to();
-        let (scanned, entries) = found?;
+        if found.is_err() {
+            reader.rewind(scanned);
+        }
         self.reader = Some(reader);
+        let (scanned, entries) = found?;
         self.scanned = scanned;
         if let Some(last) = entries.last() {
             self.delivered = last.end;

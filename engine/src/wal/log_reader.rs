@@ -70,16 +70,15 @@ struct OpenSegment {
 }
 
 impl LogReader {
-    /// A reader of the frames above the LSN `last`, but for those that recovery found to be lost. What an earlier one of the same
-    /// frames said of gaps ([`LogReader::told_to`]) is not said again.
-    pub(crate) fn new(dir: &Path, store: Uuid, last: u64, lost: &[RangeInclusive<u64>], told_to: u64) -> Self {
+    /// A reader of the frames above the LSN `last`, but for those that recovery found to be lost.
+    pub(crate) fn new(dir: &Path, store: Uuid, last: u64, lost: &[RangeInclusive<u64>]) -> Self {
         Self {
             dir: dir.to_owned(),
             store,
             last,
             lost: lost.to_vec(),
             gaps: 0,
-            told_to,
+            told_to: 0,
             segment: None,
         }
     }
@@ -113,9 +112,9 @@ impl LogReader {
         std::mem::take(&mut self.gaps)
     }
 
-    /// Where the last gap ends that was told of.
-    pub(crate) const fn told_to(&self) -> u64 {
-        self.told_to
+    /// Begins again with the frames above the LSN `last`, and tells of no gap again.
+    pub(crate) fn rewind(&mut self, last: u64) {
+        (self.last, self.segment) = (last, None);
     }
 
     /// The segments of this store, in the order of their frames.

@@ -44,7 +44,7 @@ const UNREADABLE: &str = "its answer cannot be read as a whole";
 /// An answer is a few numbers and a sentence.
 pub(super) const MAX_ANSWER: usize = 64 << 10;
 /// The number of rejected records where that is not known.
-pub(super) const UNKNOWN: u64 = u64::MAX;
+const UNKNOWN: u64 = u64::MAX;
 
 /// What an answer means.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -63,6 +63,38 @@ pub(super) enum ExportAnswer {
     Invalid { reason: String },
     /// Never.
     Refused { reason: String },
+}
+
+impl ExportAnswer {
+    /// What the collector says, and how long it wants to be left alone.
+    pub(super) fn into_reason(self) -> (String, Option<Duration>) {
+        match self {
+            Self::Later { reason, wait } | Self::Unanswered { reason, wait } => (reason, wait),
+            Self::Accepted { reason, .. }
+            | Self::Denied { reason }
+            | Self::TooLarge { reason }
+            | Self::Invalid { reason }
+            | Self::Refused { reason } => (reason, None),
+        }
+    }
+}
+
+/// Whether the collector has what it accepted of so many rows, also where it did not say how much of it.
+pub(super) const fn is_taken(rejected: u64, rows: usize) -> bool {
+    rejected == UNKNOWN || rejected < rows as u64
+}
+
+/// Why a request is a dead letter although it was accepted, if it is.
+pub(super) fn rejection(rejected: u64, reason: &str) -> Option<String> {
+    match rejected {
+        0 => None,
+        UNKNOWN => Some(format!(
+            "the collector accepted it, and how many records it rejected is not known: {reason}"
+        )),
+        _ => Some(format!(
+            "the collector accepted it but for {rejected} records: {reason}"
+        )),
+    }
 }
 
 /// An answer as it came.

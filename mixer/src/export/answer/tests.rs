@@ -105,7 +105,12 @@ fn a_400_is_about_the_request_whatever_it_says() {
     ] {
         let headers: Vec<_> = kind.map(|kind| ("content-type", kind)).into_iter().collect();
         let answer = response(400, &headers, body).judge(CollectorProtocol::Http, Timestamp::default());
-        assert_eq!(self::kind(&answer), "invalid", "{kind:?} {}", String::from_utf8_lossy(body));
+        assert_eq!(
+            self::kind(&answer),
+            "invalid",
+            "{kind:?} {}",
+            String::from_utf8_lossy(body)
+        );
     }
 }
 
