@@ -98,7 +98,7 @@ pub struct LogFollower {
     shared: Arc<EngineCore>,
     table: Table,
     news: watch::Receiver<u64>,
-    /// `None` before the first look, and after one that was given up.
+    /// `None` before the first look, and after one that was cut off.
     reader: Option<LogReader>,
     /// Everything before it was handed out.
     delivered: ArrivalPosition,
@@ -132,12 +132,25 @@ impl LogFollower {
     /// If the log cannot be read, or positions cannot be kept: nothing is lost, it may be tried again.
     pub async fn next(&mut self, bytes: u64) -> Result<Vec<LogEntry>, Error> {
         loop {
+            let found = self.next_now(bytes).await?;
+            if !found.is_empty() {
+                return Ok(found);
+            }
+            self.sync().await?;
+            // The sender lives as long as `shared`.
+            let _ = self.news.changed().await;
+        }
+    }
+
+    /// As [`LogFollower::next`], but does not wait for rows: there may be none.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn next_now(&mut self, bytes: u64) -> Result<Vec<LogEntry>, Error> {
+        loop {
             let durable = *self.news.borrow_and_update();
             if self.scanned >= durable {
-                self.sync().await?;
-                // The sender lives as long as `shared`.
-                let _ = self.news.changed().await;
-                continue;
+                return Ok(Vec::new());
             }
             let found = self.read(durable, bytes).await?;
             if !found.is_empty() {
@@ -177,7 +190,9 @@ impl LogFollower {
                 return Ok(());
             };
             let is_due = export.cursors.advance(table, next)?;
-            if is_due || shared.log_is_full() {
+            // The next flush has the log let go of it.
+            let is_long = shared.counters.wal_bytes.get() > shared.settings.wal_max.get() / 2;
+            if is_due || is_long {
                 sync_cursors(&shared, export)?;
             }
             Ok(())
@@ -205,7 +220,7 @@ impl LogFollower {
             let Some(export) = shared.export.get() else {
                 return Err(Error::Closed);
             };
-            let reader = reader.unwrap_or_else(|| {
+            let mut reader = reader.unwrap_or_else(|| {
                 let (dir, store) = (&shared.store.layout.wal, shared.store.id);
                 LogReader::new(dir, store, scanned, &export.lost)
             });
@@ -216,11 +231,16 @@ impl LogFollower {
                 last: export.last_frame(durable),
                 bytes,
             };
-            goal.read(&shared, reader)
+            let found = goal.read(&shared, &mut reader);
+            Ok((reader, found))
         });
-        let (mut reader, scanned, entries) = done.await?;
+        let (mut reader, found) = done.await?;
         self.shared.counters.export_gaps.add(reader.take_gaps());
+        if found.is_err() {
+            reader.rewind(scanned);
+        }
         self.reader = Some(reader);
+        let (scanned, entries) = found?;
         self.scanned = scanned;
         if let Some(last) = entries.last() {
             self.delivered = last.end;
@@ -250,16 +270,16 @@ struct LogStretch {
 }
 
 impl LogStretch {
-    /// The reader, the LSN up to which frames were looked at, and what was found.
-    fn read(&self, shared: &EngineCore, mut reader: LogReader) -> Result<(LogReader, u64, Vec<LogEntry>), Error> {
+    /// The LSN up to which frames were looked at, and what was found.
+    fn read(&self, shared: &EngineCore, reader: &mut LogReader) -> Result<(u64, Vec<LogEntry>), Error> {
         let (mut entries, mut taken, mut passed, mut scanned) = (Vec::new(), 0, 0, 0);
         loop {
             let frame = match reader.next(self.last) {
                 Ok(Some(frame)) => frame,
-                Ok(None) => return Ok((reader, self.durable, entries)),
+                Ok(None) => return Ok((self.durable, entries)),
                 Err(error) if entries.is_empty() => return Err(error),
                 // What is before it is handed out first.
-                Err(_) => return Ok((reader, scanned, entries)),
+                Err(_) => return Ok((scanned, entries)),
             };
             scanned = frame.lsn;
             passed += frame.encoded_len();
@@ -271,7 +291,7 @@ impl LogStretch {
                 }
             }
             if taken >= self.bytes || passed >= STRETCH {
-                return Ok((reader, scanned, entries));
+                return Ok((scanned, entries));
             }
         }
     }

@@ -288,13 +288,7 @@ fn mark_exported(
         return Ok(());
     }
     // A mark counts for every row below it, so those that are kept are in files first.
-    match publisher.flush_all() {
-        Err(error) if !error.is_in_doubt() => {
-            tracing::warn!(%error, "rows cannot be flushed: after a crash, telemetry that the collector has may be stored here, too");
-            return Ok(());
-        }
-        flushed => flushed?,
-    }
+    publisher.flush_all()?;
     let through = shared.rows.state.lock().committed;
     let mut catalog = shared.store.catalog.lock();
     catalog.commit_with(|record| record.through = places.iter().map(|place| (*place, through)).collect())

@@ -302,6 +302,50 @@ async fn what_the_collector_has_is_not_stored_by_any_start_after_the_switch() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_start_after_the_switch_that_cannot_flush_what_is_kept_fails_and_the_next_one_stores_it_once() {
+    let mut bench = bench(ExportMode::Only);
+    let engine = bench.open().await;
+    let mut sent = Vec::new();
+    for seq in 1..=3 {
+        sent.extend(append(&bench, &engine, seq, 2).await);
+    }
+    let mut follower = engine.follow_log(Table::Logs).unwrap();
+    let entries = follower.next(MUCH).await.unwrap();
+    follower.settle(entries[0].behind(2)).await.unwrap();
+    drop((follower, engine));
+    bench.settings.export = ExportMode::Off;
+    let faults = FaultInjector::below(bench.dir.path());
+    for part in [".twin", ".sealing"] {
+        faults.fail(FsOperation::Create, part, usize::MAX / 4, libc::ENOSPC);
+    }
+    let refused = loop {
+        match bench.try_open().await {
+            Err(Error::Locked { .. }) => tokio::time::sleep(Duration::from_millis(2)).await,
+            Err(error) => break error,
+            Ok(_) => panic!("it has started"),
+        }
+    };
+    assert!(refused.to_string().contains("No space left"), "{refused}");
+    drop(faults);
+    for start in 0..2 {
+        let engine = reopen(&bench).await;
+        assert_eq!(messages(&engine.view()), sent[2..], "start {start}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_there_is_had_without_a_wait_for_more() {
+    let bench = bench(ExportMode::Only);
+    let engine = bench.open().await;
+    let mut follower = engine.follow_log(Table::Logs).unwrap();
+    assert_eq!(follower.next_now(MUCH).await.unwrap().len(), 0);
+    let sent = append(&bench, &engine, 1, 2).await;
+    let found = follower.next_now(MUCH).await.unwrap();
+    assert_eq!(names(&found[0]), sent);
+    assert_eq!(follower.next_now(MUCH).await.unwrap().len(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn hot_rows_of_before_are_stored_when_telemetry_is_only_exported_from_now_on() {
     let mut bench = bench(ExportMode::Off);
     let engine = bench.open().await;

@@ -46,6 +46,8 @@ pub(crate) struct LogReader {
     lost: Vec<RangeInclusive<u64>>,
     /// How often the log began behind the next frame.
     gaps: u64,
+    /// Gaps that end before this LSN were told of.
+    told_to: u64,
     segment: Option<OpenSegment>,
 }
 
@@ -76,6 +78,7 @@ impl LogReader {
             last,
             lost: lost.to_vec(),
             gaps: 0,
+            told_to: 0,
             segment: None,
         }
     }
@@ -109,6 +112,11 @@ impl LogReader {
         std::mem::take(&mut self.gaps)
     }
 
+    /// Begins again with the frames above the LSN `last`, and tells of no gap again.
+    pub(crate) fn rewind(&mut self, last: u64) {
+        (self.last, self.segment) = (last, None);
+    }
+
     /// The segments of this store, in the order of their frames.
     fn segments(&self) -> Result<Vec<(SegmentHeader, PathBuf)>, Error> {
         let mut found = Vec::new();
@@ -139,8 +147,10 @@ impl LogReader {
         let behind = segments.partition_point(|(header, _)| header.first <= self.last.saturating_add(1));
         if behind == 0
             && let Some((header, _)) = segments.first()
+            && header.first > self.told_to
         {
             self.gaps += 1;
+            self.told_to = header.first;
             tracing::error!(
                 from = self.last + 1,
                 to = header.first - 1,

@@ -32,10 +32,12 @@ use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, Server
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use tokio_util::sync::CancellationToken;
 
 use super::answer::{CollectorResponse, ExportAnswer, MAX_ANSWER};
 use super::endpoint::{CollectorProtocol, CollectorTarget};
 use super::pack::PackedRequest;
+use super::retry_pause::ExportStopped;
 use super::{ExportCompression, ExportSettings};
 use protocols::grpc::{ENCODING, GRPC};
 
@@ -43,6 +45,8 @@ use protocols::grpc::{ENCODING, GRPC};
 const IDLE: Duration = Duration::from_secs(60);
 /// After so long without a byte, TCP asks.
 const TCP_PAUSE: Duration = Duration::from_secs(30);
+/// How long an answer is waited for when the process ends: what was accepted is not to be sent again.
+const LAST_ANSWER: Duration = Duration::from_secs(5);
 /// What a collector learns of who sends.
 const AGENT: &str = concat!("platform-mixer/", env!("CARGO_PKG_VERSION"));
 /// How long gRPC lets the collector take.
@@ -75,7 +79,8 @@ impl CollectorClient {
         let mut http = HttpConnector::new();
         http.enforce_http(false);
         http.set_nodelay(true);
-        http.set_connect_timeout(Some(settings.timeout));
+        // Less than the request has: who cannot be reached is told from who does not answer.
+        http.set_connect_timeout(Some(settings.timeout / 2));
         http.set_keepalive(Some(TCP_PAUSE));
         let connector = HttpsConnectorBuilder::new()
             .with_tls_config(tls(&settings.target)?)
@@ -105,16 +110,12 @@ impl CollectorClient {
         self.settings.target.protocol
     }
 
-    pub(super) const fn timeout(&self) -> Duration {
-        self.settings.timeout
-    }
-
     pub(super) const fn first_pause(&self) -> Duration {
         self.settings.first_pause
     }
 
     /// Sends a request once.
-    pub(super) async fn send(&self, request: &PackedRequest) -> ExportAnswer {
+    async fn send(&self, request: &PackedRequest) -> ExportAnswer {
         let built = match self.request(request) {
             Ok(built) => built,
             Err(error) => {
@@ -148,6 +149,23 @@ impl CollectorClient {
                     reason: format!("no answer within {timeout:?}"),
                     wait: None,
                 }
+            }
+        }
+    }
+
+    /// Sends a request once and has its answer, also when the process is about to end.
+    pub(super) async fn send_to_the_end(
+        &self,
+        request: &PackedRequest,
+        stop: &CancellationToken,
+    ) -> Result<ExportAnswer, ExportStopped> {
+        let sending = self.send(request);
+        tokio::pin!(sending);
+        tokio::select! {
+            answer = &mut sending => Ok(answer),
+            () = stop.cancelled() => {
+                let last = LAST_ANSWER.min(self.settings.timeout);
+                tokio::time::timeout(last, sending).await.map_err(|_| ExportStopped)
             }
         }
     }
@@ -311,18 +329,24 @@ impl ServerCertVerifier for UncheckedCertificates {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
+    use tokio::net::{TcpSocket, TcpStream};
+
     use super::*;
+
+    fn client(address: &str, timeout: Duration) -> CollectorClient {
+        let settings = ExportSettings {
+            target: CollectorTarget::grpc(address, true).unwrap(),
+            headers: HeaderMap::new(),
+            compression: ExportCompression::Gzip,
+            timeout,
+            first_pause: Duration::from_secs(1),
+        };
+        CollectorClient::new(settings, crate::testing::Hand::new().clock()).unwrap()
+    }
 
     #[tokio::test]
     async fn connections_that_were_given_up_once_are_not_given_up_again_with_their_successors() {
-        let settings = ExportSettings {
-            target: CollectorTarget::grpc("127.0.0.1:4317", true).unwrap(),
-            headers: HeaderMap::new(),
-            compression: ExportCompression::Gzip,
-            timeout: Duration::from_secs(1),
-            first_pause: Duration::from_secs(1),
-        };
-        let client = CollectorClient::new(settings, crate::testing::Hand::new().clock()).unwrap();
+        let client = client("127.0.0.1:4317", Duration::from_secs(1));
         // Two requests of the first connection end late, one after the other.
         for _ in 0..2 {
             client.give_up(0);
@@ -330,5 +354,25 @@ mod tests {
         }
         client.give_up(1);
         assert_eq!(client.client.lock().number, 2);
+    }
+
+    #[tokio::test]
+    async fn who_takes_no_connection_cannot_be_reached_however_often_that_is_tried() {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        // Its queue is full of the first connection: what others send to begin one is dropped.
+        let listener = socket.listen(0).unwrap();
+        let address = listener.local_addr().unwrap();
+        let _first = TcpStream::connect(address).await.unwrap();
+        let client = client(&address.to_string(), Duration::from_millis(500));
+        let request = PackedRequest {
+            signal: model::Table::Logs,
+            message: Bytes::new(),
+            body: Bytes::new(),
+        };
+        for _ in 0..4 {
+            let answer = client.send(&request).await;
+            assert!(matches!(answer, ExportAnswer::Later { .. }), "{answer:?}");
+        }
     }
 }

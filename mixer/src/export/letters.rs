@@ -5,9 +5,12 @@
 //! - A letter is durable before the rows of its request are settled. It is stored once, also if the process ends in between and the same
 //!   request is refused again; a request that then has other rows has a letter of its own.
 //! - A letter needs room in the log, which may be full of what waits behind its request. Then it becomes a file in quarantine.
-//! - All such files take a quarter of what the log may take: then the oldest goes for the newest, which is counted and logged.
+//! - All such files take a quarter of what the log may take, unless one alone takes more. Beyond that letters wait, and so does their
+//!   signal: nothing that was kept is removed for them.
 
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -16,6 +19,7 @@ use engine::{ArrivalPosition, BatchOrigin};
 use model::batch::{DeadLetter, dead_letters};
 use model::telemetry_codec::encode_arrow;
 use model::{Attributes, Table, Timestamp, stable_hash};
+use parking_lot::Mutex;
 use protocols::otlp::PROTOBUF;
 use uuid::Uuid;
 
@@ -25,44 +29,40 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub(crate) const EXPORT_SUBJECT: &str = "otlp-export/";
 /// The beginning of the names of files that are letters.
 const FILE: &str = "export_";
+/// A file takes a multiple of so many bytes.
+const BLOCK: u64 = 4096;
 
 /// A request that is not going to be accepted.
 #[derive(Debug)]
 pub(super) struct RefusedRequest<'a> {
     pub(super) signal: Table,
     pub(super) collector: &'a str,
-    pub(super) rows: RefusedRows,
+    /// The place of its first row, and the place behind its last one.
+    pub(super) range: (ArrivalPosition, ArrivalPosition),
+    pub(super) rows: usize,
+    /// Whether the collector has taken others of these rows.
+    pub(super) is_partial: bool,
     pub(super) reason: String,
     pub(super) message: Bytes,
 }
 
-/// The rows of such a request.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct RefusedRows {
-    /// The place of the first one, and the place behind the last one.
-    pub(super) range: (ArrivalPosition, ArrivalPosition),
-    pub(super) count: usize,
-    /// Whether the collector has taken the others of them.
-    pub(super) is_partial: bool,
-}
-
 impl RefusedRequest<'_> {
-    /// Keeps it, durably, and says how many older ones went for that; or why it could not be kept.
-    pub(super) async fn keep(&self, engine: &Engine, now: Timestamp) -> Result<u64, String> {
+    /// Keeps it, durably; or why it could not be kept.
+    pub(super) async fn keep(&self, engine: &Engine, files: &Arc<LetterFiles>, now: Timestamp) -> Result<(), String> {
         let letter = self.letter(engine, now)?;
         match engine.append_within(letter, PATIENCE).await {
-            Ok(_) => Ok(0),
+            Ok(_) => Ok(()),
             Err(error) if error.kind() == ErrorKind::Busy || matches!(error, Error::TooLarge { .. }) => {
-                self.keep_file(engine).await
+                self.keep_file(engine, Arc::clone(files)).await
             }
             Err(error) => Err(error.to_string()),
         }
     }
 
     fn letter(&self, engine: &Engine, now: Timestamp) -> Result<AppendBatch, String> {
-        let rows = u64::try_from(self.rows.count).unwrap_or(u64::MAX);
+        let rows = u64::try_from(self.rows).unwrap_or(u64::MAX);
         let mut headers = Attributes::new().with("collector", self.collector).with("rows", rows);
-        if self.rows.is_partial {
+        if self.is_partial {
             headers.set("partial", true);
         }
         let letter = DeadLetter {
@@ -97,65 +97,68 @@ impl RefusedRequest<'_> {
         format!("{EXPORT_SUBJECT}{}", self.signal)
     }
 
-    /// Where its rows are in the log.
+    /// Where its rows are in the log, and whether the collector has others of them.
     fn place(&self) -> String {
-        let (first, end) = self.rows.range;
+        let (first, end) = self.range;
         let (signal, from, to) = (self.signal, first.lsn, end.lsn);
-        format!("{signal}_{from:020}_{}_{to:020}_{}", first.row, end.row)
+        let partial = if self.is_partial { "_partial" } else { "" };
+        format!("{signal}_{from:020}_{}_{to:020}_{}{partial}", first.row, end.row)
     }
 
     /// Keeps it as a file, for which the log needs no room.
-    async fn keep_file(&self, engine: &Engine) -> Result<u64, String> {
-        let name = format!("{FILE}{}.otlp", self.place());
-        let folder = engine.settings().store_dir.join("quarantine");
-        let most = engine.settings().wal_max.get() / 4;
-        let (message, path) = (self.message.clone(), folder.join(name));
+    async fn keep_file(&self, engine: &Engine, files: Arc<LetterFiles>) -> Result<(), String> {
+        let path = engine.settings().store_dir.join("quarantine");
+        let path = path.join(format!("{FILE}{}.otlp", self.place()));
+        let (message, most) = (self.message.clone(), engine.settings().wal_max.get() / 4);
+        let kept = tokio::task::spawn_blocking(move || files.keep(&path, &message, most).map(|()| path));
+        let path = kept.await.map_err(|error| error.to_string())??;
         tracing::error!(
             path = %path.display(),
             reason = self.reason,
-            "the log has no room for a dead letter of what the collector refused: it becomes a file"
+            "the log has no room for a dead letter of what the collector refused: it is a file"
         );
-        let kept = tokio::task::spawn_blocking(move || {
-            durable_fs::write_durably(&path, &message).map_err(|error| error.to_string())?;
-            drop_oldest(&folder, &path, most).map_err(|error| error.to_string())
-        });
-        kept.await.map_err(|error| error.to_string())?
+        Ok(())
     }
 }
 
-/// Removes the oldest files of letters, but for the one at `newest`, until all of them have at most so many bytes. How many went.
-fn drop_oldest(folder: &Path, newest: &Path, most: u64) -> std::io::Result<u64> {
-    let mut files = Vec::new();
+/// The files of letters of all signals: how much of the disk they take, once that was looked up.
+#[derive(Debug, Default)]
+pub(super) struct LetterFiles(Mutex<Option<u64>>);
+
+impl LetterFiles {
+    /// Writes one, unless all of them would take more than `most` bytes of the disk then.
+    fn keep(&self, path: &Path, message: &[u8], most: u64) -> Result<(), String> {
+        let mut known = self.0.lock();
+        let folder = durable_fs::parent_of(path);
+        let own = (message.len() as u64).next_multiple_of(BLOCK);
+        let all = match *known {
+            Some(all) if all + own <= most => all,
+            // Somebody may have removed some.
+            _ => taken_by_letters(folder).map_err(|error| format!("{} cannot be listed: {error}", folder.display()))?,
+        };
+        if all > 0 && all + own > most {
+            return Err(format!(
+                "the log is full, and so is what its dead letters may take as files, a quarter of \
+                 observability.otlp.queue_max_size_mb: remove {}/{FILE}* once their requests are sent, or make the queue larger",
+                folder.display()
+            ));
+        }
+        durable_fs::write_durably(path, message).map_err(|error| error.to_string())?;
+        *known = Some(all + own);
+        Ok(())
+    }
+}
+
+/// How many bytes of the disk the files of letters in a folder take.
+fn taken_by_letters(folder: &Path) -> std::io::Result<u64> {
+    let mut all = 0;
     for entry in std::fs::read_dir(folder)? {
         let entry = entry?;
-        if entry.file_name().to_string_lossy().starts_with(FILE) && entry.path() != newest {
-            let about = entry.metadata()?;
-            files.push((about.modified()?, entry.path(), about.len()));
+        if entry.file_name().to_string_lossy().starts_with(FILE) {
+            all += entry.metadata()?.blocks() * 512;
         }
     }
-    files.sort();
-    let mut all = files.iter().map(|(.., bytes)| bytes).sum::<u64>() + newest.metadata()?.len();
-    let mut dropped = 0;
-    for (_, path, bytes) in files {
-        if all <= most {
-            break;
-        }
-        match std::fs::remove_file(&path) {
-            // Another signal's exporter was faster.
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-            removed => {
-                removed?;
-                dropped += 1;
-                tracing::error!(
-                    path = %path.display(), bytes, most,
-                    "removed the oldest file of a dead letter of the export: together they had more bytes than a quarter of \
-                     observability.otlp.queue_max_size_mb"
-                );
-            }
-        }
-        all -= bytes;
-    }
-    Ok(dropped)
+    Ok(all)
 }
 
 #[cfg(test)]
@@ -164,33 +167,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_oldest_files_of_letters_go_for_the_newest_and_no_others() {
+    fn a_file_of_a_letter_waits_until_older_ones_are_gone_and_takes_blocks_of_the_disk() {
         let dir = tempfile::tempdir().unwrap();
-        let write = |name: &str, age: u64| {
-            let path = dir.path().join(name);
-            std::fs::write(&path, [0; 10]).unwrap();
-            let file = std::fs::File::options().write(true).open(&path).unwrap();
-            let then = std::time::SystemTime::now() - Duration::from_secs(age);
-            file.set_modified(then).unwrap();
-            path
-        };
-        let names = [
-            "export_traces_1_0.otlp",
-            "export_logs_2_0.otlp",
-            "export_metrics_3_0.otlp",
-        ];
-        for (name, age) in names.iter().zip([30, 20, 10]) {
-            write(name, age);
+        let path = |number: u64| dir.path().join(format!("{FILE}logs_{number}.otlp"));
+        let files = LetterFiles::default();
+        std::fs::write(dir.path().join("batch_1"), [0; 99_999]).unwrap();
+        files.keep(&path(0), &[0; 9_000], 1).unwrap();
+        assert_eq!(
+            taken_by_letters(dir.path()).unwrap(),
+            3 * BLOCK,
+            "one that is larger than all may be"
+        );
+        for files in [files, LetterFiles::default()] {
+            let refused = files.keep(&path(1), &[0; 10], 4 * BLOCK - 1).unwrap_err();
+            assert!(
+                refused.contains(dir.path().to_str().unwrap()) && !path(1).exists(),
+                "{refused}"
+            );
+            files.keep(&path(1), &[0; 10], 4 * BLOCK).unwrap();
+            files.keep(&path(2), &[0; 10], 4 * BLOCK).unwrap_err();
+            assert!(path(0).exists() && path(1).exists() && !path(2).exists());
+            std::fs::remove_file(path(1)).unwrap();
         }
-        write("batch_1", 99);
-        // Older than all others by its time, as after a step of the clock.
-        let newest = write("export_logs_4_0.otlp", 50);
-        let left = || names.map(|name| dir.path().join(name).exists());
-        assert_eq!(drop_oldest(dir.path(), &newest, 40).unwrap(), 0);
-        assert_eq!(left(), [true; 3]);
-        assert_eq!(drop_oldest(dir.path(), &newest, 39).unwrap(), 1);
-        assert_eq!(left(), [false, true, true]);
-        assert_eq!(drop_oldest(dir.path(), &newest, 1).unwrap(), 2);
-        assert!(newest.exists() && dir.path().join("batch_1").exists());
     }
 }

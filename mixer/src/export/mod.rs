@@ -12,7 +12,8 @@
 //! - A signal has one request in flight, so a collector gets its rows in the order of the log; other rows come before a single one
 //!   only after that has had no answer again and again. Signals do not wait for each other.
 //! - What the collector does not take for now stays in the log, however long. A refusal that an operator can mend (a wrong key, a
-//!   wrong path) is no refusal for good, unless it is of one signal, others are taken, and half of the log waits.
+//!   wrong path), or one of many without an acceptance, is no refusal for good, unless it is of one signal, others are taken, and half
+//!   of the log waits.
 //!
 //! # Not here
 //!
@@ -42,6 +43,7 @@ use crate::tasks::{FailureReporter, SupervisedTask};
 use client::CollectorClient;
 pub(crate) use endpoint::{CollectorTarget, header_map};
 pub(crate) use letters::EXPORT_SUBJECT;
+use letters::LetterFiles;
 use signal_exporter::SignalExporter;
 pub(crate) use status::{ExportStatus, SignalStatus};
 
@@ -93,13 +95,15 @@ pub(crate) fn start(
 ) -> Result<(Arc<ExportStatus>, Vec<SupervisedTask>), String> {
     let status = Arc::new(ExportStatus::new(settings.target.to_string()));
     let client = Arc::new(CollectorClient::new(settings, parts.clock.clone())?);
+    let files = Arc::new(LetterFiles::default());
     tracing::info!(collector = status.collector(), "telemetry is exported");
     let mut tasks = Vec::new();
     for (signal, name) in SIGNALS {
         let Some(follower) = parts.engine.follow_log(signal) else {
             continue;
         };
-        let exporter = SignalExporter::new(follower, Arc::clone(&client), parts.clone(), Arc::clone(&status));
+        let (client, files, status) = (Arc::clone(&client), Arc::clone(&files), Arc::clone(&status));
+        let exporter = SignalExporter::new(follower, client, parts.clone(), status, files);
         tasks.push(SupervisedTask::spawn(name, fatal, |stop| exporter.run(stop)));
     }
     Ok((status, tasks))

@@ -15,7 +15,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use model::batch::slice_bytes;
 use model::{Table, Timestamp};
-use protocols::otlp::{OtlpError, export_request};
+use protocols::otlp::export_request;
 
 use super::ExportCompression;
 use super::endpoint::CollectorProtocol;
@@ -111,39 +111,33 @@ impl RequestRows {
     fn batches(&self) -> Vec<RecordBatch> {
         self.0.iter().flat_map(|entry| entry.rows.iter().cloned()).collect()
     }
-
-    /// The request as protobuf.
-    pub(super) fn encode(&self, signal: Table) -> Result<Vec<u8>, OtlpError> {
-        export_request(signal, &self.batches())
-    }
-
-    /// Whether a request of it must be divided.
-    pub(super) fn is_too_large(&self, message: &[u8]) -> bool {
-        message.len() > MAX_BYTES && self.count() > 1
-    }
 }
 
 impl PackedRequest {
-    /// Packs a request for the way.
-    pub(super) fn pack(
+    /// The request of these rows, packed for the way; `None` if it must be divided.
+    pub(super) fn of(
+        rows: &RequestRows,
         signal: Table,
-        message: Vec<u8>,
         compression: ExportCompression,
         protocol: CollectorProtocol,
-    ) -> Result<Self, std::io::Error> {
+    ) -> Result<Option<Self>, String> {
+        let message = export_request(signal, &rows.batches()).map_err(|error| error.to_string())?;
+        if message.len() > MAX_BYTES && rows.count() > 1 {
+            return Ok(None);
+        }
         let message = Bytes::from(message);
         let (is_packed, packed) = match compression {
             ExportCompression::None => (false, message.clone()),
             ExportCompression::Gzip => {
                 let mut encoder = GzEncoder::new(Vec::with_capacity(message.len() / 4), Compression::fast());
-                encoder.write_all(&message)?;
-                (true, encoder.finish()?.into())
+                let packed = encoder.write_all(&message).and_then(|()| encoder.finish());
+                (true, packed.map_err(|error| error.to_string())?.into())
             }
         };
         let body = match protocol {
             CollectorProtocol::Grpc => frame(is_packed, &packed),
             CollectorProtocol::Http => packed,
         };
-        Ok(Self { signal, message, body })
+        Ok(Some(Self { signal, message, body }))
     }
 }

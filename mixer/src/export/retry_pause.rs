@@ -1,8 +1,9 @@
-//! Exponential back-off with jitter, as long as something is tried again.
+//! Exponential back-off with jitter, as long as something is tried again, and waits that end with the process.
 
 use std::time::Duration;
 
 use model::Entropy;
+use tokio_util::sync::CancellationToken;
 
 /// The longest wait of our own accord.
 const MAX_PAUSE: Duration = Duration::from_secs(60);
@@ -23,6 +24,18 @@ impl RetryPause {
         self.next = full.saturating_mul(2);
         let [by_chance] = entropy.bytes::<1>();
         full - full / 2 * u32::from(by_chance) / 255
+    }
+}
+
+/// The process ends.
+#[derive(Debug)]
+pub(super) struct ExportStopped;
+
+/// Waits, unless the process ends.
+pub(super) async fn wait(pause: Duration, stop: &CancellationToken) -> Result<(), ExportStopped> {
+    tokio::select! {
+        () = stop.cancelled() => Err(ExportStopped),
+        () = tokio::time::sleep(pause) => Ok(()),
     }
 }
 

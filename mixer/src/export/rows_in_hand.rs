@@ -24,6 +24,8 @@ pub(super) struct RowsInHand {
     waiting: VecDeque<LogEntry>,
     /// So often what was one request was divided because something of it is wrong.
     pub(super) divisions: usize,
+    /// Whether a part of what was one request is a dead letter.
+    pub(super) has_letter: bool,
     /// So many others were tried.
     tried: usize,
 }
@@ -53,7 +55,7 @@ impl RowsInHand {
         if let Some(next) = self.parts.pop_front() {
             return Some(next);
         }
-        (self.divisions, self.tried) = (0, 0);
+        (self.divisions, self.tried, self.has_letter) = (0, 0, false);
         RequestRows::take(&mut self.waiting).map(RequestTurn::Send)
     }
 

@@ -7,8 +7,8 @@
 //! - Rows are settled in their order, also those of a request that had to be divided.
 //! - A collector that is away costs nothing but time. A single row is given up as what the collector cannot bear only when it had no
 //!   answer [`MAX_ALONE`] times in a row, others were accepted after that, and once more it had none.
-//! - Whoever has accepted nothing of a signal since the start denies what it refuses: it may be no collector at all.
-//! - Dead letters come no faster than requests are sent again, until one is accepted.
+//! - A refusal is believed while fewer than [`BELIEVED`] requests have become dead letters since one was accepted; at the start none
+//!   is: it may be no collector at all. One that is not believed is as a denial.
 //! - A signal that is denied waits, unless the log is half full and another signal is accepted meanwhile: then it has dead letters.
 
 use std::sync::Arc;
@@ -19,12 +19,12 @@ use model::Table;
 use tokio_util::sync::CancellationToken;
 
 use super::ExportParts;
-use super::answer::{ExportAnswer, UNKNOWN};
+use super::answer::{ExportAnswer, is_taken, rejection};
 use super::client::CollectorClient;
-use super::letters::{RefusedRequest, RefusedRows};
+use super::letters::{LetterFiles, RefusedRequest};
 use super::pack::{PackedRequest, RequestRows};
 use super::refusal_log::RefusalLog;
-use super::retry_pause::RetryPause;
+use super::retry_pause::{ExportStopped, RetryPause, wait};
 use super::rows_in_hand::{RequestTurn, RowsInHand};
 use super::status::{ExportStatus, SignalStatus};
 
@@ -39,10 +39,8 @@ const MAX_DIVISIONS: usize = 32;
 const MAX_UNANSWERED: u32 = 3;
 /// One of a single row that had no answer so many times in a row is sent by turns with others.
 const MAX_ALONE: u32 = 8;
-/// How long another signal's acceptance shows that the collector is there and knows us.
-const ACCEPTED_LATELY: Duration = Duration::from_secs(60);
-/// How long an answer is waited for when the process ends: what was accepted is not to be sent again.
-const LAST_ANSWER: Duration = Duration::from_secs(5);
+/// So many requests may become dead letters before one is accepted again.
+const BELIEVED: usize = 16;
 
 /// Exports one signal.
 #[derive(Debug)]
@@ -52,22 +50,10 @@ pub(super) struct SignalExporter {
     parts: ExportParts,
     status: Arc<ExportStatus>,
     refusals: RefusalLog,
-    /// The waits after dead letters, since the last acceptance.
-    after_letter: Option<RetryPause>,
+    files: Arc<LetterFiles>,
+    /// So many requests became dead letters since one was accepted.
+    letters: usize,
 }
-
-/// What became of a request.
-enum RequestOutcome {
-    Accepted { rejected: u64, reason: String },
-    TooLarge(String),
-    Invalid(String),
-    Unanswered(String),
-    Denied(String),
-    Refused(String),
-}
-
-/// The process ends.
-struct ExportStopped;
 
 impl SignalExporter {
     pub(super) fn new(
@@ -75,6 +61,7 @@ impl SignalExporter {
         client: Arc<CollectorClient>,
         parts: ExportParts,
         status: Arc<ExportStatus>,
+        files: Arc<LetterFiles>,
     ) -> Self {
         Self {
             follower,
@@ -82,13 +69,14 @@ impl SignalExporter {
             parts,
             status,
             refusals: RefusalLog::default(),
-            after_letter: None,
+            files,
+            letters: BELIEVED,
         }
     }
 
     /// Exports until it is told to stop.
     pub(super) async fn run(mut self, stop: CancellationToken) {
-        let (mut hand, mut pause, mut is_unreadable) = (RowsInHand::default(), self.pause(), false);
+        let (mut hand, mut pause) = (RowsInHand::default(), self.pause());
         loop {
             let next = tokio::select! {
                 () = stop.cancelled() => return,
@@ -97,14 +85,10 @@ impl SignalExporter {
             let exported = match next {
                 Ok(entries) => {
                     pause = self.pause();
-                    if std::mem::take(&mut is_unreadable) {
-                        self.count(SignalStatus::clear_trouble);
-                    }
                     hand.extend(entries);
                     self.export(&mut hand, &stop).await
                 }
                 Err(error) => {
-                    is_unreadable = true;
                     self.trouble(error.to_string(), false);
                     // What waits cannot be read: it waits at least since then.
                     self.count(|status| status.set_oldest(status.trouble().map(|trouble| trouble.since)));
@@ -149,50 +133,44 @@ impl SignalExporter {
             let (count, arrived) = (rows.count(), rows.arrived());
             self.count(|status| status.set_oldest(arrived));
             let Some(range) = rows.range() else { continue };
-            let (rows, message) = self.encode(rows, stop).await?;
-            if rows.is_too_large(&message) {
+            let (rows, request) = self.pack(rows, stop).await?;
+            let Some(request) = request else {
                 // More than one row: it is divided.
                 let _ = hand.divide(0, rows);
                 continue;
-            }
-            let request = self.pack(message, stop).await?;
-            let outcome = self.send(&request, (count, &mut *hand), stop).await?;
-            let is_denied = matches!(outcome, RequestOutcome::Denied(_));
-            let is_partial = matches!(outcome, RequestOutcome::Accepted { .. });
-            let is_invalid = matches!(outcome, RequestOutcome::Invalid(_));
-            let reason = match outcome {
-                RequestOutcome::Accepted { rejected, reason } => self.count_accepted(count, rejected, &reason),
-                RequestOutcome::Invalid(reason) if hand.divisions >= MAX_DIVISIONS => Some(reason),
-                RequestOutcome::Invalid(reason) | RequestOutcome::TooLarge(reason) => match hand.divide(0, rows) {
-                    Ok(()) => {
-                        hand.divisions += usize::from(is_invalid);
-                        continue;
-                    }
-                    Err(_) => Some(reason),
-                },
-                RequestOutcome::Unanswered(reason) => match hand.divide(0, rows) {
-                    Ok(()) => continue,
-                    Err(_) => Some(format!(
-                        "others were accepted meanwhile, this row alone had no answer: {reason}"
-                    )),
-                },
-                RequestOutcome::Denied(reason) | RequestOutcome::Refused(reason) => Some(reason),
             };
-            let is_letter = reason.is_some();
+            let answer = self.send(&request, (count, &mut *hand), stop).await?;
+            let is_denied = matches!(answer, ExportAnswer::Denied { .. });
+            let is_partial = matches!(answer, ExportAnswer::Accepted { .. });
+            let is_invalid = matches!(answer, ExportAnswer::Invalid { .. });
+            let is_divisible = match answer {
+                ExportAnswer::Invalid { .. } => hand.divisions < MAX_DIVISIONS,
+                ExportAnswer::TooLarge { .. } | ExportAnswer::Unanswered { .. } => true,
+                _ => false,
+            };
+            if is_divisible && hand.divide(0, rows).is_ok() {
+                hand.divisions += usize::from(is_invalid);
+                continue;
+            }
+            let reason = match answer {
+                ExportAnswer::Accepted { rejected, reason } => self.count_accepted(count, rejected, &reason),
+                ExportAnswer::Unanswered { reason, .. } => Some(format!(
+                    "others were accepted meanwhile, this row alone had no answer: {reason}"
+                )),
+                other => Some(other.into_reason().0),
+            };
             if let Some(reason) = reason {
-                let rows = RefusedRows {
-                    range,
-                    count,
-                    is_partial,
-                };
-                self.keep_letter(rows, reason, &request, stop).await?;
-                if !is_denied {
-                    self.count(SignalStatus::clear_trouble);
-                }
+                let rows = (range, count, is_partial);
+                self.keep_letter(rows, reason, &request, hand, stop).await?;
+            }
+            if !is_denied && self.letters < BELIEVED {
+                self.count(SignalStatus::clear_trouble);
             }
             self.settle(range.1).await;
-            if is_letter && !is_partial && !is_denied {
-                self.wait_after_letter(stop).await?;
+            if is_denied && let Err(error) = self.parts.engine.flush().await {
+                // What gave way counts in the log until then, and more would follow.
+                self.trouble(format!("what is in dead letters cannot leave the log: {error}"), true);
+                wait(self.pause().next(&self.parts.entropy), stop).await?;
             }
         }
         self.count(|status| status.set_oldest(None));
@@ -201,47 +179,37 @@ impl SignalExporter {
 
     /// Counts rows that the collector accepted; why it is a dead letter all the same, if it is.
     fn count_accepted(&mut self, rows: usize, rejected: u64, reason: &str) -> Option<String> {
-        self.after_letter = None;
+        if rejected < rows as u64 {
+            self.letters = 0;
+            let now = self.parts.clock.now();
+            self.count(|status| status.set_accepted(now));
+        }
         let counted = rejected.min(rows as u64);
         self.count(|status| {
             status.rows.add(rows as u64 - counted);
             status.rejected.add(counted);
         });
-        match rejected {
-            0 => None,
-            UNKNOWN => Some(format!(
-                "the collector accepted it, and how many records it rejected is not known: {reason}"
-            )),
-            _ => Some(format!("the collector accepted it but for {counted} records: {reason}")),
-        }
+        rejection(rejected, reason)
     }
 
-    /// Waits after a dead letter: what is refused may be somebody's mistake, which must not empty the log.
-    async fn wait_after_letter(&mut self, stop: &CancellationToken) -> Result<(), ExportStopped> {
-        let first = self.pause();
-        let pause = self.after_letter.get_or_insert(first).next(&self.parts.entropy);
-        wait(pause, stop).await
-    }
-
-    /// The rows' request as protobuf. It is tried again for as long as it fails, which is a defect.
-    async fn encode(
+    /// The rows' request; none if they must be divided. It is tried again for as long as it fails, which is a defect.
+    async fn pack(
         &self,
         rows: RequestRows,
         stop: &CancellationToken,
-    ) -> Result<(RequestRows, Vec<u8>), ExportStopped> {
+    ) -> Result<(RequestRows, Option<PackedRequest>), ExportStopped> {
         let (rows, mut pause, signal) = (Arc::new(rows), self.pause(), self.signal());
+        let (compression, protocol) = (self.client.compression(), self.client.protocol());
         loop {
             let shared = Arc::clone(&rows);
-            let encoded = tokio::task::spawn_blocking(move || shared.encode(signal)).await;
-            let reason = match encoded {
-                Ok(Ok(message)) => {
-                    // Nobody else has it any more.
-                    let Some(rows) = Arc::into_inner(rows) else {
-                        return Err(ExportStopped);
-                    };
-                    return Ok((rows, message));
+            let packing = move || PackedRequest::of(&shared, signal, compression, protocol);
+            let reason = match tokio::task::spawn_blocking(packing).await {
+                Ok(Ok(request)) => {
+                    // Nobody else has them any more.
+                    let rows = Arc::into_inner(rows).ok_or(ExportStopped)?;
+                    return Ok((rows, request));
                 }
-                Ok(Err(error)) => error.to_string(),
+                Ok(Err(reason)) => reason,
                 Err(error) => error.to_string(),
             };
             self.trouble(format!("rows cannot be encoded: {reason}"), false);
@@ -249,71 +217,47 @@ impl SignalExporter {
         }
     }
 
-    async fn pack(&self, message: Vec<u8>, stop: &CancellationToken) -> Result<PackedRequest, ExportStopped> {
-        let (signal, compression, protocol) = (self.signal(), self.client.compression(), self.client.protocol());
-        let packing = move || PackedRequest::pack(signal, message, compression, protocol);
-        match tokio::task::spawn_blocking(packing).await {
-            Ok(Ok(packed)) => Ok(packed),
-            // Writing to memory does not fail; a task fails when the process ends.
-            failed => {
-                self.trouble(format!("a request cannot be packed: {failed:?}"), false);
-                stop.cancelled().await;
-                Err(ExportStopped)
-            }
-        }
-    }
-
-    /// Sends a request of so many rows until it is decided on.
+    /// Sends a request of so many rows until it is decided on; the answer that decides.
     async fn send(
         &mut self,
         request: &PackedRequest,
         (rows, hand): (usize, &mut RowsInHand),
         stop: &CancellationToken,
-    ) -> Result<RequestOutcome, ExportStopped> {
+    ) -> Result<ExportAnswer, ExportStopped> {
         let (mut pause, mut unanswered, mut is_other_accepted) = (self.pause(), 0, false);
         loop {
-            let mut is_doubtful = false;
-            let (reason, is_denied, wanted) = match self.send_once(request, stop).await? {
-                ExportAnswer::Accepted { rejected, reason } => {
-                    self.count(SignalStatus::clear_trouble);
-                    if rejected == 0 && self.refusals.is_news(&reason) {
-                        tracing::warn!(signal = %self.signal(), reason, "the collector accepted telemetry with a warning");
-                    }
-                    return Ok(RequestOutcome::Accepted { rejected, reason });
+            self.count(|status| status.requests.add(1));
+            let answer = self.client.send_to_the_end(request, stop).await?;
+            let is_believed = self.letters < BELIEVED;
+            let is_unanswered = matches!(answer, ExportAnswer::Unanswered { .. });
+            unanswered = if is_unanswered { unanswered + 1 } else { 0 };
+            let (decides, is_doubtful) = match &answer {
+                ExportAnswer::Accepted { rejected, .. } => (is_believed || is_taken(*rejected, rows), true),
+                ExportAnswer::Invalid { .. } => {
+                    let is_divisible = rows > 1 && hand.divisions < MAX_DIVISIONS;
+                    (is_believed || (is_divisible && !self.must_give_way()), true)
                 }
-                ExportAnswer::TooLarge { reason } => return Ok(RequestOutcome::TooLarge(reason)),
-                ExportAnswer::Invalid { reason }
-                    if self.has_accepted() || (rows > 1 && hand.divisions < MAX_DIVISIONS) =>
-                {
-                    return Ok(RequestOutcome::Invalid(reason));
+                ExportAnswer::Refused { .. } => (is_believed, true),
+                ExportAnswer::Unanswered { .. } => {
+                    (is_other_accepted || (rows > 1 && unanswered >= MAX_UNANSWERED), false)
                 }
-                ExportAnswer::Refused { reason } if self.has_accepted() => return Ok(RequestOutcome::Refused(reason)),
-                ExportAnswer::Invalid { reason } | ExportAnswer::Refused { reason } => {
-                    unanswered = 0;
-                    is_doubtful = true;
-                    (reason, true, None)
-                }
-                ExportAnswer::Unanswered { reason, wait } => {
-                    unanswered += 1;
-                    if is_other_accepted || (rows > 1 && unanswered >= MAX_UNANSWERED) {
-                        return Ok(RequestOutcome::Unanswered(reason));
-                    }
-                    (reason, false, wait)
-                }
-                ExportAnswer::Later { reason, wait } => {
-                    unanswered = 0;
-                    (reason, false, wait)
-                }
-                ExportAnswer::Denied { reason } => {
-                    unanswered = 0;
-                    (reason, true, None)
-                }
+                ExportAnswer::TooLarge { .. } => (true, false),
+                ExportAnswer::Later { .. } | ExportAnswer::Denied { .. } => (false, false),
             };
+            if let ExportAnswer::Accepted { rejected: 0, reason } = &answer
+                && self.refusals.is_news(reason)
+            {
+                tracing::warn!(signal = %self.signal(), reason, "the collector accepted telemetry with a warning");
+            }
+            if decides {
+                return Ok(answer);
+            }
+            let is_denied = is_doubtful || matches!(answer, ExportAnswer::Denied { .. });
+            let (reason, wanted) = answer.into_reason();
             self.trouble(reason.clone(), is_denied);
             if is_denied && self.must_give_way() {
-                return Ok(RequestOutcome::Denied(format!(
-                    "{reason} (it takes other signals, and half of the log waits)"
-                )));
+                let reason = format!("{reason} (it takes other signals, and half of the log waits)");
+                return Ok(ExportAnswer::Denied { reason });
             }
             let own = pause.next(&self.parts.entropy);
             let delay = wanted.map_or(own, |wanted| wanted.max(LEAST_PAUSE));
@@ -336,16 +280,14 @@ impl SignalExporter {
         delay: Duration,
         stop: &CancellationToken,
     ) -> Result<bool, ExportStopped> {
-        let more = tokio::select! {
-            () = stop.cancelled() => return Err(ExportStopped),
-            () = tokio::time::sleep(delay) => None,
-            next = self.follower.next(STRETCH), if !hand.has_others() => Some(next),
-        };
-        match more {
-            Some(Ok(entries)) => hand.extend(entries),
-            // It is said when these rows are settled.
-            Some(Err(_)) => wait(delay, stop).await?,
-            None => {}
+        wait(delay, stop).await?;
+        if !hand.has_others() {
+            let more = tokio::select! {
+                () = stop.cancelled() => return Err(ExportStopped),
+                more = self.follower.next_now(STRETCH) => more,
+            };
+            // What cannot be read is said when these rows are settled.
+            hand.extend(more.unwrap_or_default());
         }
         let Some((at, rows)) = hand.take_other() else {
             return Ok(false);
@@ -353,108 +295,73 @@ impl SignalExporter {
         let Some(range) = rows.range() else {
             return Ok(false);
         };
-        let (rows, message) = self.encode(rows, stop).await?;
-        if rows.is_too_large(&message) {
+        let (count, (rows, request)) = (rows.count(), self.pack(rows, stop).await?);
+        let Some(request) = request else {
             let _ = hand.divide(at, rows);
             return Ok(false);
-        }
-        let (count, request) = (rows.count(), self.pack(message, stop).await?);
-        let ExportAnswer::Accepted { rejected, reason } = self.send_once(&request, stop).await? else {
-            hand.put_back(at, RequestTurn::Send(rows));
-            return Ok(false);
         };
-        if let Some(reason) = self.count_accepted(count, rejected, &reason) {
-            let rows = RefusedRows {
-                range,
-                count,
-                is_partial: true,
-            };
-            self.keep_letter(rows, reason, &request, stop).await?;
+        self.count(|status| status.requests.add(1));
+        match self.client.send_to_the_end(&request, stop).await? {
+            ExportAnswer::Accepted { rejected, reason } if is_taken(rejected, count) => {
+                if let Some(reason) = self.count_accepted(count, rejected, &reason) {
+                    let rows = (range, count, true);
+                    self.keep_letter(rows, reason, &request, hand, stop).await?;
+                }
+                hand.put_back(at, RequestTurn::Settle(range.1));
+                Ok(rejected < count as u64)
+            }
+            _ => {
+                hand.put_back(at, RequestTurn::Send(rows));
+                Ok(false)
+            }
         }
-        hand.put_back(at, RequestTurn::Settle(range.1));
-        Ok(true)
-    }
-
-    /// Whether the collector has accepted a request of this signal since the start.
-    fn has_accepted(&self) -> bool {
-        self.status.of(self.signal()).and_then(SignalStatus::accepted).is_some()
     }
 
     /// Whether this signal is denied while the collector takes another one, and what waits for somebody to mend that is half of what
     /// the log may be: the other half is for the signals that it takes.
     fn must_give_way(&self) -> bool {
-        let own = self.signal();
-        let denied_since = self
-            .status
-            .of(own)
-            .and_then(SignalStatus::trouble)
-            .map(|trouble| trouble.since);
-        let now = self.parts.clock.now();
-        let is_other_taken = self.status.signals().iter().any(|other| {
-            let accepted = other.accepted().filter(|_| other.signal != own);
-            accepted.is_some_and(|at| Some(at) >= denied_since && now.since(at) < ACCEPTED_LATELY)
-        });
+        let (own, now) = (self.status.of(self.signal()), self.parts.clock.now());
         let stats = self.parts.engine.stats();
-        is_other_taken && stats.wal_bytes > stats.wal_max_bytes / 2
-    }
-
-    /// Sends a request and has its answer, also when the process is about to end.
-    async fn send_once(
-        &self,
-        request: &PackedRequest,
-        stop: &CancellationToken,
-    ) -> Result<ExportAnswer, ExportStopped> {
-        self.count(|status| status.requests.add(1));
-        let sending = self.client.send(request);
-        tokio::pin!(sending);
-        let answer = tokio::select! {
-            answer = &mut sending => answer,
-            () = stop.cancelled() => {
-                let last = LAST_ANSWER.min(self.client.timeout());
-                tokio::time::timeout(last, sending).await.map_err(|_| ExportStopped)?
-            }
-        };
-        if matches!(answer, ExportAnswer::Accepted { .. }) {
-            let now = self.parts.clock.now();
-            self.count(|status| status.set_accepted(now));
-        }
-        Ok(answer)
+        own.is_some_and(|own| self.status.takes_others(own, now)) && stats.wal_bytes > stats.wal_max_bytes / 2
     }
 
     /// Keeps a request that is not going to be accepted, however long that takes.
     async fn keep_letter(
         &mut self,
-        rows: RefusedRows,
+        (range, rows, is_partial): ((ArrivalPosition, ArrivalPosition), usize, bool),
         reason: String,
         request: &PackedRequest,
+        hand: &mut RowsInHand,
         stop: &CancellationToken,
     ) -> Result<(), ExportStopped> {
         let refused = RefusedRequest {
             signal: self.signal(),
             collector: self.status.collector(),
+            range,
             rows,
+            is_partial,
             reason,
             message: request.message.clone(),
         };
         let mut pause = self.pause();
-        let dropped = loop {
-            match refused.keep(&self.parts.engine, self.parts.clock.now()).await {
-                Ok(dropped) => break dropped,
-                Err(error) => self.trouble(
-                    format!("no dead letter of what was refused can be kept: {error}"),
-                    false,
-                ),
-            }
+        while let Err(error) = refused
+            .keep(&self.parts.engine, &self.files, self.parts.clock.now())
+            .await
+        {
+            let reason = format!("no dead letter of what was refused can be kept: {error}");
+            self.trouble(reason, true);
             wait(pause.next(&self.parts.entropy), stop).await?;
-        };
+        }
+        self.letters += usize::from(!std::mem::replace(&mut hand.has_letter, true));
+        if self.letters >= BELIEVED {
+            let reason = format!("nothing is accepted, the last time: {}", refused.reason);
+            self.trouble(reason, true);
+        }
         if let Some(letters) = self.refusals.count_letter(self.parts.clock.now()) {
-            let (signal, rows, reason) = (refused.signal, rows.count, refused.reason);
+            let (signal, reason) = (refused.signal, refused.reason);
             tracing::warn!(%signal, letters, rows, reason, "the collector refused telemetry: it is in dead letters");
         }
-        self.count(|status| {
-            status.letters.add(1);
-            status.dropped_letters.add(dropped);
-        });
+        self.count(|status| status.letters.add(1));
         Ok(())
     }
 
@@ -467,13 +374,5 @@ impl SignalExporter {
                 false,
             );
         }
-    }
-}
-
-/// Waits, unless the process ends.
-async fn wait(pause: Duration, stop: &CancellationToken) -> Result<(), ExportStopped> {
-    tokio::select! {
-        () = stop.cancelled() => Err(ExportStopped),
-        () = tokio::time::sleep(pause) => Ok(()),
     }
 }

@@ -1,11 +1,15 @@
 //! The export's state: counters, what waits since when, and what went wrong last; for metrics, `/readyz` and operators.
 
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
 
 use model::{AtomicCounter, Table, Timestamp};
 use parking_lot::Mutex;
 
 use super::SIGNALS;
+
+/// How long a signal's acceptance shows that the collector is there and knows us.
+const ACCEPTED_LATELY: Duration = Duration::from_secs(60);
 
 /// The state of the export of all signals.
 #[derive(Debug)]
@@ -80,6 +84,16 @@ impl ExportStatus {
         self.signals.iter().find(|status| status.signal == signal)
     }
 
+    /// Whether the collector takes another signal than this one, which is in trouble since.
+    pub(super) fn takes_others(&self, own: &SignalStatus, now: Timestamp) -> bool {
+        own.trouble().is_some_and(|trouble| {
+            self.signals.iter().any(|other| {
+                let accepted = time_in(&other.accepted).filter(|_| other.signal != own.signal);
+                accepted.is_some_and(|at| at >= trouble.since && now.since(at) < ACCEPTED_LATELY)
+            })
+        })
+    }
+
     /// What is wrong, signal by signal; and whether somebody has to change something.
     pub(crate) fn trouble(&self) -> Option<(String, bool)> {
         let troubles = self.signals.iter().filter_map(|status| {
@@ -113,11 +127,6 @@ impl SignalStatus {
     /// When the oldest row arrived that waits for its answer.
     pub(crate) fn oldest(&self) -> Option<Timestamp> {
         time_in(&self.oldest)
-    }
-
-    /// When the collector accepted a request last.
-    pub(super) fn accepted(&self) -> Option<Timestamp> {
-        time_in(&self.accepted)
     }
 
     pub(super) fn set_accepted(&self, now: Timestamp) {

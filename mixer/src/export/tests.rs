@@ -16,7 +16,7 @@ use super::endpoint::{CollectorProtocol, CollectorTarget};
 use super::{ExportCompression, ExportParts, ExportSettings, ExportStatus, header_map};
 use crate::tasks::{FailureReceiver, SupervisedTask, failure_channel};
 use crate::testing::{Hand, entropy, eventually};
-use collector::{ReceivedExport, ScriptedAnswer, TestCollector};
+use collector::{ReceivedExport, ScriptedAnswer, SignalRefusal, TestCollector};
 
 const PROTOCOLS: [CollectorProtocol; 2] = [CollectorProtocol::Grpc, CollectorProtocol::Http];
 
@@ -411,7 +411,7 @@ async fn a_letter_for_which_the_log_has_no_room_is_a_file() {
     let mut rows = store.append("a", 1).await.len();
     export.settled(1, 0).await;
     // Nothing leaves the log, which fills up.
-    collector.deny(&[Table::Logs]);
+    collector.refuse(SignalRefusal::NoPath, &[Table::Logs]);
     let patience = Duration::from_secs(1);
     loop {
         let appended = tokio::time::timeout(patience, store.append(&format!("{rows:06}"), 500)).await;
@@ -420,7 +420,7 @@ async fn a_letter_for_which_the_log_has_no_room_is_a_file() {
         }
         rows += 500;
     }
-    collector.deny(&[]);
+    collector.refuse(SignalRefusal::NoPath, &[]);
     let status = export.logs();
     eventually("the letter is kept", || async {
         (status.letters.get() == 1).then_some(())

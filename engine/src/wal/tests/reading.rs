@@ -98,6 +98,16 @@ fn frames_that_the_log_does_not_have_any_more_are_passed_and_counted() {
         assert!(matches!(ends, Some((5..=21, 40))), "{ends:?}");
         assert_eq!((reader.take_gaps(), reader.take_gaps()), (gaps, 0), "behind {last}");
     }
+    // One that looks before the frame behind the gap is durable, and begins again.
+    let mut reader = reader(&place, 3);
+    for durable in 4..=20 {
+        let _ = reader.next(durable).unwrap();
+    }
+    assert_eq!(reader.take_gaps(), 1);
+    reader.rewind(3);
+    let found = read_all(&mut reader, 40).unwrap();
+    assert!(found.len() >= 20 && found.last().is_some_and(|frame| frame.lsn == 40));
+    assert_eq!(reader.take_gaps(), 0);
 }
 
 #[test]

@@ -49,6 +49,17 @@ pub(super) enum ScriptedAnswer {
     LongPartial(u8),
 }
 
+/// How a signal is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum SignalRefusal {
+    /// It has no path here.
+    NoPath,
+    /// Something of it is wrong.
+    Invalid,
+    /// It is accepted, but for all of its records.
+    AllRejected,
+}
+
 /// A request that came.
 #[derive(Debug, Clone)]
 pub(super) struct ReceivedExport {
@@ -69,8 +80,8 @@ struct CollectorState {
     poison: Mutex<Option<String>>,
     /// Every request is lost.
     is_away: AtomicBool,
-    /// Signals that have no path here.
-    denied: Mutex<Vec<Table>>,
+    /// Signals that are not taken, and how that is said.
+    refused: Mutex<Option<(SignalRefusal, Vec<Table>)>>,
 }
 
 /// Accepts everything that neither its faults nor its script say something else of.
@@ -115,8 +126,8 @@ impl TestCollector {
     }
 
     /// It takes these signals no more, and all others.
-    pub(super) fn deny(&self, signals: &[Table]) {
-        *self.state.denied.lock() = signals.to_vec();
+    pub(super) fn refuse(&self, refusal: SignalRefusal, signals: &[Table]) {
+        *self.state.refused.lock() = Some((refusal, signals.to_vec()));
     }
 
     pub(super) fn received(&self) -> Vec<ReceivedExport> {
@@ -165,14 +176,19 @@ async fn answer(
     let table = table(head.uri.path());
     let rows = rows(table, unpacked(protocol, &head.headers, &body));
     let is_poison = state.poison.lock().as_ref().is_some_and(|text| rows.contains(text));
+    let refused = state.refused.lock().clone();
+    let refusal = refused.filter(|(_, signals)| signals.contains(&table));
     let answer = if is_poison || state.is_away.load(Ordering::Relaxed) {
         ScriptedAnswer::Lose
-    } else if !state.denied.lock().contains(&table) {
-        state.script.lock().pop_front().unwrap_or(ScriptedAnswer::Accept)
-    } else if protocol == CollectorProtocol::Grpc {
-        ScriptedAnswer::Code(code::UNIMPLEMENTED)
     } else {
-        ScriptedAnswer::Status(404)
+        match (refusal.map(|(refusal, _)| refusal), protocol) {
+            (None, _) => state.script.lock().pop_front().unwrap_or(ScriptedAnswer::Accept),
+            (Some(SignalRefusal::NoPath), CollectorProtocol::Grpc) => ScriptedAnswer::Code(code::UNIMPLEMENTED),
+            (Some(SignalRefusal::NoPath), CollectorProtocol::Http) => ScriptedAnswer::Status(404),
+            (Some(SignalRefusal::Invalid), CollectorProtocol::Grpc) => ScriptedAnswer::Code(code::INVALID_ARGUMENT),
+            (Some(SignalRefusal::Invalid), CollectorProtocol::Http) => ScriptedAnswer::Status(400),
+            (Some(SignalRefusal::AllRejected), _) => ScriptedAnswer::Partial(rows.len() as u64),
+        }
     };
     state.received.lock().push(ReceivedExport {
         path: head.uri.path().to_owned(),

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use engine::ArrivalPosition;
 use model::{Span, SpanId, SpanStatus, TraceId};
 
-use super::super::letters::{RefusedRequest, RefusedRows};
+use super::super::letters::{LetterFiles, RefusedRequest};
 use super::*;
 
 /// Tries again so soon that many attempts are over in a moment.
@@ -138,51 +138,60 @@ async fn append_spans(store: &ExportingStore, spans: u64) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_signal_that_alone_is_denied_leaves_half_of_the_log_to_the_others() {
-    for protocol in PROTOCOLS {
+async fn a_signal_that_alone_is_denied_leaves_half_of_the_log_to_the_others_and_keeps_its_own() {
+    for (protocol, refusal) in [
+        (CollectorProtocol::Http, SignalRefusal::NoPath),
+        (CollectorProtocol::Grpc, SignalRefusal::NoPath),
+        (CollectorProtocol::Http, SignalRefusal::Invalid),
+    ] {
         let dir = tempfile::tempdir().unwrap();
         let store = ExportingStore::with(engine::Settings {
-            wal_max: model::ByteSize::mib(1),
+            wal_max: model::ByteSize::mib(8),
             ..engine::Settings::new(dir.path())
         })
         .await;
         let collector = TestCollector::start(protocol, &[]).await;
-        collector.deny(&[Table::Logs, Table::Traces]);
-        let export = store.start(hasty(protocol, &collector));
-        append_spans(&store, 1).await;
+        collector.refuse(refusal, &[Table::Logs, Table::Traces]);
         let half = store.engine.stats().wal_max_bytes / 2;
-        let mut sent = 0;
+        let mut sent = Vec::new();
         while store.engine.stats().wal_bytes <= half {
-            sent += store.append(&format!("{sent:06}"), 200).await.len();
+            sent.extend(store.append(&format!("{:06}", sent.len()), 2_000).await);
         }
-        // All are denied: somebody has to mend a key, and everything waits for that.
-        let tried = export.logs().requests.get();
+        // Nothing is taken: somebody has to mend a key, and everything waits for that.
+        let export = store.start(hasty(protocol, &collector));
         eventually("logs are tried again", || async {
-            (export.logs().requests.get() > tried + 1).then_some(())
+            (export.logs().requests.get() > 2).then_some(())
         })
         .await;
-        assert_eq!(export.logs().letters.get(), 0, "{protocol:?}");
+        assert_eq!(export.logs().letters.get(), 0, "{protocol:?} {refusal:?}");
         // Traces are taken: logs become dead letters, until there is room.
-        collector.deny(&[Table::Logs]);
+        collector.refuse(refusal, &[Table::Logs]);
+        append_spans(&store, 1).await;
         eventually("logs leave the log", || async {
-            append_spans(&store, 1).await;
-            store.engine.flush().await.unwrap();
-            let is_settled = export.logs().letters.get() > 0 && store.engine.stats().wal_bytes < half;
-            is_settled.then_some(())
+            let is_short = store.engine.stats().wal_bytes <= half;
+            (export.logs().letters.get() > 0 && is_short).then_some(())
         })
         .await;
         let trouble = export.status.trouble().unwrap();
         assert!(trouble.1 && trouble.0.contains("logs since"), "{trouble:?}");
         assert_eq!(export.logs().rows.get(), 0);
-        // What comes while there is room waits, and is sent once the path is there.
-        let letters = export.logs().letters.get();
-        collector.deny(&[]);
-        let last = store.append("last", 2).await;
+        // What comes while there is room waits with the others, and is sent once the path is there.
+        collector.refuse(refusal, &[]);
+        sent.extend(store.append("last", 2).await);
         eventually("logs are accepted", || async {
-            collector.accepted().ends_with(&last).then_some(())
+            let is_over = collector.accepted().contains(&sent[sent.len() - 1]) && export.logs().oldest().is_none();
+            is_over.then_some(())
         })
         .await;
-        assert!(export.logs().letters.get() >= letters && export.logs().rows.get() >= 2);
+        let accepted = sorted(collector.accepted());
+        let given_up = sent.len() - accepted.len();
+        assert!(accepted == sorted(sent.split_off(given_up)), "the oldest gave way");
+        // A segment was too much, one is let go of as a whole, and so is a request.
+        let most = (given_up + accepted.len()) / 2 + 8_192;
+        assert!(
+            (1..=most).contains(&given_up),
+            "{given_up} of {most}: {protocol:?} {refusal:?}"
+        );
         export.stop().await;
     }
 }
@@ -256,37 +265,52 @@ async fn halves_of_what_is_too_large_do_not_count_as_those_of_what_is_wrong() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn after_a_dead_letter_the_next_request_waits_as_one_that_is_sent_again() {
-    for (protocol, refused) in [
-        (CollectorProtocol::Http, ScriptedAnswer::Status(500)),
-        (CollectorProtocol::Grpc, ScriptedAnswer::Code(2)),
+async fn refusals_are_not_believed_without_an_acceptance_while_other_signals_go_on() {
+    for (protocol, refusal) in [
+        (CollectorProtocol::Http, SignalRefusal::Invalid),
+        (CollectorProtocol::Grpc, SignalRefusal::Invalid),
+        (CollectorProtocol::Http, SignalRefusal::AllRejected),
     ] {
         let dir = tempfile::tempdir().unwrap();
         let store = ExportingStore::open(dir.path()).await;
-        let script = [ScriptedAnswer::Accept, refused, ScriptedAnswer::Accept];
-        let collector = TestCollector::start(protocol, &script).await;
-        let export = store.start(ExportSettings {
-            first_pause: Duration::from_secs(3_600),
-            ..settings(protocol, &collector)
-        });
-        store.append("a", 1).await;
+        let collector = TestCollector::start(protocol, &[]).await;
+        let export = store.start(hasty(protocol, &collector));
+        store.append("first", 1).await;
         export.settled(1, 0).await;
-        // More than one request.
-        let sent = store.append("b", 8_193).await;
-        eventually("the first of them is a letter", || async {
-            (export.logs().letters.get() == 1).then_some(())
-        })
-        .await;
-        for round in 1..=3 {
-            append_spans(&store, 1).await;
-            eventually("spans are accepted", || async {
-                (export.status.of(Table::Traces)?.rows.get() == round).then_some(())
+        collector.refuse(refusal, &[Table::Logs]);
+        for round in 1..=16 {
+            assert_eq!(export.status.trouble(), None, "{protocol:?} {refusal:?} {round}");
+            // What becomes of one request counts once: it is divided, and both rows are letters.
+            store.append("bad", if round < 16 { 2 } else { 1 }).await;
+            let letters = match refusal {
+                SignalRefusal::Invalid => (2 * round).min(31),
+                _ => round,
+            };
+            eventually("it is in dead letters", || async {
+                let is_settled = export.logs().letters.get() == letters && export.logs().oldest().is_none();
+                is_settled.then_some(())
             })
             .await;
         }
-        let logs: Vec<usize> = collector.received().iter().map(|request| request.rows.len()).collect();
-        let logs: Vec<usize> = logs.into_iter().filter(|rows| *rows > 0).collect();
-        assert_eq!(logs, [1, sent.len() - 1], "{protocol:?}");
+        let letters = export.logs().letters.get();
+        let (reason, is_denied) = export.status.trouble().unwrap();
+        assert!(is_denied && reason.contains("nothing is accepted"), "{reason}");
+        let kept = store.append("kept", 1).await;
+        let tried = export.logs().requests.get();
+        for round in 1..=5 {
+            append_spans(&store, 1).await;
+            eventually("spans are accepted, and the row is tried", || async {
+                let spans = export.status.of(Table::Traces)?.rows.get();
+                (spans == round && export.logs().requests.get() >= tried + round).then_some(())
+            })
+            .await;
+            assert!(export.status.trouble().is_some_and(|(_, is_denied)| is_denied));
+        }
+        assert_eq!((export.logs().rows.get(), export.logs().letters.get()), (1, letters));
+        collector.refuse(refusal, &[]);
+        export.settled(2, letters).await;
+        assert_eq!(collector.received().last().map(|last| last.rows.clone()), Some(kept));
+        assert_eq!(export.status.trouble(), None);
         export.stop().await;
     }
 }
@@ -296,21 +320,30 @@ async fn requests_with_the_same_first_row_have_a_letter_each_and_one_that_is_ref
     let dir = tempfile::tempdir().unwrap();
     let store = ExportingStore::open(dir.path()).await;
     let place = |lsn| ArrivalPosition { lsn, row: 0 };
-    for (end, message) in [(8, "one"), (9, "two"), (9, "two")] {
+    let files = Arc::new(LetterFiles::default());
+    for (end, message, is_partial) in [
+        (8, "one", false),
+        (9, "two", false),
+        (9, "two", false),
+        (9, "two", true),
+    ] {
+        let reason = if is_partial {
+            "the collector accepted it but for 1"
+        } else {
+            "no"
+        };
         let refused = RefusedRequest {
             signal: Table::Logs,
             collector: "c",
-            rows: RefusedRows {
-                range: (place(7), place(end)),
-                count: 1,
-                is_partial: false,
-            },
-            reason: "no".to_owned(),
+            range: (place(7), place(end)),
+            rows: 1,
+            is_partial,
+            reason: reason.to_owned(),
             message: Bytes::from_static(message.as_bytes()),
         };
-        let kept = refused.keep(&store.engine, store.parts.clock.now()).await;
-        assert_eq!(kept, Ok(0), "{end} {message}");
+        let kept = refused.keep(&store.engine, &files, store.parts.clock.now()).await;
+        assert_eq!(kept, Ok(()), "{end} {message}");
     }
     let payloads: Vec<_> = store.letters().into_iter().map(|(_, payload)| payload).collect();
-    assert_eq!(payloads, [b"one", b"two"]);
+    assert_eq!(payloads, [b"one", b"two", b"two"]);
 }
