@@ -173,7 +173,6 @@ fn export(parts: &ApiParts) -> Value {
             "retries": status.retries.get(),
             "rejected_records": status.rejected.get(),
             "dead_letters": status.letters.get(),
-            "dropped_letters": status.dropped_letters.get(),
             "oldest_waiting": status.oldest(),
             "trouble": trouble.as_ref().map(|trouble| &trouble.reason),
             "trouble_since": trouble.as_ref().map(|trouble| trouble.since),

@@ -32,8 +32,6 @@ pub(crate) struct SignalStatus {
     pub(crate) rejected: AtomicCounter,
     /// Dead letters of what was refused or rejected.
     pub(crate) letters: AtomicCounter,
-    /// Of those that are files, the oldest ones that were removed for newer ones.
-    pub(crate) dropped_letters: AtomicCounter,
     /// When the collector accepted a request last, µs; 0 if it never did.
     accepted: AtomicI64,
     /// When the oldest row arrived that is in hand, µs; 0 if none is.
@@ -60,7 +58,6 @@ impl ExportStatus {
             retries: AtomicCounter::default(),
             rejected: AtomicCounter::default(),
             letters: AtomicCounter::default(),
-            dropped_letters: AtomicCounter::default(),
             accepted: AtomicI64::new(0),
             oldest: AtomicI64::new(0),
             trouble: Mutex::default(),

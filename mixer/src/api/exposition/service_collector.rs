@@ -144,12 +144,6 @@ impl ServiceCollector {
                 |status, _| status.letters.get(),
             ),
             (
-                "export_dropped_letters",
-                "Dead letters in files of which the oldest were removed for newer ones",
-                counter,
-                |status, _| status.dropped_letters.get(),
-            ),
-            (
                 "export_lag_seconds",
                 "Age of the oldest row that waits for the collector's answer, in seconds",
                 gauge,
