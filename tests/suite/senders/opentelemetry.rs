@@ -31,7 +31,7 @@ fn python_sdks(table: &mut SenderTable) -> Result<Vec<OtlpSender>, Failure> {
         table.not_run(&version, MISSING);
         return Ok(Vec::new());
     };
-    let script = file("opentelemetry.py")?;
+    let script = file("sdk.py")?;
     let sender = |way| OtlpSender {
         language: "python",
         way,

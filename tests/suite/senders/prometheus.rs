@@ -174,6 +174,12 @@ fn common(mut row: Value, job: &str) -> Value {
             let is_counted = key.starts_with("otel.") && key != "otel.bounds" && key != "otel.summary";
             !key.starts_with("gear.") && (stands_still || !is_counted)
         });
+        // A target writes 0 as 0.0 to Prometheus, which asks for OpenMetrics, and as 0 to the gear, which asks for the older text.
+        if let Some(quantile) = labels.get_mut("quantile")
+            && let Some(number) = quantile.as_str().and_then(|text| text.parse::<f64>().ok())
+        {
+            *quantile = json!(number);
+        }
         // Prometheus keeps milliseconds.
         let exemplars = labels.get_mut("otel.exemplars").and_then(Value::as_array_mut);
         for exemplar in exemplars.into_iter().flatten() {

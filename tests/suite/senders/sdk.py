@@ -1,6 +1,6 @@
 """An application that exports with OpenTelemetry's SDK for Python, and says what it exported: for each record the row that is to be stored.
 
-usage: opentelemetry.py grpc|http|json logs|traces|metrics ENDPOINT RECORDS [SERVICE]
+usage: sdk.py grpc|http|json logs|traces|metrics ENDPOINT RECORDS [SERVICE]
 """
 
 import base64
