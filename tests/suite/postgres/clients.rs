@@ -238,6 +238,10 @@ fn lists_and_intervals_are_parameters() -> Result<(), Failure> {
             .prepare("SELECT count(*) FROM logs WHERE ts > now() - $1::interval")
             .await?;
         assert_eq!(recent.params(), [Type::INTERVAL]);
+        let times =
+            "SELECT count(*) FROM logs WHERE ts = ANY($1::timestamptz[]) OR ts > $2::timestamp OR ts::date = $3::date";
+        let times = client.prepare(times).await?;
+        assert_eq!(times.params(), [Type::TIMESTAMPTZ_ARRAY, Type::TIMESTAMP, Type::DATE]);
         let row = client
             .query_one("SELECT $1::bool, $2::text, $2::text", &[&true, &"a"])
             .await?;

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use arrow_schema::{DataType, Field, IntervalUnit};
+use arrow_schema::{DataType, Field, IntervalUnit, TimeUnit};
 use datafusion::sql::sqlparser::ast::{
     Array, ArrayElemTypeDef, CastKind, DataType as SqlType, Expr, GroupByExpr, LimitClause, OrderBy, OrderByKind,
     Query, Select, SelectItem, Statement as Ast, TimezoneInfo, Value, ValueWithSpan, VisitMut, VisitorMut,
@@ -489,6 +489,12 @@ fn type_of(cast: &SqlType) -> Option<DataType> {
         SqlType::Bool | SqlType::Boolean => DataType::Boolean,
         SqlType::Uuid => DataType::FixedSizeBinary(16),
         SqlType::Interval { .. } => DataType::Interval(IntervalUnit::MonthDayNano),
+        SqlType::Date => DataType::Date32,
+        SqlType::Time(_, TimezoneInfo::None | TimezoneInfo::WithoutTimeZone) => DataType::Time64(TimeUnit::Microsecond),
+        SqlType::Timestamp(_, TimezoneInfo::None | TimezoneInfo::WithoutTimeZone) => {
+            DataType::Timestamp(TimeUnit::Microsecond, None)
+        }
+        SqlType::Timestamp(..) => DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into())),
         SqlType::Array(ArrayElemTypeDef::SquareBracket(item, _)) => {
             let item = type_of(item).unwrap_or(DataType::Utf8);
             DataType::List(Arc::new(Field::new_list_field(item, true)))

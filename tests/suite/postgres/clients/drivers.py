@@ -31,7 +31,7 @@ def of_psycopg():
     def described():
         with psycopg.connect(PLACE) as connection:
             cursor = connection.execute(
-                "SELECT *, count(*), max(ts) - min(ts), upper(level), ts::date, 1.5::float8, 2::int, 2::smallint, true, 'x'::varchar, "
+                "SELECT *, count(*), max(ts) - min(ts), upper(level), ts::date, 1.5::float8, 2::int, 2::smallint, true, 'x'::text, "
                 "NULL::uuid[], ARRAY['a'] FROM logs GROUP BY 1, 2, 3, 4, 5, 6, 7 LIMIT 1"
             )
             return [(column.name, column.type_code) for column in cursor.description]
