@@ -1,4 +1,5 @@
-//! Fuzz targets of the formats of others: requests of OTLP for each signal, as protobuf and as JSON, and what agents speak.
+//! Fuzz targets of the formats of others: requests of OTLP for each signal, as protobuf and as JSON, what agents speak, what collectors answer,
+//! records of JSON in shapes of others, and texts of metrics.
 //!
 //! # Not here
 //!
@@ -8,11 +9,13 @@
 use bytes::Bytes;
 use model::batch::conform;
 use model::fuzz::FuzzTarget;
-use model::telemetry_codec::{BodyRecordReader, PublisherIdentity};
+use model::telemetry_codec::{BodyRecordReader, PublisherIdentity, RecordFormat};
 use model::{EntityId, Table, Timestamp};
 
-use crate::SenderSettings;
-use crate::otlp::{OtlpEncoding, request};
+use crate::json_records::{JsonFraming, json_records};
+use crate::otlp::{self, OtlpEncoding, request};
+use crate::prometheus_text::{PrometheusFormat, parse};
+use crate::{SenderSettings, grpc};
 
 /// A part that holds a few rows.
 const SMALL: usize = 1_000;
@@ -42,6 +45,19 @@ const METRICS: &str = r#"{"resourceMetrics":[{"scopeMetrics":[{"metrics":[
   {"name":"exponential","exponentialHistogram":{"dataPoints":[{"scale":-3,"zeroCount":"1","zeroThreshold":0.5,"negative":{"offset":-7,"bucketCounts":["1","300"]}}]}},
   {"name":"summary","summary":{"dataPoints":[{"count":"2","sum":3,"quantileValues":[{"quantile":0.5,"value":1},{"quantile":1,"value":"NaN"}]}]}}]}]}]}"#;
 
+const SCRAPE: &str = "# HELP a b\n# TYPE a_total counter\na_total{k=\"v\\\"\\n\"} 1.5e3 1795255200123\n# TYPE h histogram\n\
+    h_bucket{le=\"0.5\"} 1\nh_bucket{le=\"+Inf\"} 2\nh_sum 3\nh_count 2\n# TYPE s summary\ns{quantile=\"0.5\"} NaN\ns_sum 1\ns_count 1\nu -Inf\n";
+
+const OPEN_METRICS: &str = "# TYPE a counter\n# UNIT a seconds\na_total 1 1795255200.123 # {trace_id=\"5b8efff798038103d269b633813fc60c\"} 0.5 1.25\n\
+    a_created 1795255200\n# TYPE i info\ni_info{v=\"1\"} 1\n# TYPE t stateset\nt{t=\"on\"} 1\n# EOF\n";
+
+const FOREIGN_LINES: &str = r#"{"@timestamp":"2026-11-21T10:00:00.5+01:00","msg":"one","severity":"WARN","host":{"name":"press-1"},"n":1}
+{"time":1795255200.25,"message":"two","lvl":"e","trace_id":"5b8efff798038103d269b633813fc60c"}
+{"timestamp":1795255200123456789,"log":{"level":"Error"},"error":{"stack":["a","b"]},"flux_id":"0198a8b0-2d5e-7c3a-8f6b-0123456789ab"}"#;
+
+const FOREIGN_DOCUMENT: &str =
+    r#"[{"ts":1795255200123,"text":"one","level":30},{"a.b":{"c":[1,{"d":null}]},"date":"2026-11-21 10:00:00"},{}]"#;
+
 /// The official examples.
 const LOG_EXAMPLE: &str = include_str!("../fixtures/opentelemetry-proto/logs.json");
 const EVENT_EXAMPLE: &str = include_str!("../fixtures/opentelemetry-proto/events.json");
@@ -63,7 +79,49 @@ pub fn targets() -> Vec<FuzzTarget> {
         target(("otlp.metrics_json", Table::Metrics), OtlpEncoding::Json, &metrics),
     ];
     all.extend(sender_targets());
+    all.extend([answers(), metrics_text(), foreign_json()]);
     all
+}
+
+/// What a collector answers, framed and not, as protobuf and as JSON.
+fn answers() -> FuzzTarget {
+    let said = [OtlpEncoding::Protobuf, OtlpEncoding::Json].map(|encoding| {
+        let rejected = otlp::export_response(encoding, Table::Logs, 3, "too old");
+        [rejected, otlp::retry_status(encoding, 8, "full", 7)]
+    });
+    let framed = grpc::frame(false, &said[0][0]).to_vec();
+    let samples = said.into_iter().flatten().chain([framed]).collect();
+    FuzzTarget::new("otlp.answers", samples, |bytes| {
+        let framed = grpc::message(&Bytes::copy_from_slice(bytes)).ok();
+        let message = framed.as_ref().map_or(bytes, |framed| &framed.message);
+        let (whole, start) = (otlp::rejected_of(message), otlp::rejected_of_start(message));
+        let (text, status) = (otlp::rejected_of_json(bytes), otlp::status_of(message));
+        whole.is_ok() || start.is_some() || text.is_ok() || status.is_ok()
+    })
+}
+
+/// Scrapes in both formats.
+fn metrics_text() -> FuzzTarget {
+    FuzzTarget::of_text("prometheus.text", &[SCRAPE, OPEN_METRICS], |text| {
+        let formats = [PrometheusFormat::Text, PrometheusFormat::OpenMetrics];
+        formats.map(|format| parse(text, format, 1_000).is_ok()).contains(&true)
+    })
+}
+
+/// Log records as other programs write them, one a line and as a document.
+fn foreign_json() -> FuzzTarget {
+    let samples = [FOREIGN_LINES, FOREIGN_DOCUMENT].map(|text| text.as_bytes().to_vec());
+    FuzzTarget::new("json.foreign", samples.into(), |bytes| {
+        let body = Bytes::copy_from_slice(bytes);
+        let framings = [JsonFraming::Lines, JsonFraming::Document];
+        let has_rows = framings.map(|framing| {
+            same_rows(Table::Logs, || {
+                let records = json_records(Table::Logs, framing, &body, settings()).ok()?;
+                Some((records, body.clone()))
+            })
+        });
+        has_rows.contains(&true)
+    })
 }
 
 /// What agents speak.
@@ -121,11 +179,18 @@ fn signals(encoding: OtlpEncoding, bytes: &[u8]) -> bool {
         > 0
 }
 
-/// Whether a body has rows: the same ones, in the table's schema, however large its parts are.
 fn has_rows(table: Table, encoding: OtlpEncoding, bytes: &[u8]) -> bool {
-    let read = |size: usize| {
+    same_rows(table, || {
         let opened = request(table, encoding, Bytes::copy_from_slice(bytes), settings()).ok()?;
-        let mut records = BodyRecordReader::of_format(table, opened.records, opened.body, settings().fallback);
+        Some((opened.records, opened.body))
+    })
+}
+
+/// Whether a body has rows: the same ones, in the table's schema, however large its parts are.
+fn same_rows(table: Table, open: impl Fn() -> Option<(Box<dyn RecordFormat>, Bytes)>) -> bool {
+    let read = |size: usize| {
+        let (records, body) = open()?;
+        let mut records = BodyRecordReader::of_format(table, records, body, settings().fallback);
         let mut rows = 0;
         loop {
             let part = records.next_part(size);
