@@ -416,7 +416,7 @@ async fn refuse_while_the_log_is_full(is_full_of_files: bool) {
     let quarantine = dir.path().join("quarantine");
     if is_full_of_files {
         std::fs::create_dir_all(&quarantine).unwrap();
-        std::fs::write(quarantine.join("export_old.otlp"), vec![1; 1 << 20]).unwrap();
+        std::fs::write(quarantine.join("export_old.otlp"), vec![1_u8; 4 << 20]).unwrap();
     }
     // Nothing leaves the log, which fills up.
     collector.refuse(SignalRefusal::NoPath, &[Table::Logs]);
@@ -434,15 +434,21 @@ async fn refuse_while_the_log_is_full(is_full_of_files: bool) {
         received.into_iter().find(|request| request.answer == script[1])
     })
     .await;
-    let (letters, lost) = if is_full_of_files { (0, 0) } else { (1, refused.rows.len()) };
+    let (letters, lost) = if is_full_of_files {
+        (0, 0)
+    } else {
+        (1, refused.rows.len())
+    };
     let status = export.logs();
     eventually("all others are accepted", || async {
-        let is_over = status.rows.get() as usize + lost == rows && status.letters.get() == letters;
-        is_over.then_some(())
+        let is_there = status.rows.get() as usize + lost == rows && status.letters.get() == letters;
+        (is_there && status.oldest().is_none()).then_some(())
     })
     .await;
     let files = std::fs::read_dir(quarantine).unwrap().flatten();
-    let names: Vec<String> = files.map(|file| file.file_name().to_string_lossy().into_owned()).collect();
+    let names: Vec<String> = files
+        .map(|file| file.file_name().to_string_lossy().into_owned())
+        .collect();
     assert!(names.len() == 1 && names[0].ends_with(".otlp"), "{names:?}");
     let accepted = collector.accepted();
     let again = accepted.iter().filter(|row| **row == refused.rows[0]).count();
