@@ -24,6 +24,7 @@ const PROTOCOLS: [CollectorProtocol; 2] = [CollectorProtocol::Grpc, CollectorPro
 struct ExportingStore {
     engine: Arc<Engine>,
     parts: ExportParts,
+    hand: Hand,
 }
 
 /// A running export.
@@ -45,14 +46,15 @@ impl ExportingStore {
             flush_interval: Duration::from_secs(3_600),
             ..settings
         };
-        let (clock, entropy) = (Hand::new().clock(), entropy());
+        let hand = Hand::new();
+        let (clock, entropy) = (hand.clock(), entropy());
         let engine = Engine::open(settings, clock.clone(), entropy.clone()).await.unwrap();
         let parts = ExportParts {
             engine: Arc::clone(&engine),
             clock,
             entropy,
         };
-        Self { engine, parts }
+        Self { engine, parts, hand }
     }
 
     async fn append_rows<R: TelemetryRecord>(&self, rows: &[R]) {
@@ -347,9 +349,9 @@ async fn a_wrong_key_or_address_is_said_and_keeps_everything_until_it_is_mended(
     for (protocol, denied) in [
         (CollectorProtocol::Http, ScriptedAnswer::Status(401)),
         (CollectorProtocol::Grpc, ScriptedAnswer::Code(16)),
-        // Of whoever has taken nothing yet it is not known that it is a collector.
-        (CollectorProtocol::Http, ScriptedAnswer::Status(500)),
-        (CollectorProtocol::Grpc, ScriptedAnswer::Code(13)),
+        (CollectorProtocol::Http, ScriptedAnswer::Status(404)),
+        (CollectorProtocol::Http, ScriptedAnswer::Status(405)),
+        (CollectorProtocol::Grpc, ScriptedAnswer::Code(12)),
     ] {
         let dir = tempfile::tempdir().unwrap();
         let store = ExportingStore::open(dir.path()).await;
@@ -393,8 +395,9 @@ async fn an_export_that_ends_while_nobody_answers_goes_on_with_the_same_rows() {
     export.stop().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_letter_for_which_the_log_has_no_room_is_a_file() {
+/// Fills the log with what waits behind a path that is not there, and has the collector refuse the first request of it. With files of
+/// letters that take all that such files may, or with none.
+async fn refuse_while_the_log_is_full(is_full_of_files: bool) {
     let dir = tempfile::tempdir().unwrap();
     let store = ExportingStore::with(engine::Settings {
         wal_max: model::ByteSize::mib(1),
@@ -410,6 +413,11 @@ async fn a_letter_for_which_the_log_has_no_room_is_a_file() {
     });
     let mut rows = store.append("a", 1).await.len();
     export.settled(1, 0).await;
+    let quarantine = dir.path().join("quarantine");
+    if is_full_of_files {
+        std::fs::create_dir_all(&quarantine).unwrap();
+        std::fs::write(quarantine.join("export_old.otlp"), vec![1_u8; 4 << 20]).unwrap();
+    }
     // Nothing leaves the log, which fills up.
     collector.refuse(SignalRefusal::NoPath, &[Table::Logs]);
     let patience = Duration::from_secs(1);
@@ -421,20 +429,40 @@ async fn a_letter_for_which_the_log_has_no_room_is_a_file() {
         rows += 500;
     }
     collector.refuse(SignalRefusal::NoPath, &[]);
-    let status = export.logs();
-    eventually("the letter is kept", || async {
-        (status.letters.get() == 1).then_some(())
-    })
-    .await;
-    let quarantine = dir.path().join("quarantine");
-    let files: Vec<_> = std::fs::read_dir(quarantine).unwrap().flatten().collect();
-    assert_eq!(files.len(), 1, "{files:?}");
-    assert!(files[0].file_name().to_string_lossy().ends_with(".otlp"));
-    eventually("the others are accepted", || async {
+    let refused = eventually("a request is refused", || async {
         let received = collector.received();
-        let refused = received.iter().find(|request| request.answer == script[1])?;
-        (status.rows.get() as usize + refused.rows.len() == rows).then_some(())
+        received.into_iter().find(|request| request.answer == script[1])
     })
     .await;
+    let (letters, lost) = if is_full_of_files {
+        (0, 0)
+    } else {
+        (1, refused.rows.len())
+    };
+    let status = export.logs();
+    eventually("all others are accepted", || async {
+        let is_there = status.rows.get() as usize + lost == rows && status.letters.get() == letters;
+        (is_there && status.oldest().is_none()).then_some(())
+    })
+    .await;
+    let files = std::fs::read_dir(quarantine).unwrap().flatten();
+    let names: Vec<String> = files
+        .map(|file| file.file_name().to_string_lossy().into_owned())
+        .collect();
+    assert!(names.len() == 1 && names[0].ends_with(".otlp"), "{names:?}");
+    let accepted = collector.accepted();
+    let again = accepted.iter().filter(|row| **row == refused.rows[0]).count();
+    assert_eq!((accepted.len(), again), (rows - lost, usize::from(is_full_of_files)));
+    assert_eq!(export.status.trouble(), None);
     export.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_letter_for_which_the_log_has_no_room_is_a_file() {
+    refuse_while_the_log_is_full(false).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_whose_letter_has_no_place_is_sent_again() {
+    refuse_while_the_log_is_full(true).await;
 }

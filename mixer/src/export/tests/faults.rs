@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use engine::ArrivalPosition;
-use model::{Span, SpanId, SpanStatus, TraceId};
+use model::{MetricPoint, MetricType, Span, SpanId, SpanStatus, TraceId};
 
 use super::super::letters::{LetterFiles, RefusedRequest};
 use super::*;
@@ -15,47 +15,28 @@ fn hasty(protocol: CollectorProtocol, collector: &TestCollector) -> ExportSettin
     }
 }
 
-fn sorted(mut rows: Vec<String>) -> Vec<String> {
-    rows.sort();
-    rows
-}
-
 #[tokio::test(flavor = "multi_thread")]
-async fn a_row_that_alone_is_never_answered_is_a_dead_letter_once_others_are_accepted() {
+async fn a_row_that_alone_is_never_answered_waits_and_is_no_dead_letter() {
     for protocol in PROTOCOLS {
-        // The first of a request, one in its middle, and its last.
-        for bad in [0, 2, 4] {
-            let dir = tempfile::tempdir().unwrap();
-            let store = ExportingStore::open(dir.path()).await;
-            let sent = store.append("a", 5).await;
-            let collector = TestCollector::start(protocol, &[]).await;
-            collector.poison(&sent[bad]);
-            let export = store.start(hasty(protocol, &collector));
-            if bad == 4 {
-                // Nothing is behind it: it waits until something is.
-                eventually("it was sent alone very often", || async {
-                    let alone = collector
-                        .received()
-                        .into_iter()
-                        .filter(|request| request.rows == sent[4..]);
-                    (alone.count() > 9).then_some(())
-                })
-                .await;
-                assert_eq!(export.logs().letters.get(), 0);
-                assert!(export.status.trouble().is_some_and(|(_, is_denied)| !is_denied));
-            }
-            let behind = store.append("b", 1).await;
-            export.settled(5, 1).await;
-            let others = [&sent[..bad], &sent[bad + 1..], &behind[..]].concat();
-            assert_eq!(sorted(collector.accepted()), others, "{protocol:?}, each once");
-            let letters = store.letters();
-            assert_eq!(letters.len(), 1);
-            let (reason, payload) = &letters[0];
-            assert!(reason.contains("this row alone"), "{reason}");
-            let has = |text: &String| payload.windows(text.len()).any(|bytes| bytes == text.as_bytes());
-            assert!(has(&sent[bad]) && !others.iter().any(has), "{protocol:?} {bad}");
-            export.stop().await;
-        }
+        let dir = tempfile::tempdir().unwrap();
+        let store = ExportingStore::open(dir.path()).await;
+        let sent = store.append("a", 5).await;
+        let collector = TestCollector::start(protocol, &[]).await;
+        collector.poison(&sent[2]);
+        let export = store.start(hasty(protocol, &collector));
+        eventually("it was sent alone very often", || async {
+            let received = collector.received();
+            let alone = received.iter().filter(|request| request.rows == sent[2..3]);
+            (alone.count() > 9).then_some(())
+        })
+        .await;
+        assert_eq!((export.logs().rows.get(), export.logs().letters.get()), (2, 0));
+        assert!(export.status.trouble().is_some_and(|(_, is_denied)| !is_denied));
+        // It is mended.
+        collector.poison("nothing");
+        export.settled(5, 0).await;
+        assert_eq!(collector.accepted(), sent, "{protocol:?}, each once and in order");
+        export.stop().await;
     }
 }
 
@@ -68,9 +49,9 @@ async fn a_collector_that_answers_nothing_for_long_gets_every_row_once_it_is_bac
         collector.set_away(true);
         let mut sent = store.append("a", 6).await;
         let export = store.start(hasty(protocol, &collector));
-        // Down to a single row, and far beyond the attempts after which others are tried.
+        // Down to a single row, and far beyond the attempts after which requests are divided.
         eventually("it was tried very often", || async {
-            (collector.received().len() > 19).then_some(())
+            (collector.received().len() > 14).then_some(())
         })
         .await;
         sent.extend(store.append("b", 2).await);
@@ -78,7 +59,7 @@ async fn a_collector_that_answers_nothing_for_long_gets_every_row_once_it_is_bac
         assert_eq!((export.logs().rows.get(), export.logs().letters.get()), (0, 0));
         collector.set_away(false);
         export.settled(8, 0).await;
-        assert_eq!(sorted(collector.accepted()), sent, "{protocol:?}");
+        assert_eq!(collector.accepted(), sent, "{protocol:?}");
         export.stop().await;
     }
 }
@@ -137,13 +118,23 @@ async fn append_spans(store: &ExportingStore, spans: u64) {
     store.append_rows(&(0..spans).map(span).collect::<Vec<_>>()).await;
 }
 
+/// Appends points of a metric.
+async fn append_points(store: &ExportingStore, points: u32) {
+    let point = |number: u32| MetricPoint {
+        ts: store.parts.clock.now(),
+        name: "load".into(),
+        entity_id: EntityId::for_name("rack-a"),
+        entity_name: "rack-a".into(),
+        metric_type: MetricType::Gauge,
+        value: f64::from(number),
+        labels: Attributes::new(),
+    };
+    store.append_rows(&(0..points).map(point).collect::<Vec<_>>()).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
-async fn a_signal_that_alone_is_denied_leaves_half_of_the_log_to_the_others_and_keeps_its_own() {
-    for (protocol, refusal) in [
-        (CollectorProtocol::Http, SignalRefusal::NoPath),
-        (CollectorProtocol::Grpc, SignalRefusal::NoPath),
-        (CollectorProtocol::Http, SignalRefusal::Invalid),
-    ] {
+async fn signals_that_are_denied_wait_while_another_is_accepted_and_have_no_dead_letters() {
+    for protocol in PROTOCOLS {
         let dir = tempfile::tempdir().unwrap();
         let store = ExportingStore::with(engine::Settings {
             wal_max: model::ByteSize::mib(8),
@@ -151,69 +142,74 @@ async fn a_signal_that_alone_is_denied_leaves_half_of_the_log_to_the_others_and_
         })
         .await;
         let collector = TestCollector::start(protocol, &[]).await;
-        collector.refuse(refusal, &[Table::Logs, Table::Traces]);
-        let half = store.engine.stats().wal_max_bytes / 2;
-        let mut sent = Vec::new();
+        collector.refuse(SignalRefusal::NoPath, &[Table::Logs, Table::Traces]);
+        append_spans(&store, 3).await;
+        let (half, mut sent) = (store.engine.stats().wal_max_bytes / 2, Vec::new());
         while store.engine.stats().wal_bytes <= half {
             sent.extend(store.append(&format!("{:06}", sent.len()), 2_000).await);
         }
-        // Nothing is taken: somebody has to mend a key, and everything waits for that.
+        append_points(&store, 2).await;
         let export = store.start(hasty(protocol, &collector));
-        eventually("logs are tried again", || async {
-            (export.logs().requests.get() > 2).then_some(())
+        let [traces, metrics] = [Table::Traces, Table::Metrics].map(|signal| export.status.of(signal).unwrap());
+        eventually("points are accepted, and the others are tried on", || async {
+            let are_tried = export.logs().requests.get() > 2 && traces.requests.get() > 2;
+            (metrics.rows.get() == 2 && are_tried).then_some(())
         })
         .await;
-        assert_eq!(export.logs().letters.get(), 0, "{protocol:?} {refusal:?}");
-        // Traces are taken: logs become dead letters, until there is room.
-        collector.refuse(refusal, &[Table::Logs]);
-        append_spans(&store, 1).await;
-        eventually("logs leave the log", || async {
-            let is_short = store.engine.stats().wal_bytes <= half;
-            (export.logs().letters.get() > 0 && is_short).then_some(())
+        let (reason, is_denied) = export.status.trouble().unwrap();
+        let are_named = reason.contains("logs since") && reason.contains("traces since");
+        assert!(is_denied && are_named && !reason.contains("metrics since"), "{reason}");
+        for denied in [export.logs(), traces] {
+            assert_eq!((denied.rows.get(), denied.letters.get()), (0, 0), "{}", denied.signal);
+        }
+        collector.refuse(SignalRefusal::NoPath, &[]);
+        export.settled(sent.len() as u64, 0).await;
+        eventually("spans are accepted", || async {
+            (traces.rows.get() == 3).then_some(())
         })
         .await;
-        let trouble = export.status.trouble().unwrap();
-        assert!(trouble.1 && trouble.0.contains("logs since"), "{trouble:?}");
-        assert_eq!(export.logs().rows.get(), 0);
-        // What comes while there is room waits with the others, and is sent once the path is there.
-        collector.refuse(refusal, &[]);
-        sent.extend(store.append("last", 2).await);
-        eventually("logs are accepted", || async {
-            let is_over = collector.accepted().contains(&sent[sent.len() - 1]) && export.logs().oldest().is_none();
-            is_over.then_some(())
-        })
-        .await;
-        let accepted = sorted(collector.accepted());
-        let given_up = sent.len() - accepted.len();
-        assert!(accepted == sorted(sent.split_off(given_up)), "the oldest gave way");
-        // A segment was too much, one is let go of as a whole, and so is a request.
-        let most = (given_up + accepted.len()) / 2 + 8_192;
-        assert!(
-            (1..=most).contains(&given_up),
-            "{given_up} of {most}: {protocol:?} {refusal:?}"
-        );
+        assert!(collector.accepted() == sent, "each once and in order: {protocol:?}");
+        assert!(store.letters().is_empty());
         export.stop().await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_row_that_is_refused_before_any_other_is_a_dead_letter_once_another_is_accepted() {
-    for (protocol, invalid) in [
-        (CollectorProtocol::Http, ScriptedAnswer::Status(400)),
-        (CollectorProtocol::Grpc, ScriptedAnswer::Code(3)),
+async fn bad_requests_at_a_start_are_dead_letters_and_the_good_ones_behind_them_are_accepted() {
+    for (protocol, refusals) in [
+        (
+            CollectorProtocol::Http,
+            [ScriptedAnswer::Status(400), ScriptedAnswer::Status(500)],
+        ),
+        (
+            CollectorProtocol::Grpc,
+            [ScriptedAnswer::Code(3), ScriptedAnswer::Code(13)],
+        ),
     ] {
         let dir = tempfile::tempdir().unwrap();
         let store = ExportingStore::open(dir.path()).await;
-        let sent = store.append("a", 2).await;
-        // Both; the first; the second, for nothing was accepted before; the first again.
-        let script = [invalid, invalid, ScriptedAnswer::Accept, invalid];
-        let collector = TestCollector::start(protocol, &script).await;
+        let sent = store.append("a", 2 * 8_192 + 5).await;
+        // The first two of three requests are refused as they are.
+        let collector = TestCollector::start(protocol, &[refusals[1]; 2]).await;
         let export = store.start(hasty(protocol, &collector));
-        export.settled(1, 1).await;
-        let received: Vec<Vec<String>> = collector.received().into_iter().map(|request| request.rows).collect();
-        let [first, second] = [&sent[..1], &sent[1..]];
-        assert_eq!(received, [&sent[..], first, second, first], "{protocol:?}");
-        assert_eq!(store.letters().len(), 1);
+        export.settled(5, 2).await;
+        assert_eq!(collector.accepted(), sent[2 * 8_192..], "{protocol:?}");
+        export.stop().await;
+        // Again from a start: of two rows both are wrong, the next ones are right.
+        store.engine.close().await.unwrap();
+        drop(store);
+        let store = ExportingStore::open(dir.path()).await;
+        store.append("bad", 2).await;
+        let collector = TestCollector::start(protocol, &[refusals[0]; 3]).await;
+        let export = store.start(hasty(protocol, &collector));
+        eventually("both are letters", || async {
+            (export.logs().letters.get() == 2).then_some(())
+        })
+        .await;
+        let good = store.append("good", 3).await;
+        export.settled(3, 2).await;
+        assert_eq!(collector.accepted(), good, "{protocol:?}");
+        assert_eq!(collector.received().len(), 4);
         assert_eq!(export.status.trouble(), None);
         export.stop().await;
     }
@@ -265,7 +261,7 @@ async fn halves_of_what_is_too_large_do_not_count_as_those_of_what_is_wrong() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn refusals_are_not_believed_without_an_acceptance_while_other_signals_go_on() {
+async fn after_sixteen_letters_without_an_acceptance_one_request_a_minute_is_a_letter() {
     for (protocol, refusal) in [
         (CollectorProtocol::Http, SignalRefusal::Invalid),
         (CollectorProtocol::Grpc, SignalRefusal::Invalid),
@@ -274,42 +270,44 @@ async fn refusals_are_not_believed_without_an_acceptance_while_other_signals_go_
         let dir = tempfile::tempdir().unwrap();
         let store = ExportingStore::open(dir.path()).await;
         let collector = TestCollector::start(protocol, &[]).await;
-        let export = store.start(hasty(protocol, &collector));
-        store.append("first", 1).await;
-        export.settled(1, 0).await;
         collector.refuse(refusal, &[Table::Logs]);
+        let export = store.start(hasty(protocol, &collector));
+        // What becomes of one request counts once: it may be divided, and then both rows are letters.
+        let each = if refusal == SignalRefusal::Invalid { 2 } else { 1 };
         for round in 1..=16 {
             assert_eq!(export.status.trouble(), None, "{protocol:?} {refusal:?} {round}");
-            // What becomes of one request counts once: it is divided, and both rows are letters.
-            store.append("bad", if round < 16 { 2 } else { 1 }).await;
-            let letters = match refusal {
-                SignalRefusal::Invalid => (2 * round).min(31),
-                _ => round,
-            };
-            eventually("it is in dead letters", || async {
-                let is_settled = export.logs().letters.get() == letters && export.logs().oldest().is_none();
-                is_settled.then_some(())
-            })
-            .await;
+            store.append("bad", 2).await;
+            export.settled(0, each * round).await;
         }
-        let letters = export.logs().letters.get();
         let (reason, is_denied) = export.status.trouble().unwrap();
         assert!(is_denied && reason.contains("nothing is accepted"), "{reason}");
-        let kept = store.append("kept", 1).await;
-        let tried = export.logs().requests.get();
-        for round in 1..=5 {
-            append_spans(&store, 1).await;
-            eventually("spans are accepted, and the row is tried", || async {
-                let spans = export.status.of(Table::Traces)?.rows.get();
-                (spans == round && export.logs().requests.get() >= tried + round).then_some(())
+        for minute in 1..=2 {
+            store.append("bad", 1).await;
+            store.hand.forward(Duration::from_secs(59));
+            let tried = export.logs().requests.get();
+            eventually("it is sent again", || async {
+                (export.logs().requests.get() > tried + 3).then_some(())
             })
             .await;
+            assert_eq!(export.logs().letters.get(), each * 16 + minute - 1);
+            store.hand.forward(Duration::from_secs(1));
+            export.settled(0, each * 16 + minute).await;
             assert!(export.status.trouble().is_some_and(|(_, is_denied)| is_denied));
         }
-        assert_eq!((export.logs().rows.get(), export.logs().letters.get()), (1, letters));
+        // The collector is mended, and what it refuses then is a letter at once.
+        let kept = store.append("kept", 1).await;
+        let tried = export.logs().requests.get();
+        eventually("it is tried", || async {
+            (export.logs().requests.get() > tried).then_some(())
+        })
+        .await;
         collector.refuse(refusal, &[]);
-        export.settled(2, letters).await;
+        export.settled(1, each * 16 + 2).await;
         assert_eq!(collector.received().last().map(|last| last.rows.clone()), Some(kept));
+        assert_eq!(export.status.trouble(), None);
+        collector.refuse(refusal, &[Table::Logs]);
+        store.append("bad", 1).await;
+        export.settled(1, each * 16 + 3).await;
         assert_eq!(export.status.trouble(), None);
         export.stop().await;
     }
