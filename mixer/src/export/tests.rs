@@ -416,7 +416,7 @@ async fn refuse_while_the_log_is_full(is_full_of_files: bool) {
     let quarantine = dir.path().join("quarantine");
     if is_full_of_files {
         std::fs::create_dir_all(&quarantine).unwrap();
-        std::fs::write(quarantine.join("export_old.otlp"), vec![1_u8; 4 << 20]).unwrap();
+        durable_fs::write_durably(&quarantine.join("export_old.otlp"), &vec![1; 4 << 20]).unwrap();
     }
     // Nothing leaves the log, which fills up.
     collector.refuse(SignalRefusal::NoPath, &[Table::Logs]);
