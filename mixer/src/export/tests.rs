@@ -3,6 +3,7 @@
 
 mod collector;
 mod faults;
+mod refusals;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -146,6 +147,14 @@ fn settings(protocol: CollectorProtocol, collector: &TestCollector) -> ExportSet
         compression: ExportCompression::Gzip,
         timeout: Duration::from_secs(20),
         first_pause: Duration::from_millis(200),
+    }
+}
+
+/// Tries again so soon that many attempts are over in a moment.
+fn hasty(protocol: CollectorProtocol, collector: &TestCollector) -> ExportSettings {
+    ExportSettings {
+        first_pause: Duration::from_millis(2),
+        ..settings(protocol, collector)
     }
 }
 
@@ -345,34 +354,6 @@ async fn a_bad_row_takes_no_others_to_the_dead_letters() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_wrong_key_or_address_is_said_and_keeps_everything_until_it_is_mended() {
-    for (protocol, denied) in [
-        (CollectorProtocol::Http, ScriptedAnswer::Status(401)),
-        (CollectorProtocol::Grpc, ScriptedAnswer::Code(16)),
-        (CollectorProtocol::Http, ScriptedAnswer::Status(404)),
-        (CollectorProtocol::Http, ScriptedAnswer::Status(405)),
-        (CollectorProtocol::Grpc, ScriptedAnswer::Code(12)),
-    ] {
-        let dir = tempfile::tempdir().unwrap();
-        let store = ExportingStore::open(dir.path()).await;
-        let sent = store.append("a", 2).await;
-        let collector = TestCollector::start(protocol, &[denied; 2]).await;
-        let export = store.export(protocol, &collector);
-        let trouble = eventually("the trouble is said", || async { export.status.trouble() }).await;
-        assert!(
-            trouble.1 && trouble.0.contains(&collector.address.to_string()),
-            "{trouble:?}"
-        );
-        assert!(export.logs().oldest().is_some());
-        export.settled(2, 0).await;
-        assert_eq!(export.status.trouble(), None);
-        assert_eq!(collector.accepted(), sent);
-        assert!(store.letters().is_empty());
-        export.stop().await;
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn an_export_that_ends_while_nobody_answers_goes_on_with_the_same_rows() {
     let dir = tempfile::tempdir().unwrap();
     let protocol = CollectorProtocol::Http;
@@ -393,76 +374,4 @@ async fn an_export_that_ends_while_nobody_answers_goes_on_with_the_same_rows() {
     assert_eq!(received.len(), begun + 1);
     assert_eq!(received[begun].rows, sent);
     export.stop().await;
-}
-
-/// Fills the log with what waits behind a path that is not there, and has the collector refuse the first request of it. With files of
-/// letters that take all that such files may, or with none.
-async fn refuse_while_the_log_is_full(is_full_of_files: bool) {
-    let dir = tempfile::tempdir().unwrap();
-    let store = ExportingStore::with(engine::Settings {
-        wal_max: model::ByteSize::mib(1),
-        ..engine::Settings::new(dir.path())
-    })
-    .await;
-    let protocol = CollectorProtocol::Http;
-    let script = [ScriptedAnswer::Accept, ScriptedAnswer::Status(500)];
-    let collector = TestCollector::start(protocol, &script).await;
-    let export = store.start(ExportSettings {
-        first_pause: Duration::from_millis(2),
-        ..settings(protocol, &collector)
-    });
-    let mut rows = store.append("a", 1).await.len();
-    export.settled(1, 0).await;
-    let quarantine = dir.path().join("quarantine");
-    if is_full_of_files {
-        std::fs::create_dir_all(&quarantine).unwrap();
-        std::fs::write(quarantine.join("export_old.otlp"), vec![1_u8; 4 << 20]).unwrap();
-    }
-    // Nothing leaves the log, which fills up.
-    collector.refuse(SignalRefusal::NoPath, &[Table::Logs]);
-    let patience = Duration::from_secs(1);
-    loop {
-        let appended = tokio::time::timeout(patience, store.append(&format!("{rows:06}"), 500)).await;
-        if appended.is_err() {
-            break;
-        }
-        rows += 500;
-    }
-    collector.refuse(SignalRefusal::NoPath, &[]);
-    let refused = eventually("a request is refused", || async {
-        let received = collector.received();
-        received.into_iter().find(|request| request.answer == script[1])
-    })
-    .await;
-    let (letters, lost) = if is_full_of_files {
-        (0, 0)
-    } else {
-        (1, refused.rows.len())
-    };
-    let status = export.logs();
-    eventually("all others are accepted", || async {
-        let is_there = status.rows.get() as usize + lost == rows && status.letters.get() == letters;
-        (is_there && status.oldest().is_none()).then_some(())
-    })
-    .await;
-    let files = std::fs::read_dir(quarantine).unwrap().flatten();
-    let names: Vec<String> = files
-        .map(|file| file.file_name().to_string_lossy().into_owned())
-        .collect();
-    assert!(names.len() == 1 && names[0].ends_with(".otlp"), "{names:?}");
-    let accepted = collector.accepted();
-    let again = accepted.iter().filter(|row| **row == refused.rows[0]).count();
-    assert_eq!((accepted.len(), again), (rows - lost, usize::from(is_full_of_files)));
-    assert_eq!(export.status.trouble(), None);
-    export.stop().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_letter_for_which_the_log_has_no_room_is_a_file() {
-    refuse_while_the_log_is_full(false).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_request_whose_letter_has_no_place_is_sent_again() {
-    refuse_while_the_log_is_full(true).await;
 }
