@@ -132,25 +132,12 @@ impl LogFollower {
     /// If the log cannot be read, or positions cannot be kept: nothing is lost, it may be tried again.
     pub async fn next(&mut self, bytes: u64) -> Result<Vec<LogEntry>, Error> {
         loop {
-            let found = self.next_now(bytes).await?;
-            if !found.is_empty() {
-                return Ok(found);
-            }
-            self.sync().await?;
-            // The sender lives as long as `shared`.
-            let _ = self.news.changed().await;
-        }
-    }
-
-    /// As [`LogFollower::next`], but does not wait for rows: there may be none.
-    ///
-    /// # Errors
-    /// As there.
-    pub async fn next_now(&mut self, bytes: u64) -> Result<Vec<LogEntry>, Error> {
-        loop {
             let durable = *self.news.borrow_and_update();
             if self.scanned >= durable {
-                return Ok(Vec::new());
+                self.sync().await?;
+                // The sender lives as long as `shared`.
+                let _ = self.news.changed().await;
+                continue;
             }
             let found = self.read(durable, bytes).await?;
             if !found.is_empty() {

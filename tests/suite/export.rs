@@ -343,7 +343,6 @@ fn what_the_collector_refused_is_a_letter_whose_payload_it_takes_later() -> Resu
         assert_eq!(answer.status, 200, "{}", answer.text);
         Ok(())
     };
-    // Of a collector that has accepted nothing yet nothing is refused for good.
     store(1)?;
     eventually("the first row is accepted", SOON, || is_accepted(1).then_some(()))?;
     receiver.refuse_one();

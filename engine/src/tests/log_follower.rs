@@ -334,18 +334,6 @@ async fn a_start_after_the_switch_that_cannot_flush_what_is_kept_fails_and_the_n
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_there_is_had_without_a_wait_for_more() {
-    let bench = bench(ExportMode::Only);
-    let engine = bench.open().await;
-    let mut follower = engine.follow_log(Table::Logs).unwrap();
-    assert_eq!(follower.next_now(MUCH).await.unwrap().len(), 0);
-    let sent = append(&bench, &engine, 1, 2).await;
-    let found = follower.next_now(MUCH).await.unwrap();
-    assert_eq!(names(&found[0]), sent);
-    assert_eq!(follower.next_now(MUCH).await.unwrap().len(), 0);
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn hot_rows_of_before_are_stored_when_telemetry_is_only_exported_from_now_on() {
     let mut bench = bench(ExportMode::Off);
     let engine = bench.open().await;

@@ -5,8 +5,8 @@
 //! - A letter is durable before the rows of its request are settled. It is stored once, also if the process ends in between and the same
 //!   request is refused again; a request that then has other rows has a letter of its own.
 //! - A letter needs room in the log, which may be full of what waits behind its request. Then it becomes a file in quarantine.
-//! - All such files take a quarter of what the log may take, unless one alone takes more. Beyond that letters wait, and so does their
-//!   signal: nothing that was kept is removed for them.
+//! - All such files take a quarter of what the log may take, unless one alone takes more. Beyond that there is none, and their
+//!   request waits: nothing that was kept is removed for them.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;

@@ -9,11 +9,9 @@
 //! # Invariants
 //!
 //! - A row is settled when the collector has accepted its request, or when a dead letter with it is durable; never before.
-//! - A signal has one request in flight, so a collector gets its rows in the order of the log; other rows come before a single one
-//!   only after that has had no answer again and again. Signals do not wait for each other.
+//! - A signal has one request in flight, so a collector gets its rows in the order of the log. Signals do not wait for each other.
 //! - What the collector does not take for now stays in the log, however long. A refusal that an operator can mend (a wrong key, a
-//!   wrong path), or one of many without an acceptance, is no refusal for good, unless it is of one signal, others are taken, and half
-//!   of the log waits.
+//!   wrong path) is no refusal for good; of others without an acceptance few become dead letters.
 //!
 //! # Not here
 //!
@@ -26,7 +24,6 @@ mod letters;
 mod pack;
 mod refusal_log;
 mod retry_pause;
-mod rows_in_hand;
 mod signal_exporter;
 mod status;
 #[cfg(test)]

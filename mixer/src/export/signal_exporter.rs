@@ -4,18 +4,18 @@
 //!
 //! - The same bytes are sent again: a collector that deduplicates by content can tell.
 //! - A wait grows from [`super::ExportSettings::first_pause`] to a minute, by chance a half shorter, unless the collector says how long.
-//! - Rows are settled in their order, also those of a request that had to be divided.
-//! - A collector that is away costs nothing but time. A single row is given up as what the collector cannot bear only when it had no
-//!   answer [`MAX_ALONE`] times in a row, others were accepted after that, and once more it had none.
-//! - A refusal is believed while fewer than [`BELIEVED`] requests have become dead letters since one was accepted; at the start none
-//!   is: it may be no collector at all. One that is not believed is as a denial.
-//! - A signal that is denied waits, unless the log is half full and another signal is accepted meanwhile: then it has dead letters.
+//! - Rows are sent and settled in their order, also those of a request that had to be divided.
+//! - What is denied, not taken for now, or alone and never answered waits, and costs nothing but time.
+//! - What is refused for good is a dead letter at once while fewer than [`BELIEVED`] requests became letters since the signal had an
+//!   acceptance; after that one request in [`LETTER_PAUSE`], and it is sent again until then. So settings that are wrong cost little,
+//!   and nothing that is refused stops what is behind it for good.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine::{ArrivalPosition, LogFollower};
-use model::Table;
+use engine::{ArrivalPosition, LogEntry, LogFollower};
+use model::{Table, Timestamp};
 use tokio_util::sync::CancellationToken;
 
 use super::ExportParts;
@@ -25,7 +25,6 @@ use super::letters::{LetterFiles, RefusedRequest};
 use super::pack::{PackedRequest, RequestRows};
 use super::refusal_log::RefusalLog;
 use super::retry_pause::{ExportStopped, RetryPause, wait};
-use super::rows_in_hand::{RequestTurn, RowsInHand};
 use super::status::{ExportStatus, SignalStatus};
 
 /// So many bytes of the log are read at once.
@@ -37,10 +36,10 @@ const LEAST_PAUSE: Duration = Duration::from_millis(100);
 const MAX_DIVISIONS: usize = 32;
 /// A request of more rows that had no answer so many times in a row is divided.
 const MAX_UNANSWERED: u32 = 3;
-/// One of a single row that had no answer so many times in a row is sent by turns with others.
-const MAX_ALONE: u32 = 8;
-/// So many requests may become dead letters before one is accepted again.
+/// So many requests become dead letters at once before one is accepted again.
 const BELIEVED: usize = 16;
+/// And then one in this time.
+const LETTER_PAUSE: Duration = Duration::from_secs(60);
 
 /// Exports one signal.
 #[derive(Debug)]
@@ -53,6 +52,24 @@ pub(super) struct SignalExporter {
     files: Arc<LetterFiles>,
     /// So many requests became dead letters since one was accepted.
     letters: usize,
+    /// When the last one did.
+    last_letter: Option<Timestamp>,
+}
+
+/// What became of the parts of what was one request.
+#[derive(Debug, Default)]
+struct RequestHistory {
+    /// So often something of it was wrong and it was divided.
+    divisions: usize,
+    /// Whether a part of it is a dead letter.
+    has_letter: bool,
+}
+
+/// The rows of a request: their place in the log, and how many they are.
+#[derive(Debug, Clone, Copy)]
+struct RequestPlace {
+    range: (ArrivalPosition, ArrivalPosition),
+    rows: usize,
 }
 
 impl SignalExporter {
@@ -70,13 +87,14 @@ impl SignalExporter {
             status,
             refusals: RefusalLog::default(),
             files,
-            letters: BELIEVED,
+            letters: 0,
+            last_letter: None,
         }
     }
 
     /// Exports until it is told to stop.
     pub(super) async fn run(mut self, stop: CancellationToken) {
-        let (mut hand, mut pause) = (RowsInHand::default(), self.pause());
+        let mut pause = self.pause();
         loop {
             let next = tokio::select! {
                 () = stop.cancelled() => return,
@@ -85,8 +103,7 @@ impl SignalExporter {
             let exported = match next {
                 Ok(entries) => {
                     pause = self.pause();
-                    hand.extend(entries);
-                    self.export(&mut hand, &stop).await
+                    self.export_all(entries.into(), &stop).await
                 }
                 Err(error) => {
                     self.trouble(error.to_string(), false);
@@ -120,76 +137,56 @@ impl SignalExporter {
         self.count(|status| status.set_trouble(reason, is_denied, now));
     }
 
-    /// Sends the rows in hand, until all of them are settled.
-    async fn export(&mut self, hand: &mut RowsInHand, stop: &CancellationToken) -> Result<(), ExportStopped> {
-        while let Some(turn) = hand.next() {
-            let rows = match turn {
-                RequestTurn::Send(rows) => rows,
-                RequestTurn::Settle(end) => {
-                    self.settle(end).await;
-                    continue;
-                }
-            };
-            let (count, arrived) = (rows.count(), rows.arrived());
-            self.count(|status| status.set_oldest(arrived));
-            let Some(range) = rows.range() else { continue };
-            let (rows, request) = self.pack(rows, stop).await?;
-            let Some(request) = request else {
-                // More than one row: it is divided.
-                let _ = hand.divide(0, rows);
-                continue;
-            };
-            let answer = self.send(&request, (count, &mut *hand), stop).await?;
-            let is_denied = matches!(answer, ExportAnswer::Denied { .. });
-            let is_partial = matches!(answer, ExportAnswer::Accepted { .. });
-            let is_invalid = matches!(answer, ExportAnswer::Invalid { .. });
-            let is_divisible = match answer {
-                ExportAnswer::Invalid { .. } => hand.divisions < MAX_DIVISIONS,
-                ExportAnswer::TooLarge { .. } | ExportAnswer::Unanswered { .. } => true,
-                _ => false,
-            };
-            if is_divisible && hand.divide(0, rows).is_ok() {
-                hand.divisions += usize::from(is_invalid);
-                continue;
-            }
-            let reason = match answer {
-                ExportAnswer::Accepted { rejected, reason } => self.count_accepted(count, rejected, &reason),
-                ExportAnswer::Unanswered { reason, .. } => Some(format!(
-                    "others were accepted meanwhile, this row alone had no answer: {reason}"
-                )),
-                other => Some(other.into_reason().0),
-            };
-            if let Some(reason) = reason {
-                let rows = (range, count, is_partial);
-                self.keep_letter(rows, reason, &request, hand, stop).await?;
-            }
-            if !is_denied && self.letters < BELIEVED {
-                self.count(SignalStatus::clear_trouble);
-            }
-            self.settle(range.1).await;
-            if is_denied && let Err(error) = self.parts.engine.flush().await {
-                // What gave way counts in the log until then, and more would follow.
-                self.trouble(format!("what is in dead letters cannot leave the log: {error}"), true);
-                wait(self.pause().next(&self.parts.entropy), stop).await?;
-            }
+    /// Sends rows until all of them are settled.
+    async fn export_all(
+        &mut self,
+        mut waiting: VecDeque<LogEntry>,
+        stop: &CancellationToken,
+    ) -> Result<(), ExportStopped> {
+        while let Some(rows) = RequestRows::take(&mut waiting) {
+            self.export(rows, stop).await?;
         }
         self.count(|status| status.set_oldest(None));
         Ok(())
     }
 
-    /// Counts rows that the collector accepted; why it is a dead letter all the same, if it is.
-    fn count_accepted(&mut self, rows: usize, rejected: u64, reason: &str) -> Option<String> {
-        if rejected < rows as u64 {
-            self.letters = 0;
-            let now = self.parts.clock.now();
-            self.count(|status| status.set_accepted(now));
+    /// Sends what is one request, or was, until all of it is settled.
+    async fn export(&mut self, rows: RequestRows, stop: &CancellationToken) -> Result<(), ExportStopped> {
+        let (mut parts, mut history) = (vec![rows], RequestHistory::default());
+        while let Some(part) = parts.pop() {
+            let (rows, arrived) = (part.count(), part.arrived());
+            self.count(|status| status.set_oldest(arrived));
+            let Some(range) = part.range() else { continue };
+            let (part, request) = self.pack(part, stop).await?;
+            let is_over = match request {
+                Some(request) => {
+                    let place = RequestPlace { range, rows };
+                    self.send(&request, place, &mut history, stop).await?
+                }
+                None => false,
+            };
+            if is_over {
+                if self.letters < BELIEVED {
+                    self.count(SignalStatus::clear_trouble);
+                }
+                self.settle(range.1).await;
+            } else if let Ok([first, others]) = part.halve() {
+                parts.extend([others, first]);
+            }
         }
-        let counted = rejected.min(rows as u64);
+        Ok(())
+    }
+
+    /// Counts rows that the collector took.
+    fn count_accepted(&mut self, rows: usize, rejected: u64) {
+        let (rows, counted) = (rows as u64, rejected.min(rows as u64));
+        if counted < rows {
+            self.letters = 0;
+        }
         self.count(|status| {
-            status.rows.add(rows as u64 - counted);
+            status.rows.add(rows - counted);
             status.rejected.add(counted);
         });
-        rejection(rejected, reason)
     }
 
     /// The rows' request; none if they must be divided. It is tried again for as long as it fails, which is a defect.
@@ -217,148 +214,126 @@ impl SignalExporter {
         }
     }
 
-    /// Sends a request of so many rows until it is decided on; the answer that decides.
+    /// Sends a request until it is accepted or a dead letter; false if it is to be divided, for which it has more than one row.
     async fn send(
         &mut self,
         request: &PackedRequest,
-        (rows, hand): (usize, &mut RowsInHand),
+        place: RequestPlace,
+        history: &mut RequestHistory,
         stop: &CancellationToken,
-    ) -> Result<ExportAnswer, ExportStopped> {
-        let (mut pause, mut unanswered, mut is_other_accepted) = (self.pause(), 0, false);
+    ) -> Result<bool, ExportStopped> {
+        let (mut pause, mut unanswered) = (self.pause(), 0);
         loop {
             self.count(|status| status.requests.add(1));
             let answer = self.client.send_to_the_end(request, stop).await?;
-            let is_believed = self.letters < BELIEVED;
             let is_unanswered = matches!(answer, ExportAnswer::Unanswered { .. });
             unanswered = if is_unanswered { unanswered + 1 } else { 0 };
-            let (decides, is_doubtful) = match &answer {
-                ExportAnswer::Accepted { rejected, .. } => (is_believed || is_taken(*rejected, rows), true),
-                ExportAnswer::Invalid { .. } => {
-                    let is_divisible = rows > 1 && hand.divisions < MAX_DIVISIONS;
-                    (is_believed || (is_divisible && !self.must_give_way()), true)
-                }
-                ExportAnswer::Refused { .. } => (is_believed, true),
-                ExportAnswer::Unanswered { .. } => {
-                    (is_other_accepted || (rows > 1 && unanswered >= MAX_UNANSWERED), false)
-                }
-                ExportAnswer::TooLarge { .. } => (true, false),
-                ExportAnswer::Later { .. } | ExportAnswer::Denied { .. } => (false, false),
+            let is_invalid = matches!(answer, ExportAnswer::Invalid { .. });
+            let is_divisible = match &answer {
+                ExportAnswer::TooLarge { .. } => true,
+                ExportAnswer::Invalid { .. } => history.divisions < MAX_DIVISIONS,
+                _ => unanswered >= MAX_UNANSWERED,
             };
-            if let ExportAnswer::Accepted { rejected: 0, reason } = &answer
-                && self.refusals.is_news(reason)
-            {
-                tracing::warn!(signal = %self.signal(), reason, "the collector accepted telemetry with a warning");
+            if is_divisible && place.rows > 1 {
+                history.divisions += usize::from(is_invalid);
+                return Ok(false);
             }
-            if decides {
-                return Ok(answer);
+            let is_refused = match &answer {
+                ExportAnswer::Accepted { rejected, reason } if is_taken(*rejected, place.rows) => {
+                    self.take_acceptance(request, place, (*rejected, reason), history, stop)
+                        .await?;
+                    return Ok(true);
+                }
+                ExportAnswer::Later { .. } | ExportAnswer::Unanswered { .. } | ExportAnswer::Denied { .. } => false,
+                _ => true,
+            };
+            let is_denied = is_refused || matches!(answer, ExportAnswer::Denied { .. });
+            let rejected = match &answer {
+                ExportAnswer::Accepted { rejected, reason } => rejection(*rejected, reason),
+                _ => None,
+            };
+            let is_partial = rejected.is_some();
+            let (said, wanted) = answer.into_reason();
+            let mut reason = rejected.unwrap_or(said);
+            if is_refused && self.is_believed(history) {
+                match self.keep_letter(request, place, (&reason, is_partial), history).await {
+                    Ok(()) => {
+                        if is_partial {
+                            self.count(|status| status.rejected.add(place.rows as u64));
+                        }
+                        return Ok(true);
+                    }
+                    Err(error) => reason = error,
+                }
             }
-            let is_denied = is_doubtful || matches!(answer, ExportAnswer::Denied { .. });
-            let (reason, wanted) = answer.into_reason();
-            self.trouble(reason.clone(), is_denied);
-            if is_denied && self.must_give_way() {
-                let reason = format!("{reason} (it takes other signals, and half of the log waits)");
-                return Ok(ExportAnswer::Denied { reason });
-            }
+            self.trouble(reason, is_denied);
             let own = pause.next(&self.parts.entropy);
-            let delay = wanted.map_or(own, |wanted| wanted.max(LEAST_PAUSE));
-            let is_alone = unanswered >= MAX_ALONE;
-            is_other_accepted = false;
-            if is_alone || is_doubtful {
-                is_other_accepted = self.try_other(hand, delay, stop).await? && is_alone;
-            } else {
-                wait(delay, stop).await?;
-            }
+            wait(wanted.map_or(own, |wanted| wanted.max(LEAST_PAUSE)), stop).await?;
             self.count(|status| status.retries.add(1));
         }
     }
 
-    /// Waits, and sends other rows than those that have no answer, if there are any. Whether they were accepted: then it is not the
-    /// collector that is away.
-    async fn try_other(
+    /// Counts what the collector took of a request, and keeps a letter if it was not all. Sent again it would come twice, so only the
+    /// letter is tried again.
+    async fn take_acceptance(
         &mut self,
-        hand: &mut RowsInHand,
-        delay: Duration,
-        stop: &CancellationToken,
-    ) -> Result<bool, ExportStopped> {
-        wait(delay, stop).await?;
-        if !hand.has_others() {
-            let more = tokio::select! {
-                () = stop.cancelled() => return Err(ExportStopped),
-                more = self.follower.next_now(STRETCH) => more,
-            };
-            // What cannot be read is said when these rows are settled.
-            hand.extend(more.unwrap_or_default());
-        }
-        let Some((at, rows)) = hand.take_other() else {
-            return Ok(false);
-        };
-        let Some(range) = rows.range() else {
-            return Ok(false);
-        };
-        let (count, (rows, request)) = (rows.count(), self.pack(rows, stop).await?);
-        let Some(request) = request else {
-            let _ = hand.divide(at, rows);
-            return Ok(false);
-        };
-        self.count(|status| status.requests.add(1));
-        match self.client.send_to_the_end(&request, stop).await? {
-            ExportAnswer::Accepted { rejected, reason } if is_taken(rejected, count) => {
-                if let Some(reason) = self.count_accepted(count, rejected, &reason) {
-                    let rows = (range, count, true);
-                    self.keep_letter(rows, reason, &request, hand, stop).await?;
-                }
-                hand.put_back(at, RequestTurn::Settle(range.1));
-                Ok(rejected < count as u64)
-            }
-            _ => {
-                hand.put_back(at, RequestTurn::Send(rows));
-                Ok(false)
-            }
-        }
-    }
-
-    /// Whether this signal is denied while the collector takes another one, and what waits for somebody to mend that is half of what
-    /// the log may be: the other half is for the signals that it takes.
-    fn must_give_way(&self) -> bool {
-        let (own, now) = (self.status.of(self.signal()), self.parts.clock.now());
-        let stats = self.parts.engine.stats();
-        own.is_some_and(|own| self.status.takes_others(own, now)) && stats.wal_bytes > stats.wal_max_bytes / 2
-    }
-
-    /// Keeps a request that is not going to be accepted, however long that takes.
-    async fn keep_letter(
-        &mut self,
-        (range, rows, is_partial): ((ArrivalPosition, ArrivalPosition), usize, bool),
-        reason: String,
         request: &PackedRequest,
-        hand: &mut RowsInHand,
+        place: RequestPlace,
+        (rejected, said): (u64, &str),
+        history: &mut RequestHistory,
         stop: &CancellationToken,
     ) -> Result<(), ExportStopped> {
+        self.count_accepted(place.rows, rejected);
+        let Some(reason) = rejection(rejected, said) else {
+            if self.refusals.is_news(said) {
+                tracing::warn!(signal = %self.signal(), reason = said, "the collector accepted telemetry with a warning");
+            }
+            return Ok(());
+        };
+        let mut pause = self.pause();
+        while let Err(error) = self.keep_letter(request, place, (&reason, true), history).await {
+            self.trouble(error, true);
+            wait(pause.next(&self.parts.entropy), stop).await?;
+        }
+        Ok(())
+    }
+
+    /// Whether a request with this history becomes a dead letter now if it is refused.
+    fn is_believed(&self, history: &RequestHistory) -> bool {
+        let now = self.parts.clock.now();
+        // Also after the clock was set back.
+        let is_time = |at: Timestamp| now < at || now.since(at) >= LETTER_PAUSE;
+        history.has_letter || self.letters < BELIEVED || self.last_letter.is_none_or(is_time)
+    }
+
+    /// Keeps a request that is not going to be accepted; or why it could not be kept.
+    async fn keep_letter(
+        &mut self,
+        request: &PackedRequest,
+        RequestPlace { range, rows }: RequestPlace,
+        (reason, is_partial): (&str, bool),
+        history: &mut RequestHistory,
+    ) -> Result<(), String> {
+        let (signal, now) = (self.signal(), self.parts.clock.now());
         let refused = RefusedRequest {
-            signal: self.signal(),
+            signal,
             collector: self.status.collector(),
             range,
             rows,
             is_partial,
-            reason,
+            reason: reason.to_owned(),
             message: request.message.clone(),
         };
-        let mut pause = self.pause();
-        while let Err(error) = refused
-            .keep(&self.parts.engine, &self.files, self.parts.clock.now())
-            .await
-        {
-            let reason = format!("no dead letter of what was refused can be kept: {error}");
-            self.trouble(reason, true);
-            wait(pause.next(&self.parts.entropy), stop).await?;
+        let kept = refused.keep(&self.parts.engine, &self.files, now).await;
+        kept.map_err(|error| format!("no dead letter of what was refused can be kept: {error}"))?;
+        if !std::mem::replace(&mut history.has_letter, true) {
+            self.letters += 1;
+            self.last_letter = Some(now);
         }
-        self.letters += usize::from(!std::mem::replace(&mut hand.has_letter, true));
         if self.letters >= BELIEVED {
-            let reason = format!("nothing is accepted, the last time: {}", refused.reason);
-            self.trouble(reason, true);
+            self.trouble(format!("nothing is accepted, the last time: {reason}"), true);
         }
-        if let Some(letters) = self.refusals.count_letter(self.parts.clock.now()) {
-            let (signal, reason) = (refused.signal, refused.reason);
+        if let Some(letters) = self.refusals.count_letter(now) {
             tracing::warn!(%signal, letters, rows, reason, "the collector refused telemetry: it is in dead letters");
         }
         self.count(|status| status.letters.add(1));

@@ -1,15 +1,11 @@
 //! The export's state: counters, what waits since when, and what went wrong last; for metrics, `/readyz` and operators.
 
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::time::Duration;
 
 use model::{AtomicCounter, Table, Timestamp};
 use parking_lot::Mutex;
 
 use super::SIGNALS;
-
-/// How long a signal's acceptance shows that the collector is there and knows us.
-const ACCEPTED_LATELY: Duration = Duration::from_secs(60);
 
 /// The state of the export of all signals.
 #[derive(Debug)]
@@ -32,8 +28,6 @@ pub(crate) struct SignalStatus {
     pub(crate) rejected: AtomicCounter,
     /// Dead letters of what was refused or rejected.
     pub(crate) letters: AtomicCounter,
-    /// When the collector accepted a request last, µs; 0 if it never did.
-    accepted: AtomicI64,
     /// When the oldest row arrived that is in hand, µs; 0 if none is.
     oldest: AtomicI64,
     trouble: Mutex<Option<ExportTrouble>>,
@@ -58,7 +52,6 @@ impl ExportStatus {
             retries: AtomicCounter::default(),
             rejected: AtomicCounter::default(),
             letters: AtomicCounter::default(),
-            accepted: AtomicI64::new(0),
             oldest: AtomicI64::new(0),
             trouble: Mutex::default(),
         };
@@ -79,16 +72,6 @@ impl ExportStatus {
 
     pub(super) fn of(&self, signal: Table) -> Option<&SignalStatus> {
         self.signals.iter().find(|status| status.signal == signal)
-    }
-
-    /// Whether the collector takes another signal than this one, which is in trouble since.
-    pub(super) fn takes_others(&self, own: &SignalStatus, now: Timestamp) -> bool {
-        own.trouble().is_some_and(|trouble| {
-            self.signals.iter().any(|other| {
-                let accepted = time_in(&other.accepted).filter(|_| other.signal != own.signal);
-                accepted.is_some_and(|at| at >= trouble.since && now.since(at) < ACCEPTED_LATELY)
-            })
-        })
     }
 
     /// What is wrong, signal by signal; and whether somebody has to change something.
@@ -123,11 +106,8 @@ impl SignalStatus {
 
     /// When the oldest row arrived that waits for its answer.
     pub(crate) fn oldest(&self) -> Option<Timestamp> {
-        time_in(&self.oldest)
-    }
-
-    pub(super) fn set_accepted(&self, now: Timestamp) {
-        self.accepted.store(now.micros(), Ordering::Relaxed);
+        let micros = self.oldest.load(Ordering::Relaxed);
+        (micros != 0).then_some(Timestamp::from_micros(micros))
     }
 
     /// Rows that arrived then are in hand; or none.
@@ -165,10 +145,4 @@ impl SignalStatus {
             tracing::info!(signal = %self.signal, "telemetry is exported again");
         }
     }
-}
-
-/// The time that is kept as microseconds, if there is one.
-fn time_in(micros: &AtomicI64) -> Option<Timestamp> {
-    let micros = micros.load(Ordering::Relaxed);
-    (micros != 0).then_some(Timestamp::from_micros(micros))
 }

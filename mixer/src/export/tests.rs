@@ -3,6 +3,7 @@
 
 mod collector;
 mod faults;
+mod refusals;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -24,6 +25,7 @@ const PROTOCOLS: [CollectorProtocol; 2] = [CollectorProtocol::Grpc, CollectorPro
 struct ExportingStore {
     engine: Arc<Engine>,
     parts: ExportParts,
+    hand: Hand,
 }
 
 /// A running export.
@@ -45,14 +47,15 @@ impl ExportingStore {
             flush_interval: Duration::from_secs(3_600),
             ..settings
         };
-        let (clock, entropy) = (Hand::new().clock(), entropy());
+        let hand = Hand::new();
+        let (clock, entropy) = (hand.clock(), entropy());
         let engine = Engine::open(settings, clock.clone(), entropy.clone()).await.unwrap();
         let parts = ExportParts {
             engine: Arc::clone(&engine),
             clock,
             entropy,
         };
-        Self { engine, parts }
+        Self { engine, parts, hand }
     }
 
     async fn append_rows<R: TelemetryRecord>(&self, rows: &[R]) {
@@ -144,6 +147,14 @@ fn settings(protocol: CollectorProtocol, collector: &TestCollector) -> ExportSet
         compression: ExportCompression::Gzip,
         timeout: Duration::from_secs(20),
         first_pause: Duration::from_millis(200),
+    }
+}
+
+/// Tries again so soon that many attempts are over in a moment.
+fn hasty(protocol: CollectorProtocol, collector: &TestCollector) -> ExportSettings {
+    ExportSettings {
+        first_pause: Duration::from_millis(2),
+        ..settings(protocol, collector)
     }
 }
 
@@ -343,34 +354,6 @@ async fn a_bad_row_takes_no_others_to_the_dead_letters() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_wrong_key_or_address_is_said_and_keeps_everything_until_it_is_mended() {
-    for (protocol, denied) in [
-        (CollectorProtocol::Http, ScriptedAnswer::Status(401)),
-        (CollectorProtocol::Grpc, ScriptedAnswer::Code(16)),
-        // Of whoever has taken nothing yet it is not known that it is a collector.
-        (CollectorProtocol::Http, ScriptedAnswer::Status(500)),
-        (CollectorProtocol::Grpc, ScriptedAnswer::Code(13)),
-    ] {
-        let dir = tempfile::tempdir().unwrap();
-        let store = ExportingStore::open(dir.path()).await;
-        let sent = store.append("a", 2).await;
-        let collector = TestCollector::start(protocol, &[denied; 2]).await;
-        let export = store.export(protocol, &collector);
-        let trouble = eventually("the trouble is said", || async { export.status.trouble() }).await;
-        assert!(
-            trouble.1 && trouble.0.contains(&collector.address.to_string()),
-            "{trouble:?}"
-        );
-        assert!(export.logs().oldest().is_some());
-        export.settled(2, 0).await;
-        assert_eq!(export.status.trouble(), None);
-        assert_eq!(collector.accepted(), sent);
-        assert!(store.letters().is_empty());
-        export.stop().await;
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn an_export_that_ends_while_nobody_answers_goes_on_with_the_same_rows() {
     let dir = tempfile::tempdir().unwrap();
     let protocol = CollectorProtocol::Http;
@@ -390,51 +373,5 @@ async fn an_export_that_ends_while_nobody_answers_goes_on_with_the_same_rows() {
     let received = collector.received();
     assert_eq!(received.len(), begun + 1);
     assert_eq!(received[begun].rows, sent);
-    export.stop().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_letter_for_which_the_log_has_no_room_is_a_file() {
-    let dir = tempfile::tempdir().unwrap();
-    let store = ExportingStore::with(engine::Settings {
-        wal_max: model::ByteSize::mib(1),
-        ..engine::Settings::new(dir.path())
-    })
-    .await;
-    let protocol = CollectorProtocol::Http;
-    let script = [ScriptedAnswer::Accept, ScriptedAnswer::Status(500)];
-    let collector = TestCollector::start(protocol, &script).await;
-    let export = store.start(ExportSettings {
-        first_pause: Duration::from_millis(2),
-        ..settings(protocol, &collector)
-    });
-    let mut rows = store.append("a", 1).await.len();
-    export.settled(1, 0).await;
-    // Nothing leaves the log, which fills up.
-    collector.refuse(SignalRefusal::NoPath, &[Table::Logs]);
-    let patience = Duration::from_secs(1);
-    loop {
-        let appended = tokio::time::timeout(patience, store.append(&format!("{rows:06}"), 500)).await;
-        if appended.is_err() {
-            break;
-        }
-        rows += 500;
-    }
-    collector.refuse(SignalRefusal::NoPath, &[]);
-    let status = export.logs();
-    eventually("the letter is kept", || async {
-        (status.letters.get() == 1).then_some(())
-    })
-    .await;
-    let quarantine = dir.path().join("quarantine");
-    let files: Vec<_> = std::fs::read_dir(quarantine).unwrap().flatten().collect();
-    assert_eq!(files.len(), 1, "{files:?}");
-    assert!(files[0].file_name().to_string_lossy().ends_with(".otlp"));
-    eventually("the others are accepted", || async {
-        let received = collector.received();
-        let refused = received.iter().find(|request| request.answer == script[1])?;
-        (status.rows.get() as usize + refused.rows.len() == rows).then_some(())
-    })
-    .await;
     export.stop().await;
 }

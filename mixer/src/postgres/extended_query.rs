@@ -233,7 +233,8 @@ impl PgSession {
             }
             StatementPlan::Declare(cursor, query) => {
                 let values = portal.take_values();
-                self.declare(cursor, (Arc::clone(query), values), out)?;
+                // The cursor may have the portal's name, which is its own from here.
+                return Ok(self.declare(cursor, (Arc::clone(query), values), out)?);
             }
             StatementPlan::Fetch(fetch) => {
                 let interrupt = self.interrupt();

@@ -245,7 +245,10 @@ impl<'de, T: SignalRecord> Visitor<'de> for RequestLevel<'_, T> {
                 (_, key) if key == list => map.next_value_seed(LevelList(self.at(level)))?,
                 (1, "resource") => self.put(map.next_value::<Option<Resource>>()?),
                 (2, "scope") => self.put(map.next_value::<Option<InstrumentationScope>>()?),
-                (1 | 2, "schemaUrl") => string::encode(SCHEMA_URL, &map.next_value()?, self.out),
+                (1 | 2, "schemaUrl") => {
+                    let url: Option<String> = map.next_value()?;
+                    string::encode(SCHEMA_URL, &url.unwrap_or_default(), self.out);
+                }
                 _ => {
                     map.next_value::<IgnoredAny>()?;
                 }
@@ -259,7 +262,7 @@ impl<'de, T: SignalRecord> DeserializeSeed<'de> for LevelList<'_, T> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<(), D::Error> {
-        from.deserialize_seq(self)
+        from.deserialize_option(self)
     }
 }
 
@@ -268,6 +271,14 @@ impl<'de, T: SignalRecord> Visitor<'de> for LevelList<'_, T> {
 
     fn expecting(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         to.write_str("a list")
+    }
+
+    fn visit_none<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, from: D) -> Result<(), D::Error> {
+        from.deserialize_seq(self)
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {

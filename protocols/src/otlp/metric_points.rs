@@ -11,7 +11,7 @@
 //!
 //! # Invariants
 //!
-//! - A point that says that there is no value is passed over, and so is a quantile that is NaN.
+//! - A point that says that there is no value is passed over, and so is a value that is not finite; a histogram without a finite sum has none.
 
 use std::ops::Range;
 
@@ -219,8 +219,6 @@ impl MetricPoints {
         }
         if part < QUANTILES {
             point.value = point.value.or(Some(0.0));
-        } else if point.value.is_some_and(f64::is_nan) {
-            point.flags |= NO_VALUE;
         }
         Ok(point)
     }
@@ -261,7 +259,7 @@ impl RecordFormat for MetricPoints {
             MetricData::Exponential => self.exponential(body, range)?,
             MetricData::Summary => self.summary(body, range, record.part)?,
         };
-        if point.flags & NO_VALUE != 0 {
+        if point.flags & NO_VALUE != 0 || point.value.is_some_and(|value| !value.is_finite()) {
             return Ok(false);
         }
         let labels = &mut self.context.attributes;
@@ -298,9 +296,9 @@ fn lacking_value(flags: u32, metric: &str) -> String {
     )
 }
 
-/// A distribution that has no sum says so.
+/// A distribution that has no sum that is a number says so.
 fn with_sum(mut point: PointHead, labels: &mut AttributeBuffer) -> PointHead {
-    if point.value.is_none() {
+    if point.value.is_none_or(|sum| !sum.is_finite()) {
         labels.set("", "otel.no_sum", &true);
         point.value = Some(0.0);
     }

@@ -238,6 +238,25 @@ fn names_that_a_session_would_keep_are_as_long_as_those_of_postgresql() -> Resul
 }
 
 #[test]
+fn a_cursor_may_have_the_name_of_the_portal_that_declares_it() -> Result<(), Failure> {
+    let mixer = mixer(&[])?;
+    let mut stream = begun(&mixer)?;
+    for portal in ["", "same"] {
+        let declared = "\0DECLARE same CURSOR WITH HOLD FOR VALUES (1), (2)\0\0\0";
+        sent(&mut stream, b'P', declared.as_bytes())?;
+        sent(&mut stream, b'B', format!("{portal}\0\0\0\0\0\0\0\0").as_bytes())?;
+        sent(&mut stream, b'E', format!("{portal}\0\0\0\0\0").as_bytes())?;
+        sent(&mut stream, b'S', b"")?;
+        assert!(!kinds_until(&mut stream, b'Z')?.contains(&b'E'), "{portal:?}");
+        sent(&mut stream, b'Q', b"FETCH same\0")?;
+        assert!(kinds_until(&mut stream, b'Z')?.contains(&b'D'), "{portal:?}");
+        sent(&mut stream, b'Q', b"CLOSE same\0")?;
+        assert!(!kinds_until(&mut stream, b'Z')?.contains(&b'E'), "{portal:?}");
+    }
+    Ok(())
+}
+
+#[test]
 fn a_held_cursor_is_gone_if_what_came_with_it_failed() -> Result<(), Failure> {
     let mixer = mixer(&[])?;
     let mut stream = begun(&mixer)?;

@@ -103,10 +103,15 @@ fn what_is_null_or_missing_is_not_there() {
         r#"{"resourceLogs":[]}"#,
         r#"{"resourceLogs":[{}]}"#,
         r#"{"resourceLogs":[{"scopeLogs":[{}]}]}"#,
+        r#"{"resourceLogs":null}"#,
+        r#"{"resourceLogs":[{"scopeLogs":null}]}"#,
+        r#"{"resourceLogs":[{"scopeLogs":[{"logRecords":null}]}]}"#,
     ] {
         let read = read_json(Table::Logs, empty).unwrap();
         assert_eq!((read.rows.len(), read.rejected), (0, 0), "{empty}");
     }
+    let no_schema = r#"{"resourceLogs":[{"schemaUrl":null,"scopeLogs":[{"schemaUrl":null,"logRecords":[{}]}]}]}"#;
+    assert_eq!(only(Table::Logs, no_schema), bare);
     let status = only(Table::Traces, &span_with(json!({ "status": null })));
     assert_eq!(status, only(Table::Traces, &span_with(json!({ "status": {} }))));
 }
@@ -240,6 +245,7 @@ fn what_is_no_request_is_refused_whole() {
         "{} {}",
         r#"{"resourceLogs":5}"#,
         r#"{"resourceLogs":[5]}"#,
+        r#"{"resourceLogs":[null]}"#,
         r#"{"resourceLogs":[{"scopeLogs":[{"logRecords":[{"timeUnixNano":"-1"}]}]}]}"#,
         r#"{"resourceLogs":[{"scopeLogs":[{"logRecords":[{"timeUnixNano":1.5}]}]}]}"#,
         r#"{"resourceLogs":[{"scopeLogs":[{"logRecords":[{"severityText":7}]}]}]}"#,

@@ -445,26 +445,12 @@ fn points_that_cannot_be_stored_are_refused_with_the_reason() {
     };
     for (name, data, reason) in [
         ("", gauge(Number::AsInt(1)), "the metric has no name"),
-        ("n", gauge(Number::AsDouble(f64::NAN)), "NaN is not a finite number"),
-        (
-            "n",
-            gauge(Number::AsDouble(f64::INFINITY)),
-            "inf is not a finite number",
-        ),
         (
             "n",
             Data::Gauge(Gauge {
                 data_points: vec![NumberDataPoint::default()],
             }),
             "the point has no value that is a number",
-        ),
-        (
-            "n",
-            histogram(HistogramDataPoint {
-                sum: Some(f64::NAN),
-                ..HistogramDataPoint::default()
-            }),
-            "NaN is not a finite number",
         ),
         ("n", bounds(vec![1, 2], vec![]), "2 buckets do not have 0 bounds"),
         ("n", bounds(vec![1], vec![1.0]), "1 buckets do not have 1 bounds"),
@@ -478,4 +464,63 @@ fn points_that_cannot_be_stored_are_refused_with_the_reason() {
     // One bucket without a bound holds everything.
     let stored = row(Table::Metrics, &metrics(vec![metric("n", "", bounds(vec![3], vec![]))]));
     assert_eq!(stored["labels"]["otel.buckets"], json!([3]));
+}
+
+#[test]
+fn values_that_are_not_finite_are_no_points_and_sums_of_histograms_that_are_not_are_none() {
+    for value in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
+        let quantiles = vec![ValueAtQuantile { quantile: 0.5, value }];
+        let summary = SummaryDataPoint {
+            sum: value,
+            quantile_values: quantiles,
+            ..SummaryDataPoint::default()
+        };
+        let histogram = HistogramDataPoint {
+            sum: Some(value),
+            count: 3,
+            ..HistogramDataPoint::default()
+        };
+        let exponential = ExponentialHistogramDataPoint {
+            sum: Some(value),
+            count: 3,
+            ..ExponentialHistogramDataPoint::default()
+        };
+        let sent = [
+            ("gauge", gauge(Number::AsDouble(value))),
+            (
+                "summary",
+                Data::Summary(Summary {
+                    data_points: vec![summary],
+                }),
+            ),
+            (
+                "histogram",
+                Data::Histogram(Histogram {
+                    data_points: vec![histogram],
+                    aggregation_temporality: 2,
+                }),
+            ),
+            (
+                "exponential",
+                Data::ExponentialHistogram(ExponentialHistogram {
+                    data_points: vec![exponential],
+                    aggregation_temporality: 2,
+                }),
+            ),
+            ("control", gauge(Number::AsDouble(1.5))),
+        ];
+        let sent = sent.map(|(name, data)| metric(name, "", data));
+        let stored = rows_of_protobuf(Table::Metrics, &metrics(Vec::from(sent)));
+        let told = |row: &Value| json!([row["name"], row["value"], row["labels"]["otel.no_sum"]]);
+        assert_eq!(
+            stored.iter().map(told).collect::<Vec<_>>(),
+            [
+                json!(["summary_count", 0.0, null]),
+                json!(["histogram", 0.0, true]),
+                json!(["exponential", 0.0, true]),
+                json!(["control", 1.5, null]),
+            ],
+            "{value}"
+        );
+    }
 }

@@ -363,14 +363,19 @@ fn equal_bytes_are_another_request_only_if_the_first_record_has_no_time() {
 }
 
 #[test]
-fn the_sender_of_a_request_is_its_first_resource() {
-    let sender = |sent: &ExportLogsServiceRequest| {
+fn the_sender_of_a_request_is_its_publishers_part_by_the_first_resource() {
+    let sender_by = |publisher: &str, sent: &ExportLogsServiceRequest| {
+        let mut settings = settings();
+        settings.fallback.entity_id = EntityId::for_name(publisher);
         let body = sent.encode_to_vec().into();
-        request(Table::Logs, OtlpEncoding::Protobuf, body, settings())
-            .unwrap()
-            .sender
+        let opened = request(Table::Logs, OtlpEncoding::Protobuf, body, settings);
+        opened.unwrap().sender.unwrap()
     };
-    let other = request_of(resource(vec![attribute("service.name", text("other"))]));
+    let sender = |sent: &ExportLogsServiceRequest| sender_by("one", sent);
+    let named = |name: String| request_of(resource(vec![attribute("service.name", text(&name))]));
     assert_eq!(sender(&logs(vec![record("x")])), sender(&logs(vec![record("y")])));
-    assert_ne!(sender(&logs(vec![record("x")])), sender(&other));
+    let first = logs(vec![record("x")]);
+    assert_ne!(sender(&first), sender_by("other", &first));
+    let all: std::collections::BTreeSet<_> = (0..1_000).map(|n| sender(&named(format!("service-{n}")))).collect();
+    assert!(all.len() == 4 && all.contains(&sender(&first)), "{all:?}");
 }
