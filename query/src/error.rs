@@ -274,6 +274,11 @@ fn memory_refusal(error: &DataFusionError) -> Option<&str> {
     refusal.or_else(|| error_chain(error).any(is_spill_limit).then_some(SPILL_LIMIT))
 }
 
+/// Whether the memory of queries refused a query.
+pub(crate) fn is_memory_refusal(error: &DataFusionError) -> bool {
+    memory_refusal(error).is_some()
+}
+
 /// Whether an error is that of writing more to disk than may be.
 fn is_spill_limit(error: &(dyn std::error::Error + 'static)) -> bool {
     let written: Option<&std::io::Error> = error.downcast_ref();

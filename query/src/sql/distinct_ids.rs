@@ -6,7 +6,8 @@
 //! ```
 //!
 //! A plan of DataFusion's groups the ids first, in one table of all of them, which no cache holds; but it can spill. So a statement is
-//! planned with this and begins anew without it where there are more ids than memory has room for ([`DistinctLimitError`]).
+//! planned with this and begins anew without it where there are more ids, of all partitions with those that came again, than memory
+//! has room for ([`DistinctLimitError`]).
 //!
 //! # Invariants
 //!
@@ -45,8 +46,8 @@ const FIRST_TRY: usize = 1 << 20;
 pub(crate) struct DistinctLimitError;
 
 /// The plan, with the counts of its outermost aggregate made here; each may hold so many bytes of ids.
-pub(super) fn count_ids_in_memory(plan: LogicalPlan, most: usize) -> Result<LogicalPlan> {
-    let replaced = plan.transform_down(|plan| {
+pub(super) fn count_ids_in_memory(plan: LogicalPlan, most: usize) -> Result<Transformed<LogicalPlan>> {
+    plan.transform_down(|plan| {
         Ok(match &plan {
             LogicalPlan::Aggregate(aggregate) if aggregate.group_expr.is_empty() => {
                 let mut counted = rewrite_aggregate(plan, most)?;
@@ -61,8 +62,7 @@ pub(super) fn count_ids_in_memory(plan: LogicalPlan, most: usize) -> Result<Logi
             | LogicalPlan::Analyze(_) => Transformed::no(plan),
             _ => Transformed::new(plan, false, TreeNodeRecursion::Stop),
         })
-    })?;
-    Ok(replaced.data)
+    })
 }
 
 fn rewrite_aggregate(plan: LogicalPlan, most: usize) -> Result<Transformed<LogicalPlan>> {

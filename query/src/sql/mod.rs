@@ -71,6 +71,7 @@ use std::time::{Duration, Instant};
 
 use arrow_array::{RecordBatch, RecordBatchOptions};
 use arrow_schema::{DataType, SchemaRef};
+use datafusion::error::DataFusionError;
 use datafusion::execution::memory_pool::MemoryReservation;
 use datafusion::logical_expr::LogicalPlanBuilder;
 use datafusion::physical_plan::{SendableRecordBatchStream, execute_stream};
@@ -100,6 +101,7 @@ pub use crate::columns::SqlColumn;
 use crate::columns::columns_of;
 
 use crate::Error;
+use crate::error::is_memory_refusal;
 use crate::query_result::QueryStats;
 use crate::row_writer::{RowFormat, RowWriter};
 
@@ -262,7 +264,7 @@ impl StatementTask {
         begun: oneshot::Sender<AnswerHeader>,
         to: mpsc::Sender<HeldBatch>,
     ) -> Result<SqlStats, Error> {
-        let (mut stream, headers) = self.begin().await?;
+        let (mut stream, headers, counts_ids) = self.begin().await?;
         let (mut columns, schema) = columns_of(&stream.schema());
         if let Some(headers) = headers {
             headers.apply(&mut columns);
@@ -278,7 +280,12 @@ impl StatementTask {
         };
         let mut begun = Some((begun, head));
         loop {
-            let batch = next.transpose().map_err(statement_error)?;
+            let batch = next.transpose().map_err(|error| match begun {
+                Some(_) if counts_ids && is_memory_refusal(&error) => {
+                    DataFusionError::External(Box::new(DistinctLimitError)).into()
+                }
+                _ => statement_error(error),
+            })?;
             if let Some((begun, head)) = begun.take()
                 && begun.send(head).is_err()
             {
@@ -321,8 +328,8 @@ impl StatementTask {
         })
     }
 
-    /// The rows, and their headers if those are not the planner's.
-    async fn begin(&self) -> Result<(SendableRecordBatchStream, Option<ColumnHeaders>), Error> {
+    /// The rows; their headers if those are not the planner's; whether ids are counted in memory.
+    async fn begin(&self) -> Result<(SendableRecordBatchStream, Option<ColumnHeaders>, bool), Error> {
         let StatementContext {
             statement, postgres, ..
         } = &self.asking;
@@ -334,9 +341,12 @@ impl StatementTask {
             .await
             .map_err(statement_error)?;
         expression_size::check(&plan, &mut session)?;
-        let plan = match self.asking.ids_in_memory {
-            Some(most) => distinct_ids::count_ids_in_memory(plan, most).map_err(statement_error)?,
-            None => plan,
+        let (plan, counts_ids) = match self.asking.ids_in_memory {
+            Some(most) => {
+                let counted = distinct_ids::count_ids_in_memory(plan, most).map_err(statement_error)?;
+                (counted.data, counted.transformed)
+            }
+            None => (plan, false),
         };
         let plan = if asked.is_query && self.most_rows < SMALL_LIMIT {
             let most = usize::try_from(self.most_rows + 1).unwrap_or(usize::MAX);
@@ -354,7 +364,7 @@ impl StatementTask {
         let most = StatementBounds::of_batch(session.config_options());
         let plan = make_cancellable(plan, &self.stop, most, session.runtime_env()).map_err(statement_error)?;
         let rows = execute_stream(plan, session.task_ctx()).map_err(statement_error)?;
-        Ok((rows, asked.headers))
+        Ok((rows, asked.headers, counts_ids))
     }
 }
 

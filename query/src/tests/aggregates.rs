@@ -1,5 +1,6 @@
 //! Bounds of `ts` and aggregates over what is within them, wherever the rows are.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use model::{ByteSize, FluxId, LogRecord, Timestamp};
@@ -178,9 +179,11 @@ async fn distinct_ids_are_counted_once_with_much_memory_and_with_little() {
             })
             .collect()
     };
+    let spilled = tempfile::tempdir().unwrap();
     // Sixteen megabytes for all queries: there is no room for as many ids.
     for (count, times, memory) in [(4_000, 8, 512), (220_000, 2, 16)] {
-        let limits = QueryLimits::new(ByteSize::mib(memory), Duration::from_secs(60), 4);
+        let mut limits = QueryLimits::new(ByteSize::mib(memory), Duration::from_secs(60), 4);
+        limits.spill_dir = Some(spilled.path().to_owned());
         let mut bench = Bench::with(limits).await;
         let logs = ids(count, times, &mut random);
         for part in logs.chunks(20_000) {
@@ -207,6 +210,33 @@ async fn distinct_ids_are_counted_once_with_much_memory_and_with_little() {
         ] {
             assert_eq!(rows(&bench, query).await[0][0], counted, "{query}");
         }
+        // As one list for each group they would not be on disk.
+        for query in [
+            "EXPLAIN SELECT sum(n) FROM (SELECT count(DISTINCT flux_id) AS n FROM logs UNION ALL SELECT 1)",
+            "EXPLAIN SELECT level, count(DISTINCT flux_id) AS n FROM logs GROUP BY level",
+        ] {
+            let plan = format!("{:?}", rows(&bench, query).await);
+            assert!(
+                plan.contains("id_number") && !plan.contains("DISTINCT id_number"),
+                "{plan}"
+            );
+        }
         bench.close().await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ids_that_are_counted_by_many_threads_fit_in_little_memory() {
+    let mut limits = QueryLimits::new(ByteSize::mib(16), Duration::from_secs(60), 4);
+    // Each has a megabyte of ids, most of them more than once.
+    limits.threads = 16;
+    let mut random = Random::new();
+    let mut bench = Bench::with(limits).await;
+    let ids: Vec<_> = (0..4_000).map(|_| random_world::log(&mut random)).collect();
+    bench.append(&ids).await;
+    bench.seal().await;
+    let distinct = ids.iter().filter_map(|log| log.flux_id).collect::<HashSet<_>>().len();
+    let query = "SELECT count(DISTINCT a.flux_id) FROM logs a CROSS JOIN logs b";
+    assert_eq!(rows(&bench, query).await[0][0], distinct, "{query}");
+    bench.close().await;
 }
