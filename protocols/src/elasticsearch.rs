@@ -31,7 +31,7 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 
-use crate::sender::{OpenedRequest, SenderSettings, sender_of};
+use crate::sender::{OpenedRequest, SenderSettings};
 use bulk_documents::BulkDocuments;
 
 pub use bulk_items::{BulkItems, MAX_ITEMS, items_bytes};
@@ -77,7 +77,7 @@ pub fn request(body: Bytes, bulk: BulkSettings, settings: SenderSettings) -> Res
     let expanded = items.expanded();
     let held = items.held();
     let items = bulk.items.get_or_init(|| items).clone();
-    let sender = sender_of(settings.fallback.entity_id, &items.sender().to_le_bytes());
+    let sender = items.sender();
     let records = BulkDocuments::new(items, settings);
     let sender = records.has_time(&body).then_some(sender);
     Ok(OpenedRequest {

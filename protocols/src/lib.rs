@@ -28,4 +28,4 @@ mod sender;
 mod severity;
 
 pub use protobuf::MalformedProtobuf;
-pub use sender::{OpenedRequest, SENDERS_OF_ONE, SenderSettings};
+pub use sender::{OpenedRequest, SenderSettings};

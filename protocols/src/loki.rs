@@ -33,9 +33,10 @@ mod stream_entries;
 mod tests;
 
 use bytes::Bytes;
+use model::stable_hash;
 
 use crate::MalformedProtobuf;
-use crate::sender::{ExpandedTooFar, OpenedRequest, SenderSettings, sender_of};
+use crate::sender::{ExpandedTooFar, OpenedRequest, SenderSettings};
 use stream_entries::{StreamEntries, StreamWalker};
 
 pub use json::json_bytes;
@@ -82,10 +83,9 @@ pub fn request(encoding: LokiEncoding, body: Bytes, settings: SenderSettings) ->
     let expanded = walker.clone().expanded(&body)?;
     ExpandedTooFar::check(expanded, body.len())?;
     let first = walker.clone().first_labels(&body)?;
-    let publisher = settings.fallback.entity_id;
     Ok(OpenedRequest {
         // Entries without a time get that of the request: equal ones of another time are another request.
-        sender: has_time.then(|| sender_of(publisher, body.get(first).unwrap_or_default())),
+        sender: has_time.then(|| stable_hash(body.get(first).unwrap_or_default())),
         records: Box::new(StreamEntries::new(walker, settings)),
         body,
         expanded,

@@ -36,12 +36,12 @@ mod spans;
 mod tests;
 
 use bytes::Bytes;
-use model::Table;
 use model::telemetry_codec::RecordFormat;
+use model::{Table, stable_hash};
 
 use crate::MalformedProtobuf;
 use crate::protobuf::FieldReader;
-use crate::sender::{ExpandedTooFar, OpenedRequest, SenderSettings, sender_of};
+use crate::sender::{ExpandedTooFar, OpenedRequest, SenderSettings};
 
 pub use export::export_request;
 pub use json::{JSON, json_bytes};
@@ -165,8 +165,7 @@ pub fn request(
     let walker = signal_walker::SignalWalker::new(&body);
     let first = walker.clone().first_resource(&body)?;
     let has_time = has_time(table, walker.clone(), &body)?;
-    let publisher = settings.fallback.entity_id;
-    let sender = has_time.then(|| sender_of(publisher, body.get(first).unwrap_or_default()));
+    let sender = has_time.then(|| stable_hash(body.get(first).unwrap_or_default()));
     let (records, expanded): (Box<dyn RecordFormat>, u64) = match table {
         Table::Logs => {
             let expanded = walker.clone().expanded(&body)?;

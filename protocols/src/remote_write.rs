@@ -38,10 +38,10 @@ mod tests;
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
-use model::EntityId;
+use model::{EntityId, extend_stable_hash, stable_hash};
 
 use crate::MalformedProtobuf;
-use crate::sender::{EntityField, ExpandedTooFar, OpenedRequest, SenderSettings, check_labels, sender_of};
+use crate::sender::{EntityField, ExpandedTooFar, OpenedRequest, SenderSettings, check_labels};
 use metric_family::FamilyTypes;
 use series_points::SeriesPoints;
 use series_walker::{SeriesWalker, label_bytes, labels};
@@ -120,9 +120,16 @@ pub fn request(body: Bytes, write: WriteSettings, settings: SenderSettings) -> R
         body,
         expanded,
         held,
-        // Series of one Prometheus come in any order, those of one target in that of time.
-        sender: Some(sender_of(publisher, entity.as_bytes())),
+        sender: Some(sender_of(publisher, entity)),
     })
+}
+
+/// Who sent a request whose first series is of an entity. Series of one Prometheus come in any order, those of one target in that of time: it is a
+/// few senders, however many targets it has, so that it does not push out what is known of others.
+fn sender_of(publisher: EntityId, entity: EntityId) -> u64 {
+    const SENDERS: u64 = 16;
+    let part = stable_hash(entity.as_bytes()) % SENDERS;
+    extend_stable_hash(part, Some(publisher.as_bytes().as_slice()))
 }
 
 /// Whose the present series is. What is wrong with its labels refuses its records, later.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use model::telemetry_codec::{MAX_ENTITY_NAME, PublisherIdentity, RecordFormat};
-use model::{EntityId, Timestamp, extend_stable_hash, stable_hash};
+use model::{EntityId, Timestamp};
 
 /// How requests become rows.
 #[derive(Debug, Clone)]
@@ -67,17 +67,6 @@ pub struct OpenedRequest {
     pub held: usize,
     /// Stands for who sends. None if the first record has no time: it gets that of the request, so the same bytes may be another one.
     pub sender: Option<u64>,
-}
-
-/// So many senders one publisher is, however many streams, resources, indexes or targets it has: it must not push out what is known of others.
-pub const SENDERS_OF_ONE: u64 = 4;
-
-/// Who sends a request that begins with this of a publisher's. Requests of one thing have one sender.
-pub(crate) fn sender_of(publisher: EntityId, first: &[u8]) -> u64 {
-    extend_stable_hash(
-        stable_hash(first) % SENDERS_OF_ONE,
-        Some(publisher.as_bytes().as_slice()),
-    )
 }
 
 /// The label or field that says whose rows are.

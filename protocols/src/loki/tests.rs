@@ -220,19 +220,3 @@ fn fuzz_targets_take_their_samples() {
         assert_eq!(tally.accepted + tally.refused, 300, "{}", target.name());
     }
 }
-
-#[test]
-fn a_publisher_is_a_few_senders_by_the_labels_of_the_first_stream() {
-    let sender = |publisher: &str, stream: &str, line: &str| {
-        let body = json!({ "streams": [{ "stream": { "job": stream }, "values": [["1795262400123456789", line]] }] });
-        let mut settings = settings(&ENTITY);
-        settings.fallback.entity_id = model::EntityId::for_name(publisher);
-        let opened = request(LokiEncoding::Json, body.to_string().into(), settings);
-        opened.unwrap().sender.unwrap()
-    };
-    let first = sender("one", "app", "x");
-    assert_eq!(sender("one", "app", "y"), first);
-    assert_ne!(sender("other", "app", "x"), first);
-    let all: std::collections::BTreeSet<_> = (0..1_000).map(|n| sender("one", &format!("job-{n}"), "x")).collect();
-    assert!(all.len() == 4 && all.contains(&first), "{all:?}");
-}

@@ -16,11 +16,6 @@ use crate::api::problem::ApiProblem;
 pub(super) const HEADER: &str = "Idempotency-Key";
 const MAX_KEY: usize = 255;
 
-const _: () = assert!(
-    protocols::SENDERS_OF_ONE * engine::REQUESTS_KNOWN_OF_ONE as u64 <= engine::REQUESTS_KNOWN as u64 / 4,
-    "one publisher pushes out what is known of the others"
-);
-
 /// A request's key, of one publisher, one table, and one scope of entities.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct IdempotencyHeader {
