@@ -11,7 +11,8 @@
 //!
 //! # Invariants
 //!
-//! - A point that says that there is no value is passed over, and so is a value that is not finite; a histogram without a finite sum has none.
+//! - A point that says that there is no value is passed over, and so is one of which it is NaN. An infinite one is refused.
+//! - A histogram of which the sum is not finite is stored as one without a sum.
 
 use std::ops::Range;
 
@@ -259,7 +260,7 @@ impl RecordFormat for MetricPoints {
             MetricData::Exponential => self.exponential(body, range)?,
             MetricData::Summary => self.summary(body, range, record.part)?,
         };
-        if point.flags & NO_VALUE != 0 || point.value.is_some_and(|value| !value.is_finite()) {
+        if point.flags & NO_VALUE != 0 || point.value.is_some_and(f64::is_nan) {
             return Ok(false);
         }
         let labels = &mut self.context.attributes;

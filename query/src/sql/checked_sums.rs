@@ -8,8 +8,11 @@
 //!                           Aggregate avg(CAST(d AS decimal))
 //! ```
 //!
+//! Distinct values of one expression that were named while it was rewritten get their names in such a projection, too.
+//!
 //! The same of windows. A sum of so many digits has room for more numbers than there are rows.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use arrow_schema::{DataType, TimeUnit};
@@ -33,7 +36,8 @@ pub(super) fn rewrite_sums(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>
         _ => return Ok(Transformed::no(plan)),
     };
     let widened: Vec<_> = exprs.iter().map(|expr| widened(expr, input.schema())).collect();
-    if widened.iter().all(Option::is_none) {
+    let splits_distinct = can_split_distinct(&plan);
+    if widened.iter().all(Option::is_none) && !splits_distinct {
         return Ok(Transformed::no(plan));
     }
     let before = Arc::clone(plan.schema());
@@ -44,6 +48,7 @@ pub(super) fn rewrite_sums(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>
         .zip(exprs)
         .map(|(wide, expr)| match wide {
             Some((wide, unit)) => (wide, Some(unit)),
+            None if splits_distinct => (expr.clone().unalias(), None),
             None => (expr.clone(), None),
         })
         .unzip();
@@ -56,11 +61,13 @@ pub(super) fn rewrite_sums(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>
     };
     let units = std::iter::repeat_n(None, others).chain(units);
     let columns = wide.schema().iter().zip(before.iter()).zip(units);
+    // Of that column `grouping(…)` is made, by a rule that puts it between the two.
+    let columns = columns.filter(|((_, (_, field)), _)| field.name() != Aggregate::INTERNAL_GROUPING_ID);
     let columns = columns.map(|((made, (relation, field)), unit)| {
-        let column = Expr::from(made);
-        let kind = field.data_type();
+        let (column, kind) = (Expr::from(made), field.data_type());
         let narrow = match unit {
-            None => return column,
+            None if made.1.name() == field.name() => return column,
+            None => column,
             Some(unit @ DataType::Duration(_)) => {
                 cast(cast(cast(round(vec![column]), DataType::Int64), unit), kind.clone())
             }
@@ -73,6 +80,33 @@ pub(super) fn rewrite_sums(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>
         columns,
         Arc::new(wide),
     )?)))
+}
+
+/// Whether distinct values of one expression are aggregated by another name. DataFusion makes two groupings of them, which can spill, but
+/// only where a call has no name of its own, and nothing of the rows has a name that it gives.
+fn can_split_distinct(plan: &LogicalPlan) -> bool {
+    let LogicalPlan::Aggregate(aggregate) = plan else {
+        return false;
+    };
+    let is_named = |expr: &Expr| matches!(expr, Expr::Alias(_));
+    let distinct = aggregate
+        .aggr_expr
+        .iter()
+        .filter_map(|expr| match expr.clone().unalias() {
+            Expr::AggregateFunction(call) if call.params.distinct => Some((is_named(expr), call.params.args)),
+            _ => None,
+        });
+    let distinct: Vec<_> = distinct.collect();
+    let args: HashSet<_> = distinct.iter().map(|(_, args)| args).collect();
+    let is_single = args.len() == 1 && args.iter().all(|args| args.len() == 1);
+    let names: HashSet<_> = aggregate.aggr_expr.iter().map(|expr| expr.clone().unalias()).collect();
+    let has_groupings = matches!(aggregate.group_expr.first(), Some(Expr::GroupingSet(_)));
+    let mut columns = aggregate.input.schema().fields().iter();
+    is_single
+        && distinct.iter().any(|(is_named, _)| *is_named)
+        && names.len() == aggregate.aggr_expr.len()
+        && !has_groupings
+        && !columns.any(|field| field.name().starts_with("alias") || field.name().starts_with("group_alias_"))
 }
 
 /// A sum, or an average of durations, as one of decimals, by the same name; and the type of what they count.

@@ -38,8 +38,7 @@ use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr};
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{
-    Aggregate, AggregateUDF, Cast, Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, Operator, Projection, TryCast,
-    cast, lit,
+    Aggregate, AggregateUDF, Cast, Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, Operator, TryCast, cast, lit,
 };
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::sql::sqlparser::ast::BinaryOperator;
@@ -112,8 +111,7 @@ fn analyzed(plan: LogicalPlan, most: usize) -> Result<Transformed<LogicalPlan>> 
             .transform_data(|expr| Ok(cast_list_items(expr, &schema)))
     })?
     .transform_data(checked_sums::rewrite_sums)?
-    .transform_data(intervals::rewrite_interval_order)?
-    .transform_data(rename_above_distinct)
+    .transform_data(intervals::rewrite_interval_order)
 }
 
 /// A plan with the parts of its expressions replaced; columns keep their names.
@@ -229,38 +227,6 @@ fn without_nulls(plan: LogicalPlan) -> Result<LogicalPlan> {
         Vec::new(),
         aggr_expr,
     )?))
-}
-
-/// The names of aggregates of distinct values in a projection above: DataFusion makes two groupings of them, which can spill, only
-/// where a call has no name of its own.
-fn rename_above_distinct(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
-    let is_named = |expr: &Expr| match expr {
-        Expr::Alias(named) => matches!(named.expr.as_ref(), Expr::AggregateFunction(call) if call.params.distinct),
-        _ => false,
-    };
-    let aggregate = match &plan {
-        LogicalPlan::Aggregate(aggregate) if aggregate.aggr_expr.iter().any(is_named) => aggregate,
-        _ => return Ok(Transformed::no(plan)),
-    };
-    let calls = aggregate.aggr_expr.iter().map(|call| call.clone().unalias());
-    let (input, groups) = (Arc::clone(&aggregate.input), aggregate.group_expr.clone());
-    // Two of them may be the same by their own names.
-    let Ok(nameless) = Aggregate::try_new(input, groups, calls.collect()) else {
-        return Ok(Transformed::no(plan));
-    };
-    let renamed = nameless.schema.columns().into_iter().zip(aggregate.schema.columns());
-    let columns = renamed.map(|(column, name)| {
-        if column == name {
-            Expr::Column(column)
-        } else {
-            Expr::Column(column).alias_qualified(name.relation, name.name)
-        }
-    });
-    let columns = columns.collect();
-    let nameless = Arc::new(LogicalPlan::Aggregate(nameless));
-    Ok(Transformed::yes(LogicalPlan::Projection(Projection::try_new(
-        columns, nameless,
-    )?)))
 }
 
 /// Whether a call counts distinct ids.

@@ -282,6 +282,7 @@ impl StatementTask {
         loop {
             let batch = next.transpose().map_err(|error| match begun {
                 Some(_) if counts_ids && is_memory_refusal(&error) => {
+                    tracing::debug!(%error, "a statement that counts distinct ids in memory has no more of it");
                     DataFusionError::External(Box::new(DistinctLimitError)).into()
                 }
                 _ => statement_error(error),

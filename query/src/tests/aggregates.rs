@@ -214,6 +214,7 @@ async fn distinct_ids_are_counted_once_with_much_memory_and_with_little() {
         for query in [
             "EXPLAIN SELECT sum(n) FROM (SELECT count(DISTINCT flux_id) AS n FROM logs UNION ALL SELECT 1)",
             "EXPLAIN SELECT level, count(DISTINCT flux_id) AS n FROM logs GROUP BY level",
+            "EXPLAIN SELECT level, sum(length(message)), count(DISTINCT flux_id) FROM logs GROUP BY level",
         ] {
             let plan = format!("{:?}", rows(&bench, query).await);
             assert!(
@@ -223,6 +224,32 @@ async fn distinct_ids_are_counted_once_with_much_memory_and_with_little() {
         }
         bench.close().await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn aggregates_that_get_their_names_above_go_with_what_else_a_grouping_has() {
+    let bench = filled(Bench::new().await, &mut Random::new()).await;
+    let [ids, levels] = ["flux_id", "level"].map(|column| format!("SELECT count(DISTINCT {column}) FROM logs"));
+    let (ids, levels) = (&rows(&bench, &ids).await[0][0], &rows(&bench, &levels).await[0][0]);
+    for grouped in ["ROLLUP(level)", "CUBE(level)", "GROUPING SETS ((level), ())"] {
+        for (called, all) in [
+            ("count(DISTINCT flux_id)", ids),
+            ("count(DISTINCT level)", levels),
+            ("count(DISTINCT flux_id) + sum(length(level)) - sum(length(level))", ids),
+        ] {
+            let query =
+                format!("SELECT grouping(level), {called} FROM logs GROUP BY {grouped} ORDER BY 1 DESC LIMIT 1");
+            assert_eq!(rows(&bench, &query).await[0], [Value::from(1), all.clone()], "{query}");
+        }
+    }
+    for query in [
+        "SELECT sum(n) FROM (SELECT alias1, count(DISTINCT flux_id) AS n FROM (SELECT 'x' AS alias1, flux_id FROM logs) x GROUP BY alias1)",
+        "SELECT sum(n) FROM (SELECT count(DISTINCT flux_id) AS n, corr(DISTINCT round(length(message)::real), round(length(level)::real)) AS c FROM logs GROUP BY true)",
+        "SELECT count(DISTINCT flux_id) FROM logs HAVING count(DISTINCT flux_id) > 0 ORDER BY count(DISTINCT flux_id)",
+    ] {
+        assert_eq!(rows(&bench, query).await[0][0], *ids, "{query}");
+    }
+    bench.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
