@@ -29,6 +29,7 @@ pub mod host_guard;
 pub mod lingering_close;
 pub mod log_rate_limiter;
 pub mod logs;
+pub mod retry_after;
 pub mod secret_file;
 pub mod shutdown;
 mod system_clock;

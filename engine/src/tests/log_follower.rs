@@ -2,6 +2,8 @@
 
 mod histories;
 
+use std::ops::RangeInclusive;
+
 use durable_fs::fault_injection::{FaultInjector, FsOperation};
 use tokio::task::JoinHandle;
 
@@ -15,6 +17,37 @@ fn bench(mode: ExportMode) -> Bench {
     let mut bench = Bench::new();
     bench.settings.export = mode;
     bench
+}
+
+async fn open(mode: ExportMode) -> (Bench, Arc<Engine>) {
+    let bench = bench(mode);
+    let engine = bench.open().await;
+    (bench, engine)
+}
+
+/// With a log of a mebibyte, which only rows that nobody takes can fill.
+async fn open_small_log(bench: &mut Bench) -> (Arc<Engine>, OtherSignals) {
+    bench.settings.wal_max = ByteSize::mib(1);
+    let engine = bench.open().await;
+    let others = OtherSignals::pass(&engine);
+    (engine, others)
+}
+
+/// Exports only, and has batches of two rows each, whose names come with it; the first one is settled.
+async fn open_with_settled_batch() -> (Bench, Arc<Engine>, Vec<String>) {
+    let (bench, engine) = open(ExportMode::Only).await;
+    let sent = append_batches(&bench, &engine, 1..=3, 2).await;
+    // The log keeps everything for the other signals, of which nobody takes any.
+    let (mut follower, entries) = follow(&engine).await;
+    follower.settle(entries[0].behind(2)).await.unwrap();
+    (bench, engine, sent)
+}
+
+/// A follower, and what it is given first.
+async fn follow(engine: &Engine) -> (LogFollower, Vec<LogEntry>) {
+    let mut follower = engine.follow_log(Table::Logs).unwrap();
+    let entries = follower.next(MUCH).await.unwrap();
+    (follower, entries)
 }
 
 /// What a follower of the other signals does, of which nothing comes.
@@ -43,13 +76,17 @@ impl OtherSignals {
 }
 
 /// Opens after a sudden end, whose last look into the log may still be under way.
-async fn reopen(bench: &Bench) -> Arc<Engine> {
+async fn try_reopen(bench: &Bench) -> Result<Arc<Engine>, Error> {
     loop {
         match bench.try_open().await {
             Err(Error::Locked { .. }) => tokio::time::sleep(Duration::from_millis(2)).await,
-            opened => return opened.unwrap(),
+            opened => return opened,
         }
     }
+}
+
+async fn reopen(bench: &Bench) -> Arc<Engine> {
+    try_reopen(bench).await.unwrap()
 }
 
 fn names(entry: &LogEntry) -> Vec<String> {
@@ -78,10 +115,17 @@ async fn append(bench: &Bench, engine: &Engine, seq: u64, rows: usize) -> Vec<St
     (0..rows).map(|row| format!("{name}/{row}")).collect()
 }
 
+async fn append_batches(bench: &Bench, engine: &Engine, seqs: RangeInclusive<u64>, rows: usize) -> Vec<String> {
+    let mut sent = Vec::new();
+    for seq in seqs {
+        sent.extend(append(bench, engine, seq, rows).await);
+    }
+    sent
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_store_that_exports_nothing_has_no_follower_and_messages_never_have_one() {
-    let mut bench = bench(ExportMode::Off);
-    let engine = bench.open().await;
+    let (mut bench, engine) = open(ExportMode::Off).await;
     assert!(engine.follow_log(Table::Logs).is_none());
     engine.close().await.unwrap();
     bench.settings.export = ExportMode::Copy;
@@ -93,24 +137,12 @@ async fn a_store_that_exports_nothing_has_no_follower_and_messages_never_have_on
 #[tokio::test(flavor = "multi_thread")]
 async fn rows_come_in_order_while_they_are_written_over_many_segments_that_are_reused() {
     let mut bench = bench(ExportMode::Copy);
-    bench.settings.wal_max = ByteSize::mib(1);
     bench.ticks_every(Duration::from_millis(10));
-    let bench = Arc::new(bench);
-    let engine = bench.open().await;
-    let others = OtherSignals::pass(&engine);
-    let writing = {
-        let (bench, engine) = (Arc::clone(&bench), Arc::clone(&engine));
-        tokio::spawn(async move {
-            let mut sent = Vec::new();
-            for seq in 1..=300 {
-                sent.extend(append(&bench, &engine, seq, 100).await);
-            }
-            sent
-        })
-    };
+    let (engine, others) = open_small_log(&mut bench).await;
     let mut follower = engine.follow_log(Table::Logs).unwrap();
-    let taken = take(&mut follower, 30_000).await;
-    assert_eq!(taken, writing.await.unwrap());
+    let writing = append_batches(&bench, &engine, 1..=300, 100);
+    let (sent, taken) = tokio::join!(writing, take(&mut follower, 30_000));
+    assert_eq!(taken, sent);
     assert!(
         stats(&engine).appended_bytes > 3 << 19,
         "more than the log can hold: {:?}",
@@ -122,14 +154,9 @@ async fn rows_come_in_order_while_they_are_written_over_many_segments_that_are_r
 
 #[tokio::test(flavor = "multi_thread")]
 async fn after_any_end_the_next_row_is_the_first_that_was_not_settled() {
-    let bench = bench(ExportMode::Copy);
-    let engine = bench.open().await;
-    let mut sent = Vec::new();
-    for seq in 1..=4 {
-        sent.extend(append(&bench, &engine, seq, 5).await);
-    }
-    let mut follower = engine.follow_log(Table::Logs).unwrap();
-    let entries = follower.next(MUCH).await.unwrap();
+    let (bench, engine) = open(ExportMode::Copy).await;
+    let sent = append_batches(&bench, &engine, 1..=4, 5).await;
+    let (mut follower, entries) = follow(&engine).await;
     assert_eq!(entries.len(), 4);
     let (first, others) = entries[1].clone().split_at(2);
     assert_eq!([names(&first), names(&others)].concat(), names(&entries[1]));
@@ -142,8 +169,7 @@ async fn after_any_end_the_next_row_is_the_first_that_was_not_settled() {
     drop((follower, engine));
     for orderly in [true, false, false] {
         let engine = reopen(&bench).await;
-        let mut follower = engine.follow_log(Table::Logs).unwrap();
-        let entries = follower.next(MUCH).await.unwrap();
+        let (_follower, entries) = follow(&engine).await;
         let found: Vec<String> = entries.iter().flat_map(names).collect();
         assert_eq!(found, sent[7..]);
         assert_eq!((entries[0].position.row, entries[0].row_count()), (2, 3));
@@ -153,14 +179,12 @@ async fn after_any_end_the_next_row_is_the_first_that_was_not_settled() {
     }
     // A position is never taken back.
     let engine = reopen(&bench).await;
-    let mut follower = engine.follow_log(Table::Logs).unwrap();
-    let entries = follower.next(MUCH).await.unwrap();
+    let (mut follower, entries) = follow(&engine).await;
     follower.settle(entries[1].behind(5)).await.unwrap();
     follower.settle(entries[0].behind(3)).await.unwrap();
     drop((follower, engine));
     let engine = reopen(&bench).await;
-    let mut follower = engine.follow_log(Table::Logs).unwrap();
-    let entries = follower.next(MUCH).await.unwrap();
+    let (_follower, entries) = follow(&engine).await;
     assert_eq!(names(&entries[0]), sent[15..]);
 }
 
@@ -168,9 +192,7 @@ async fn after_any_end_the_next_row_is_the_first_that_was_not_settled() {
 async fn a_full_log_blocks_appends_until_rows_are_settled_and_nothing_is_dropped() {
     for mode in [ExportMode::Copy, ExportMode::Only] {
         let mut bench = bench(mode);
-        bench.settings.wal_max = ByteSize::mib(1);
-        let engine = bench.open().await;
-        let others = OtherSignals::pass(&engine);
+        let (engine, others) = open_small_log(&mut bench).await;
         let (mut sent, mut seq) = (Vec::new(), 0);
         let refused = loop {
             seq += 1;
@@ -208,9 +230,7 @@ async fn a_full_log_blocks_appends_until_rows_are_settled_and_nothing_is_dropped
 #[tokio::test(flavor = "multi_thread")]
 async fn telemetry_that_is_only_exported_is_kept_nowhere_and_stored_once_for_ever() {
     let mut bench = bench(ExportMode::Only);
-    bench.settings.wal_max = ByteSize::mib(1);
-    let engine = bench.open().await;
-    let others = OtherSignals::pass(&engine);
+    let (engine, others) = open_small_log(&mut bench).await;
     let mut follower = engine.follow_log(Table::Logs).unwrap();
     for seq in 1..=120 {
         let sent = append(&bench, &engine, seq, 200).await;
@@ -242,17 +262,9 @@ async fn telemetry_that_is_only_exported_is_kept_nowhere_and_stored_once_for_eve
 
 #[tokio::test(flavor = "multi_thread")]
 async fn rows_that_wait_for_their_export_are_stored_when_it_is_switched_off() {
-    let mut bench = bench(ExportMode::Only);
-    let engine = bench.open().await;
-    let mut sent = Vec::new();
-    for seq in 1..=3 {
-        sent.extend(append(&bench, &engine, seq, 2).await);
-    }
-    let mut follower = engine.follow_log(Table::Logs).unwrap();
-    let entries = follower.next(MUCH).await.unwrap();
-    follower.settle(entries[0].behind(2)).await.unwrap();
+    let (mut bench, engine, sent) = open_with_settled_batch().await;
     engine.close().await.unwrap();
-    drop((follower, engine));
+    drop(engine);
     bench.settings.export = ExportMode::Off;
     let engine = reopen(&bench).await;
     assert_eq!(messages(&engine.view()), sent[2..]);
@@ -273,17 +285,8 @@ async fn what_the_collector_has_is_not_stored_by_any_start_after_the_switch() {
         (ExportMode::Off, true),
         (ExportMode::Copy, false),
     ] {
-        let mut bench = bench(ExportMode::Only);
-        let engine = bench.open().await;
-        let mut sent = Vec::new();
-        for seq in 1..=3 {
-            sent.extend(append(&bench, &engine, seq, 2).await);
-        }
-        // The log keeps everything for the other signals, of which nobody takes any.
-        let mut follower = engine.follow_log(Table::Logs).unwrap();
-        let entries = follower.next(MUCH).await.unwrap();
-        follower.settle(entries[0].behind(2)).await.unwrap();
-        drop((follower, engine));
+        let (mut bench, engine, sent) = open_with_settled_batch().await;
+        drop(engine);
         bench.settings.export = mode;
         for start in 0..3 {
             let engine = reopen(&bench).await;
@@ -303,28 +306,14 @@ async fn what_the_collector_has_is_not_stored_by_any_start_after_the_switch() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_start_after_the_switch_that_cannot_flush_what_is_kept_fails_and_the_next_one_stores_it_once() {
-    let mut bench = bench(ExportMode::Only);
-    let engine = bench.open().await;
-    let mut sent = Vec::new();
-    for seq in 1..=3 {
-        sent.extend(append(&bench, &engine, seq, 2).await);
-    }
-    let mut follower = engine.follow_log(Table::Logs).unwrap();
-    let entries = follower.next(MUCH).await.unwrap();
-    follower.settle(entries[0].behind(2)).await.unwrap();
-    drop((follower, engine));
+    let (mut bench, engine, sent) = open_with_settled_batch().await;
+    drop(engine);
     bench.settings.export = ExportMode::Off;
     let faults = FaultInjector::below(bench.dir.path());
     for part in [".twin", ".sealing"] {
         faults.fail(FsOperation::Create, part, usize::MAX / 4, libc::ENOSPC);
     }
-    let refused = loop {
-        match bench.try_open().await {
-            Err(Error::Locked { .. }) => tokio::time::sleep(Duration::from_millis(2)).await,
-            Err(error) => break error,
-            Ok(_) => panic!("it has started"),
-        }
-    };
+    let refused = try_reopen(&bench).await.unwrap_err();
     assert!(refused.to_string().contains("No space left"), "{refused}");
     drop(faults);
     for start in 0..2 {
@@ -335,8 +324,7 @@ async fn a_start_after_the_switch_that_cannot_flush_what_is_kept_fails_and_the_n
 
 #[tokio::test(flavor = "multi_thread")]
 async fn hot_rows_of_before_are_stored_when_telemetry_is_only_exported_from_now_on() {
-    let mut bench = bench(ExportMode::Off);
-    let engine = bench.open().await;
+    let (mut bench, engine) = open(ExportMode::Off).await;
     let before = append(&bench, &engine, 1, 3).await;
     drop(engine);
     bench.settings.export = ExportMode::Only;
@@ -353,8 +341,7 @@ async fn hot_rows_of_before_are_stored_when_telemetry_is_only_exported_from_now_
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_flush_of_rows_of_before_does_not_count_for_those_that_only_wait_in_the_log() {
-    let mut bench = bench(ExportMode::Off);
-    let engine = bench.open().await;
+    let (mut bench, engine) = open(ExportMode::Off).await;
     let mut sent = append(&bench, &engine, 1, 3).await;
     drop(engine);
     bench.settings.export = ExportMode::Only;
@@ -373,10 +360,8 @@ async fn a_flush_of_rows_of_before_does_not_count_for_those_that_only_wait_in_th
 #[tokio::test(flavor = "multi_thread")]
 async fn the_log_keeps_what_is_settled_until_that_is_synced() {
     let mut bench = bench(ExportMode::Only);
-    bench.settings.wal_max = ByteSize::mib(1);
     let faults = FaultInjector::below(&bench.settings.store_dir);
-    let engine = bench.open().await;
-    let others = OtherSignals::pass(&engine);
+    let (engine, others) = open_small_log(&mut bench).await;
     let mut follower = engine.follow_log(Table::Logs).unwrap();
     faults.fail(FsOperation::SyncFile, "export_cursors", usize::MAX, libc::EIO);
     let mut seq = 0;
@@ -417,8 +402,7 @@ async fn the_log_keeps_what_is_settled_until_that_is_synced() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_frame_that_cannot_be_read_is_an_error_and_never_passed_over() {
-    let bench = bench(ExportMode::Only);
-    let engine = bench.open().await;
+    let (bench, engine) = open(ExportMode::Only).await;
     let sent = append(&bench, &engine, 1, 2).await;
     append(&bench, &engine, 2, 2).await;
     let wal = files_below(&bench.settings.store_dir.join("wal"));

@@ -284,7 +284,9 @@ async fn connection(
             http.timer(TokioTimer::new())
                 .header_read_timeout(HEAD_TIME)
                 .max_buf_size(MAX_HEAD);
-            until_stopped(http.serve_connection(stream, service), &stop).await
+            // It has a timeout of its own, and is never idle here.
+            let _open = activity.begin();
+            until_idle(http.serve_connection(stream, service), &stop, &activity).await
         }
         HttpVersion::Http2 => {
             let mut http = http2::Builder::new(TokioExecutor::new());
@@ -303,21 +305,8 @@ async fn connection(
     }
 }
 
-/// Serves a connection to its end, which begins at the stop.
-async fn until_stopped<C>(served: C, stop: &CancellationToken) -> hyper::Result<()>
-where
-    C: GracefulConnection<Error = hyper::Error>,
-{
-    let mut served = pin!(served);
-    tokio::select! {
-        ended = served.as_mut() => return ended,
-        () = stop.cancelled() => {}
-    }
-    served.as_mut().graceful_shutdown();
-    tokio::time::timeout(GRACE, served).await.unwrap_or(Ok(()))
-}
-
-/// The same of HTTP/2, which also ends when it is not used: a request that begins as that is said is answered all the same.
+/// Serves a connection to its end, which begins at the stop or when it is idle: a request that begins as that is said is answered all the
+/// same.
 async fn until_idle<C>(served: C, stop: &CancellationToken, activity: &ConnectionActivity) -> hyper::Result<()>
 where
     C: GracefulConnection<Error = hyper::Error>,

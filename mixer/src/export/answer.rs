@@ -25,9 +25,9 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 use bytes::Bytes;
-use chrono::DateTime;
+use chassis::retry_after::{MAX_RETRY_AFTER, parse_retry_after};
 use flate2::read::GzDecoder;
-use http::header::{CONTENT_TYPE, RETRY_AFTER};
+use http::header::CONTENT_TYPE;
 use http::{HeaderMap, StatusCode};
 use model::Timestamp;
 use protocols::otlp::{PROTOBUF, rejected_of, rejected_of_json, rejected_of_start, status_of};
@@ -35,8 +35,6 @@ use protocols::otlp::{PROTOBUF, rejected_of, rejected_of_json, rejected_of_start
 use super::endpoint::CollectorProtocol;
 use protocols::grpc::{self, ENCODING, code};
 
-/// The longest that a collector may ask to be left alone.
-const MAX_WAIT: Duration = Duration::from_secs(300);
 /// So much of what a collector says is shown.
 const SHOWN: usize = 300;
 /// What is said of an answer that cannot be read, or not to its end.
@@ -133,7 +131,7 @@ impl CollectorResponse {
 
     /// What a status of HTTP means, whoever it is from; what of any other one is for the caller to say.
     fn judge_status(&self, reason: String, now: Timestamp, other: impl FnOnce(String) -> ExportAnswer) -> ExportAnswer {
-        let wait = self.retry_after(now);
+        let wait = parse_retry_after(&self.headers, now);
         match self.status.as_u16() {
             // The last ones are those of a proxy that did not reach the collector.
             425 | 429 | 503 | 521..=523 | 525..=530 => ExportAnswer::Later { reason, wait },
@@ -183,16 +181,6 @@ impl CollectorResponse {
         accepted(rejected, &reason)
     }
 
-    /// In seconds or until a date.
-    fn retry_after(&self, now: Timestamp) -> Option<Duration> {
-        let text = self.headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
-        let wait = match text.parse() {
-            Ok(seconds) => Duration::from_secs(seconds),
-            Err(_) => Timestamp::from(DateTime::parse_from_rfc2822(text).ok()?.to_utc()).since(now),
-        };
-        Some(wait.min(MAX_WAIT))
-    }
-
     fn judge_grpc(&self, now: Timestamp) -> ExportAnswer {
         let header = |name: &str| self.trailers.get(name).or_else(|| self.headers.get(name));
         if self.status != StatusCode::OK {
@@ -214,7 +202,7 @@ impl CollectorResponse {
             let details = details.to_str().ok()?.trim_end_matches('=');
             status_of(&STANDARD_NO_PAD.decode(details).ok()?).ok()
         });
-        let wait = details.and_then(|(_, wait)| wait).map(|wait| wait.min(MAX_WAIT));
+        let wait = details.and_then(|(_, wait)| wait).map(|wait| wait.min(MAX_RETRY_AFTER));
         let said = header("grpc-message").map(|said| percent_decoded(said.as_bytes()));
         let said = said.unwrap_or_default();
         let reason = reason(&format!("gRPC status {status}"), &said);

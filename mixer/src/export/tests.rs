@@ -5,13 +5,13 @@ mod collector;
 mod faults;
 mod refusals;
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use engine::{AppendBatch, BatchOrigin, Engine};
 use model::telemetry_codec::encode_arrow;
-use model::{Attributes, EntityId, Level, LogRecord, Table, TelemetryRecord};
+use model::{Attributes, ByteSize, EntityId, Level, LogRecord, Table, TelemetryRecord};
+use tempfile::TempDir;
 
 use super::endpoint::{CollectorProtocol, CollectorTarget};
 use super::{ExportCompression, ExportParts, ExportSettings, ExportStatus, header_map};
@@ -26,6 +26,7 @@ struct ExportingStore {
     engine: Arc<Engine>,
     parts: ExportParts,
     hand: Hand,
+    dir: Arc<TempDir>,
 }
 
 /// A running export.
@@ -36,17 +37,29 @@ struct RunningExport {
 }
 
 impl ExportingStore {
-    async fn open(dir: &Path) -> Self {
-        Self::with(engine::Settings::new(dir)).await
+    async fn open() -> Self {
+        Self::with_log(None).await
+    }
+
+    /// Its log has so much room, or the usual one.
+    async fn with_log(wal_max: Option<ByteSize>) -> Self {
+        Self::open_in(Arc::new(tempfile::tempdir().unwrap()), wal_max).await
+    }
+
+    /// Ends in order, and starts again.
+    async fn reopen(self) -> Self {
+        let dir = Arc::clone(&self.dir);
+        self.engine.close().await.unwrap();
+        drop(self);
+        Self::open_in(dir, None).await
     }
 
     /// Nothing is flushed by itself.
-    async fn with(settings: engine::Settings) -> Self {
-        let settings = engine::Settings {
-            export: engine::ExportMode::Only,
-            flush_interval: Duration::from_secs(3_600),
-            ..settings
-        };
+    async fn open_in(dir: Arc<TempDir>, wal_max: Option<ByteSize>) -> Self {
+        let mut settings = engine::Settings::new(dir.path());
+        settings.export = engine::ExportMode::Only;
+        settings.flush_interval = Duration::from_secs(3_600);
+        settings.wal_max = wal_max.unwrap_or(settings.wal_max);
         let hand = Hand::new();
         let (clock, entropy) = (hand.clock(), entropy());
         let engine = Engine::open(settings, clock.clone(), entropy.clone()).await.unwrap();
@@ -55,7 +68,12 @@ impl ExportingStore {
             clock,
             entropy,
         };
-        Self { engine, parts, hand }
+        Self {
+            engine,
+            parts,
+            hand,
+            dir,
+        }
     }
 
     async fn append_rows<R: TelemetryRecord>(&self, rows: &[R]) {
@@ -86,13 +104,12 @@ impl ExportingStore {
         lines.into_iter().map(|line| line.message).collect()
     }
 
-    fn export(&self, protocol: CollectorProtocol, collector: &TestCollector) -> RunningExport {
-        self.start(settings(protocol, collector))
+    fn export(&self, collector: &TestCollector) -> RunningExport {
+        self.start(settings(collector))
     }
 
     fn export_with(
         &self,
-        protocol: CollectorProtocol,
         collector: &TestCollector,
         compression: ExportCompression,
         timeout: Duration,
@@ -100,7 +117,7 @@ impl ExportingStore {
         self.start(ExportSettings {
             compression,
             timeout,
-            ..settings(protocol, collector)
+            ..settings(collector)
         })
     }
 
@@ -135,9 +152,9 @@ impl ExportingStore {
     }
 }
 
-fn settings(protocol: CollectorProtocol, collector: &TestCollector) -> ExportSettings {
+fn settings(collector: &TestCollector) -> ExportSettings {
     let endpoint = collector.address.to_string();
-    let target = match protocol {
+    let target = match collector.protocol {
         CollectorProtocol::Grpc => CollectorTarget::grpc(&endpoint, true),
         CollectorProtocol::Http => CollectorTarget::http(&endpoint, true),
     };
@@ -151,10 +168,10 @@ fn settings(protocol: CollectorProtocol, collector: &TestCollector) -> ExportSet
 }
 
 /// Tries again so soon that many attempts are over in a moment.
-fn hasty(protocol: CollectorProtocol, collector: &TestCollector) -> ExportSettings {
+fn hasty(collector: &TestCollector) -> ExportSettings {
     ExportSettings {
         first_pause: Duration::from_millis(2),
-        ..settings(protocol, collector)
+        ..settings(collector)
     }
 }
 
@@ -185,11 +202,10 @@ impl RunningExport {
 async fn rows_come_once_and_in_order_over_either_protocol_packed_or_not() {
     for protocol in PROTOCOLS {
         for compression in [ExportCompression::Gzip, ExportCompression::None] {
-            let dir = tempfile::tempdir().unwrap();
-            let store = ExportingStore::open(dir.path()).await;
+            let store = ExportingStore::open().await;
             let mut sent = store.append("a", 9_000).await;
             let collector = TestCollector::start(protocol, &[]).await;
-            let export = store.export_with(protocol, &collector, compression, Duration::from_secs(20));
+            let export = store.export_with(&collector, compression, Duration::from_secs(20));
             sent.extend(store.append("b", 3).await);
             export.settled(9_003, 0).await;
             assert!(collector.accepted() == sent, "{protocol:?} {compression:?}");
@@ -215,10 +231,8 @@ async fn rows_come_once_and_in_order_over_either_protocol_packed_or_not() {
             assert_eq!(export.logs().requests.get(), received.len() as u64);
             // What was accepted does not come again.
             export.stop().await;
-            store.engine.close().await.unwrap();
-            drop(store);
-            let store = ExportingStore::open(dir.path()).await;
-            let again = store.export(protocol, &collector);
+            let store = store.reopen().await;
+            let again = store.export(&collector);
             let new = store.append("c", 1).await;
             again.settled(1, 0).await;
             assert_eq!(collector.accepted()[9_003..], new);
@@ -251,12 +265,11 @@ async fn what_is_not_answered_or_not_now_is_sent_again_as_it_was() {
             [ScriptedAnswer::Code(14), ScriptedAnswer::Silence, ScriptedAnswer::Cut],
         ),
     ] {
-        let dir = tempfile::tempdir().unwrap();
-        let store = ExportingStore::open(dir.path()).await;
+        let store = ExportingStore::open().await;
         let sent = store.append("a", 5).await;
         let collector = TestCollector::start(protocol, &script).await;
         let timeout = Duration::from_millis(500);
-        let export = store.export_with(protocol, &collector, ExportCompression::Gzip, timeout);
+        let export = store.export_with(&collector, ExportCompression::Gzip, timeout);
         export.settled(5, 0).await;
         let received = collector.received();
         assert_eq!(received.len(), 4, "{protocol:?}");
@@ -281,11 +294,10 @@ async fn what_is_refused_for_good_or_in_part_is_a_dead_letter_with_the_request()
         ),
         (CollectorProtocol::Grpc, ScriptedAnswer::Code(2), "gRPC status 2"),
     ] {
-        let dir = tempfile::tempdir().unwrap();
-        let store = ExportingStore::open(dir.path()).await;
+        let store = ExportingStore::open().await;
         let script = [ScriptedAnswer::Accept, refusal, ScriptedAnswer::Partial(1)];
         let collector = TestCollector::start(protocol, &script).await;
-        let export = store.export(protocol, &collector);
+        let export = store.export(&collector);
         store.append("first", 1).await;
         export.settled(1, 0).await;
         store.append("a", 2).await;
@@ -316,12 +328,11 @@ async fn a_request_that_is_too_large_comes_in_halves_down_to_a_single_row() {
         (CollectorProtocol::Http, ScriptedAnswer::Status(413)),
         (CollectorProtocol::Grpc, ScriptedAnswer::Code(8)),
     ] {
-        let dir = tempfile::tempdir().unwrap();
-        let store = ExportingStore::open(dir.path()).await;
+        let store = ExportingStore::open().await;
         let sent = [store.append("a", 3).await, store.append("b", 2).await].concat();
         // Five rows; two; the first of them, which is too large alone.
         let collector = TestCollector::start(protocol, &[too_large; 3]).await;
-        let export = store.export(protocol, &collector);
+        let export = store.export(&collector);
         export.settled(4, 1).await;
         let counts: Vec<usize> = collector.received().iter().map(|export| export.rows.len()).collect();
         assert_eq!(counts, [5, 2, 1, 1, 3], "{protocol:?}");
@@ -337,13 +348,12 @@ async fn a_bad_row_takes_no_others_to_the_dead_letters() {
         (CollectorProtocol::Http, ScriptedAnswer::Status(400)),
         (CollectorProtocol::Grpc, ScriptedAnswer::Code(3)),
     ] {
-        let dir = tempfile::tempdir().unwrap();
-        let store = ExportingStore::open(dir.path()).await;
+        let store = ExportingStore::open().await;
         let sent = store.append("a", 4).await;
         // All four; the first two are right; the others; the third.
         let script = [invalid, ScriptedAnswer::Accept, invalid, invalid];
         let collector = TestCollector::start(protocol, &script).await;
-        let export = store.export(protocol, &collector);
+        let export = store.export(&collector);
         export.settled(3, 1).await;
         let counts: Vec<usize> = collector.received().iter().map(|export| export.rows.len()).collect();
         assert_eq!(counts, [4, 2, 2, 1, 1], "{protocol:?}");
@@ -355,20 +365,16 @@ async fn a_bad_row_takes_no_others_to_the_dead_letters() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_export_that_ends_while_nobody_answers_goes_on_with_the_same_rows() {
-    let dir = tempfile::tempdir().unwrap();
-    let protocol = CollectorProtocol::Http;
-    let store = ExportingStore::open(dir.path()).await;
+    let store = ExportingStore::open().await;
     let sent = store.append("a", 4).await;
-    let collector = TestCollector::start(protocol, &[ScriptedAnswer::Silence]).await;
+    let collector = TestCollector::start(CollectorProtocol::Http, &[ScriptedAnswer::Silence]).await;
     let timeout = Duration::from_millis(300);
-    let export = store.export_with(protocol, &collector, ExportCompression::Gzip, timeout);
+    let export = store.export_with(&collector, ExportCompression::Gzip, timeout);
     eventually("a request came", || async { collector.received().first().cloned() }).await;
     export.stop().await;
     let begun = collector.received().len();
-    store.engine.close().await.unwrap();
-    drop(store);
-    let store = ExportingStore::open(dir.path()).await;
-    let export = store.export(protocol, &collector);
+    let store = store.reopen().await;
+    let export = store.export(&collector);
     export.settled(4, 0).await;
     let received = collector.received();
     assert_eq!(received.len(), begun + 1);

@@ -2,6 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod native_histogram;
+mod symbol_table;
+
 use model::Table;
 use model::telemetry_codec::BodyRecordReader;
 use serde_json::{Value, json};
@@ -27,16 +30,6 @@ fn points(version: WriteVersion, body: &[u8]) -> Result<ReadRequest, WriteError>
 /// A series of version 1.0 with a name.
 fn series(name: &str, records: &[Vec<u8>]) -> Vec<u8> {
     bytes(1, &[labels(&[("__name__", name)]), records.concat()].concat())
-}
-
-/// The labels of the row of a histogram of version 1.0.
-fn histogram_labels(fields: &[Vec<u8>]) -> Result<Value, String> {
-    let body = series("h", &[bytes(4, &fields.concat())]);
-    let (rows, refused, _) = points(WriteVersion::V1, &body).unwrap();
-    match refused.into_iter().next() {
-        Some((_, reason)) => Err(reason),
-        None => Ok(rows[0]["labels"].clone()),
-    }
 }
 
 #[test]
@@ -140,129 +133,6 @@ fn a_request_of_prometheus_2_42_is_read() {
     assert_eq!(rows[4]["value"], 1.0);
 }
 
-/// A value in the middle of Prometheus' bucket i has OTLP's index i - 1, by the definitions of both.
-#[test]
-fn the_offset_is_that_of_otlp_whose_buckets_include_their_lower_side() {
-    let (schema, index) = (3, 5);
-    let base = 2f64.powf(2f64.powi(-schema));
-    let middle = f64::midpoint(base.powi(index - 1), base.powi(index));
-    let of_otlp = middle.log(base).floor();
-    let labels = histogram_labels(&[
-        varint(1, 1),
-        varint(4, zigzag(schema.into())),
-        span(11, index.into(), 1),
-        deltas(12, &[1]),
-        varint(15, NOON),
-    ])
-    .unwrap();
-    assert_eq!(labels["otel.positive.offset"], json!(of_otlp as i64));
-    assert_eq!(labels["otel.positive.counts"], json!([1]));
-}
-
-#[test]
-fn histograms_of_floats_of_both_signs_and_of_custom_buckets_are_kept() {
-    let floats = histogram_labels(&[
-        double(2, 3.75),
-        varint(4, zigzag(-1)),
-        double(7, 0.25),
-        span(8, -2, 2),
-        bytes(10, &[1.5f64.to_le_bytes(), 0.5f64.to_le_bytes()].concat()),
-        span(11, 0, 1),
-        bytes(13, &1.5f64.to_le_bytes()),
-        varint(14, 3),
-        varint(15, NOON),
-    ])
-    .unwrap();
-    assert_eq!(
-        floats,
-        json!({
-            "otel.count": 3.75, "otel.scale": -1, "otel.zero_count": 0.25, "otel.zero_threshold": 0.0, "prometheus.reset_hint": "gauge",
-            "otel.negative.offset": -3, "otel.negative.counts": [1.5, 0.5], "otel.positive.offset": -1, "otel.positive.counts": [1.5],
-        })
-    );
-    let bounds = [0.1f64.to_le_bytes(), 1f64.to_le_bytes(), 10f64.to_le_bytes()].concat();
-    let custom = |spans: &[Vec<u8>], counts: &[i64]| {
-        // The key of field 16 has two bytes.
-        let bounds = [&[0x82, 0x01, 24][..], &bounds].concat();
-        histogram_labels(&[
-            varint(1, 9),
-            varint(4, zigzag(-53)),
-            spans.concat(),
-            deltas(12, counts),
-            bounds,
-            varint(15, NOON),
-        ])
-    };
-    assert_eq!(
-        custom(&[span(11, 1, 1), span(11, 1, 1)], &[4, 1]).unwrap(),
-        json!({ "otel.count": 9, "otel.bounds": [0.1, 1.0, 10.0], "otel.buckets": [0, 4, 0, 5] })
-    );
-    assert_eq!(custom(&[], &[]).unwrap()["otel.buckets"], json!([0, 0, 0, 0]));
-    assert!(
-        custom(&[span(11, 3, 2)], &[4, 1])
-            .unwrap_err()
-            .contains("5 buckets do not have 3 bounds")
-    );
-    assert!(
-        custom(&[span(11, -1, 1)], &[4])
-            .unwrap_err()
-            .contains("before the first")
-    );
-}
-
-#[test]
-fn a_histogram_that_cannot_be_is_refused_with_the_reason() {
-    let with = |fields: &[Vec<u8>]| {
-        let all = [&[varint(1, 1), varint(15, NOON)][..], fields].concat();
-        histogram_labels(&all).unwrap_err()
-    };
-    for (fields, reason) in [
-        (vec![varint(4, zigzag(9))], "9 is no schema"),
-        (
-            vec![span(11, 0, 2), deltas(12, &[1])],
-            "1 counts do not belong to the buckets of 1 spans",
-        ),
-        (vec![span(11, 0, 1), deltas(12, &[1, 1])], "2 counts do not belong"),
-        (
-            vec![deltas(12, &[1])],
-            "1 counts do not belong to the buckets of 0 spans",
-        ),
-        (vec![span(11, 0, 1), deltas(12, &[-1])], "a bucket has a count below 0"),
-        (
-            vec![span(11, 0, 1), span(11, -1, 1), deltas(12, &[1, 1])],
-            "lies before the one before it",
-        ),
-        (
-            vec![span(11, 0, 1), span(11, i64::from(i32::MAX), 1), deltas(12, &[1, 1])],
-            "more than 16384 buckets",
-        ),
-        (
-            vec![span(11, 0, i64::from(u32::MAX)), deltas(12, &[1])],
-            "more than 16384 buckets",
-        ),
-        (
-            vec![bytes(13, &f64::NAN.to_le_bytes()), span(11, 0, 1)],
-            "the count NaN is none",
-        ),
-        (vec![double(2, -1.0)], "the count -1 is none"),
-        (vec![vec![0x7a; 2]], "the message ends within a field"),
-    ] {
-        let error = with(&fields);
-        assert!(error.contains(reason), "{reason}: {error}");
-    }
-    let large = histogram_labels(&[bytes(13, &vec![0; (1 << 20) + 8])]).unwrap_err();
-    assert!(large.contains("bytes, more than 1048576"), "{large}");
-    let control = histogram_labels(&[histogram()]).unwrap();
-    assert!(control.get("otel.no_sum").is_none(), "{control}");
-    // The last sum counts.
-    for sum in [f64::INFINITY, f64::NAN] {
-        let labels = histogram_labels(&[histogram(), double(3, sum)]).unwrap();
-        let mut wanted = control.clone();
-        wanted["otel.no_sum"] = true.into();
-        assert_eq!(labels, wanted, "{sum}");
-    }
-}
-
 #[test]
 fn values_that_are_not_finite_are_passed_over_and_what_is_malformed_is_refused() {
     let stale = f64::from_bits(0x7ff0_0000_0000_0002);
@@ -335,46 +205,6 @@ fn rows_that_the_log_refuses_are_marked_and_what_is_no_row_between_them_is_not()
 }
 
 #[test]
-fn references_that_lead_nowhere_refuse_their_series_alone() {
-    let symbols: Vec<u8> = ["", "__name__", "good", "\u{e9}"]
-        .iter()
-        .flat_map(|symbol| bytes(4, symbol.as_bytes()))
-        .collect();
-    let of = |references: &[u8]| bytes(5, &[bytes(1, references), bytes(2, &sample(1.0, NOON))].concat());
-    let many = vec![1; (1 << 14) + 2];
-    let body = [
-        symbols,
-        bytes(4, b"\xff"),
-        of(&[1, 2, 3]),
-        of(&[1, 9]),
-        of(&[1, 4]),
-        of(&many),
-        of(&[1, 2]),
-        of(&[]),
-    ]
-    .concat();
-    let (rows, refused, _) = points(WriteVersion::V2, &body).unwrap();
-    assert_eq!(rows.len(), 1);
-    assert_eq!(rows[0]["name"], "good");
-    let refused: Vec<_> = refused.iter().map(|(row, reason)| (*row, reason.as_str())).collect();
-    assert_eq!(
-        refused,
-        [
-            (0, "a label has a name and no value: the number of references is odd"),
-            (1, "there is no symbol 9, but 5"),
-            (2, "the symbol 4 is not UTF-8"),
-            (3, "the labels have more than 16384 bytes of references"),
-            (5, "the series has no label __name__"),
-        ]
-    );
-    let endless = bytes(4, b"").repeat((1 << 18) + 1);
-    assert!(matches!(
-        points(WriteVersion::V2, &endless),
-        Err(WriteError::Symbols(_))
-    ));
-}
-
-#[test]
 fn what_is_no_request_is_refused_as_a_whole() {
     for (version, whole) in [(WriteVersion::V1, version_1()), (WriteVersion::V2, version_2())] {
         let cuts = (1..whole.len())
@@ -422,48 +252,6 @@ fn version_2_of(symbols: &[&str], series: &[Vec<u8>]) -> Vec<u8> {
     symbols
         .chain(series.iter().flat_map(|series| bytes(5, series)))
         .collect()
-}
-
-#[test]
-fn a_unit_counts_as_the_labels_do_for_it_is_in_every_row() {
-    let of_unit = |unit: &str, count: usize| {
-        let metadata = bytes(5, &varint(4, 3));
-        let series = [bytes(1, &[1, 2]), metadata, bytes(2, &sample(1.0, NOON))].concat();
-        points(
-            WriteVersion::V2,
-            &version_2_of(&["", "__name__", "n", unit], &vec![series; count]),
-        )
-    };
-    let (rows, refused, _) = of_unit(&"u".repeat(1_000), 100).unwrap();
-    assert_eq!((rows.len(), refused.len()), (100, 0), "the control");
-    assert_eq!(rows[99]["labels"]["otel.unit"], "u".repeat(1_000));
-    assert!(matches!(
-        of_unit(&"u".repeat(100_000), 1_000),
-        Err(WriteError::Expanded(_))
-    ));
-    let (rows, refused, _) = of_unit(&"u".repeat(2 << 20), 3).unwrap();
-    assert_eq!((rows.len(), refused.len()), (0, 3));
-    for (_, reason) in refused {
-        assert!(reason.starts_with("the labels have 2097"), "{reason}");
-    }
-}
-
-#[test]
-fn the_labels_of_exemplars_count_where_they_are_references_to_symbols() {
-    let (value, pairs) = ("v".repeat(1_000), [3, 4].repeat(1_000));
-    let exemplar = [bytes(1, &pairs), double(2, 0.5), varint(3, NOON)].concat();
-    let of_exemplars = |count: usize| {
-        let series = [bytes(1, &[1, 2]), bytes(4, &exemplar).repeat(count)].concat();
-        points(
-            WriteVersion::V2,
-            &version_2_of(&["", "__name__", "n", "k", &value], &[series]),
-        )
-    };
-    let (rows, refused, kinds) = of_exemplars(10).unwrap();
-    assert_eq!((rows.len(), refused.len()), (10, 0), "the control");
-    assert_eq!(kinds, [RecordKind::Exemplar; 10]);
-    assert_eq!(rows[9]["labels"]["otel.exemplars"][0]["attributes"]["k"], value);
-    assert!(matches!(of_exemplars(100), Err(WriteError::Expanded(_))));
 }
 
 #[test]

@@ -88,16 +88,16 @@ impl JaegerParams {
     pub(super) fn parse(query: Option<&str>, known: &[&str]) -> Result<Self, ApiProblem> {
         let mut params = decoded_pairs(query.unwrap_or_default())?;
         params.retain(|(name, value)| !(value.is_empty() && OPTIONAL.contains(&name.as_str())));
-        for (at, (name, value)) in params.iter().enumerate() {
-            if !known.contains(&name.as_str()) {
+        let mut given = vec![false; known.len()];
+        for (name, value) in &params {
+            let Some(at) = known.iter().position(|known| *known == name.as_str()) else {
                 let known = match known.is_empty() {
                     true => "none".to_owned(),
                     false => known.join(", "),
                 };
                 return Err(ApiProblem::unknown_parameter(name, &known));
-            }
-            let is_first = params[..at].iter().all(|(other, _)| other != name);
-            if !is_first && !REPEATED.contains(&name.as_str()) {
+            };
+            if std::mem::replace(&mut given[at], true) && !REPEATED.contains(&name.as_str()) {
                 return Err(ApiProblem::parameter(name, "given twice"));
             }
             if ["raw", "prettyPrint"].contains(&name.as_str()) && value.parse::<bool>().is_err() {

@@ -87,6 +87,7 @@ struct CollectorState {
 /// Accepts everything that neither its faults nor its script say something else of.
 #[derive(Debug)]
 pub(super) struct TestCollector {
+    pub(super) protocol: CollectorProtocol,
     pub(super) address: SocketAddr,
     state: Arc<CollectorState>,
     _serving: AbortOnDropHandle<()>,
@@ -109,6 +110,7 @@ impl TestCollector {
             }
         });
         Self {
+            protocol,
             address,
             state,
             _serving: AbortOnDropHandle::new(serving),

@@ -9,12 +9,11 @@ use super::*;
 #[tokio::test(flavor = "multi_thread")]
 async fn a_row_that_alone_is_never_answered_waits_and_is_no_dead_letter() {
     for protocol in PROTOCOLS {
-        let dir = tempfile::tempdir().unwrap();
-        let store = ExportingStore::open(dir.path()).await;
+        let store = ExportingStore::open().await;
         let sent = store.append("a", 5).await;
         let collector = TestCollector::start(protocol, &[]).await;
         collector.poison(&sent[2]);
-        let export = store.start(hasty(protocol, &collector));
+        let export = store.start(hasty(&collector));
         eventually("it was sent alone very often", || async {
             let received = collector.received();
             let alone = received.iter().filter(|request| request.rows == sent[2..3]);
@@ -34,12 +33,11 @@ async fn a_row_that_alone_is_never_answered_waits_and_is_no_dead_letter() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_collector_that_answers_nothing_for_long_gets_every_row_once_it_is_back() {
     for protocol in PROTOCOLS {
-        let dir = tempfile::tempdir().unwrap();
-        let store = ExportingStore::open(dir.path()).await;
+        let store = ExportingStore::open().await;
         let collector = TestCollector::start(protocol, &[]).await;
         collector.set_away(true);
         let mut sent = store.append("a", 6).await;
-        let export = store.start(hasty(protocol, &collector));
+        let export = store.start(hasty(&collector));
         // Down to a single row, and far beyond the attempts after which requests are divided.
         eventually("it was tried very often", || async {
             (collector.received().len() > 14).then_some(())
@@ -61,11 +59,10 @@ async fn what_the_collector_says_not_to_send_now_is_never_divided() {
         (CollectorProtocol::Http, ScriptedAnswer::Status(503)),
         (CollectorProtocol::Grpc, ScriptedAnswer::Code(14)),
     ] {
-        let dir = tempfile::tempdir().unwrap();
-        let store = ExportingStore::open(dir.path()).await;
+        let store = ExportingStore::open().await;
         let sent = store.append("a", 3).await;
         let collector = TestCollector::start(protocol, &[busy; 10]).await;
-        let export = store.start(hasty(protocol, &collector));
+        let export = store.start(hasty(&collector));
         export.settled(3, 0).await;
         let received = collector.received();
         assert_eq!(received.len(), 11, "{protocol:?}");
@@ -78,11 +75,10 @@ async fn what_the_collector_says_not_to_send_now_is_never_divided() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_answer_that_is_too_long_to_be_read_settles_its_request() {
     for protocol in PROTOCOLS {
-        let dir = tempfile::tempdir().unwrap();
-        let store = ExportingStore::open(dir.path()).await;
+        let store = ExportingStore::open().await;
         let sent = store.append("a", 3).await;
         let collector = TestCollector::start(protocol, &[ScriptedAnswer::LongPartial(1)]).await;
-        let export = store.export(protocol, &collector);
+        let export = store.export(&collector);
         export.settled(2, 1).await;
         assert_eq!((collector.accepted(), collector.received().len()), (sent, 1));
         let reason = &store.letters()[0].0;
@@ -116,8 +112,7 @@ async fn halves_of_what_is_too_large_do_not_count_as_those_of_what_is_wrong() {
             ScriptedAnswer::Code(3),
         ),
     ] {
-        let dir = tempfile::tempdir().unwrap();
-        let store = ExportingStore::open(dir.path()).await;
+        let store = ExportingStore::open().await;
         let sent = store.append("a", 128).await;
         let mut script = Vec::new();
         answers(128, too_large, &mut script);
@@ -125,7 +120,7 @@ async fn halves_of_what_is_too_large_do_not_count_as_those_of_what_is_wrong() {
         script.pop();
         script.extend([invalid; 2]);
         let collector = TestCollector::start(protocol, &script).await;
-        let export = store.start(hasty(protocol, &collector));
+        let export = store.start(hasty(&collector));
         export.settled(127, 1).await;
         assert_eq!(
             collector.accepted(),
@@ -138,8 +133,7 @@ async fn halves_of_what_is_too_large_do_not_count_as_those_of_what_is_wrong() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn requests_with_the_same_first_row_have_a_letter_each_and_one_that_is_refused_again_has_one() {
-    let dir = tempfile::tempdir().unwrap();
-    let store = ExportingStore::open(dir.path()).await;
+    let store = ExportingStore::open().await;
     let place = |lsn| ArrivalPosition { lsn, row: 0 };
     let files = Arc::new(LetterFiles::default());
     for (end, message, is_partial) in [

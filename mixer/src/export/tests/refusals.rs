@@ -13,11 +13,10 @@ async fn a_wrong_key_or_address_is_said_and_keeps_everything_until_it_is_mended(
         (CollectorProtocol::Http, ScriptedAnswer::Status(405)),
         (CollectorProtocol::Grpc, ScriptedAnswer::Code(12)),
     ] {
-        let dir = tempfile::tempdir().unwrap();
-        let store = ExportingStore::open(dir.path()).await;
+        let store = ExportingStore::open().await;
         let sent = store.append("a", 2).await;
         let collector = TestCollector::start(protocol, &[denied; 2]).await;
-        let export = store.export(protocol, &collector);
+        let export = store.export(&collector);
         let trouble = eventually("the trouble is said", || async { export.status.trouble() }).await;
         assert!(
             trouble.1 && trouble.0.contains(&collector.address.to_string()),
@@ -67,12 +66,7 @@ async fn append_points(store: &ExportingStore, points: u32) {
 #[tokio::test(flavor = "multi_thread")]
 async fn signals_that_are_denied_wait_while_another_is_accepted_and_have_no_dead_letters() {
     for protocol in PROTOCOLS {
-        let dir = tempfile::tempdir().unwrap();
-        let store = ExportingStore::with(engine::Settings {
-            wal_max: model::ByteSize::mib(8),
-            ..engine::Settings::new(dir.path())
-        })
-        .await;
+        let store = ExportingStore::with_log(Some(ByteSize::mib(8))).await;
         let collector = TestCollector::start(protocol, &[]).await;
         collector.refuse(SignalRefusal::NoPath, &[Table::Logs, Table::Traces]);
         append_spans(&store, 3).await;
@@ -81,7 +75,7 @@ async fn signals_that_are_denied_wait_while_another_is_accepted_and_have_no_dead
             sent.extend(store.append(&format!("{:06}", sent.len()), 2_000).await);
         }
         append_points(&store, 2).await;
-        let export = store.start(hasty(protocol, &collector));
+        let export = store.start(hasty(&collector));
         let [traces, metrics] = [Table::Traces, Table::Metrics].map(|signal| export.status.of(signal).unwrap());
         eventually("points are accepted, and the others are tried on", || async {
             let are_tried = export.logs().requests.get() > 2 && traces.requests.get() > 2;
@@ -118,22 +112,19 @@ async fn bad_requests_at_a_start_are_dead_letters_and_the_good_ones_behind_them_
             [ScriptedAnswer::Code(3), ScriptedAnswer::Code(13)],
         ),
     ] {
-        let dir = tempfile::tempdir().unwrap();
-        let store = ExportingStore::open(dir.path()).await;
+        let store = ExportingStore::open().await;
         let sent = store.append("a", 2 * 8_192 + 5).await;
         // The first two of three requests are refused as they are.
         let collector = TestCollector::start(protocol, &[refusals[1]; 2]).await;
-        let export = store.start(hasty(protocol, &collector));
+        let export = store.start(hasty(&collector));
         export.settled(5, 2).await;
         assert_eq!(collector.accepted(), sent[2 * 8_192..], "{protocol:?}");
         export.stop().await;
         // Again from a start: of two rows both are wrong, the next ones are right.
-        store.engine.close().await.unwrap();
-        drop(store);
-        let store = ExportingStore::open(dir.path()).await;
+        let store = store.reopen().await;
         store.append("bad", 2).await;
         let collector = TestCollector::start(protocol, &[refusals[0]; 3]).await;
-        let export = store.start(hasty(protocol, &collector));
+        let export = store.start(hasty(&collector));
         eventually("both are letters", || async {
             (export.logs().letters.get() == 2).then_some(())
         })
@@ -154,11 +145,10 @@ async fn after_sixteen_letters_without_an_acceptance_one_request_a_minute_is_a_l
         (CollectorProtocol::Grpc, SignalRefusal::Invalid),
         (CollectorProtocol::Http, SignalRefusal::AllRejected),
     ] {
-        let dir = tempfile::tempdir().unwrap();
-        let store = ExportingStore::open(dir.path()).await;
+        let store = ExportingStore::open().await;
         let collector = TestCollector::start(protocol, &[]).await;
         collector.refuse(refusal, &[Table::Logs]);
-        let export = store.start(hasty(protocol, &collector));
+        let export = store.start(hasty(&collector));
         // What becomes of one request counts once: it may be divided, and then both rows are letters.
         let each = if refusal == SignalRefusal::Invalid { 2 } else { 1 };
         for round in 1..=16 {
@@ -203,22 +193,13 @@ async fn after_sixteen_letters_without_an_acceptance_one_request_a_minute_is_a_l
 /// Fills the log with what waits behind a path that is not there, and has the collector refuse the first request of it. With files of
 /// letters that take all that such files may, or with none.
 async fn refuse_while_the_log_is_full(is_full_of_files: bool) {
-    let dir = tempfile::tempdir().unwrap();
-    let store = ExportingStore::with(engine::Settings {
-        wal_max: model::ByteSize::mib(1),
-        ..engine::Settings::new(dir.path())
-    })
-    .await;
-    let protocol = CollectorProtocol::Http;
+    let store = ExportingStore::with_log(Some(ByteSize::mib(1))).await;
     let script = [ScriptedAnswer::Accept, ScriptedAnswer::Status(500)];
-    let collector = TestCollector::start(protocol, &script).await;
-    let export = store.start(ExportSettings {
-        first_pause: Duration::from_millis(2),
-        ..settings(protocol, &collector)
-    });
+    let collector = TestCollector::start(CollectorProtocol::Http, &script).await;
+    let export = store.start(hasty(&collector));
     let mut rows = store.append("a", 1).await.len();
     export.settled(1, 0).await;
-    let quarantine = dir.path().join("quarantine");
+    let quarantine = store.dir.path().join("quarantine");
     if is_full_of_files {
         std::fs::create_dir_all(&quarantine).unwrap();
         durable_fs::write_durably(&quarantine.join("export_old.otlp"), &vec![1; 4 << 20]).unwrap();

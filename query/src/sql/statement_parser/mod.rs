@@ -17,6 +17,8 @@
 
 mod ast_normalizer;
 mod bounded_dialect;
+mod parameter_collector;
+mod parameter_types;
 mod placeholders;
 mod planning_cost;
 mod row_comparisons;
@@ -38,7 +40,8 @@ use datafusion::sql::sqlparser::tokenizer::Tokenizer;
 
 use self::ast_normalizer::normalize;
 use self::bounded_dialect::BoundedDialect;
-use self::placeholders::{MOST_PARAMETERS, bind_nulls, bind_values, compare_with_items};
+use self::parameter_collector::{MOST_PARAMETERS, bind_nulls};
+use self::placeholders::{bind_values, compare_with_items};
 use self::planning_cost::check_planning_cost;
 pub use self::statement_splitter::split_statements;
 pub use self::statement_tokens::{StatementToken, TokenKind, statement_tokens};

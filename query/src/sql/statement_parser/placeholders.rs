@@ -7,14 +7,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
-use std::sync::Arc;
 
-use arrow_schema::{DataType, Field, IntervalUnit, TimeUnit};
 use datafusion::sql::sqlparser::ast::{
-    Array, ArrayElemTypeDef, CastKind, DataType as SqlType, Expr, GroupByExpr, LimitClause, OrderBy, OrderByKind,
-    Query, Select, SelectItem, Statement as Ast, TimezoneInfo, Value, ValueWithSpan, VisitMut, VisitorMut,
+    Array, Expr, Query, Select, Statement as Ast, Value, ValueWithSpan, VisitMut, VisitorMut,
 };
 
+use super::parameter_types::{DeclaredTypes, cast_selected, cast_sorted, declared_everywhere, place_of};
 use super::row_comparisons;
 use crate::Error;
 use crate::sql::SqlParameters;
@@ -25,14 +23,6 @@ const MOST_OF_LIST: usize = 10_000;
 /// What all parameters may come to where they are used: how many values, and how many bytes of text.
 const MOST_ITEMS: usize = 50_000;
 const MOST_BYTES: usize = 4 << 20;
-
-const INTERVAL: SqlType = SqlType::Interval {
-    fields: None,
-    precision: None,
-};
-
-/// What parameters are declared to be, by their places from 1.
-type DeclaredTypes = BTreeMap<usize, DataType>;
 
 /// Puts the parameters into their places; gives the name of one that has no place.
 pub(super) fn bind_values(
@@ -192,7 +182,7 @@ fn literal(name: &str, value: &serde_json::Value) -> Result<Expr, Box<Error>> {
     Ok(Expr::Value(literal.into()))
 }
 
-fn list(name: &str, items: &[serde_json::Value]) -> Result<Expr, Box<Error>> {
+pub(super) fn list(name: &str, items: &[serde_json::Value]) -> Result<Expr, Box<Error>> {
     let items = items.iter().map(|item| literal(name, item));
     Ok(Expr::Array(Array {
         elem: items.collect::<Result<_, _>>()?,
@@ -200,108 +190,8 @@ fn list(name: &str, items: &[serde_json::Value]) -> Result<Expr, Box<Error>> {
     }))
 }
 
-fn cast(expr: Expr, data_type: SqlType) -> Expr {
-    Expr::Cast {
-        kind: CastKind::Cast,
-        expr: Box::new(expr),
-        data_type,
-        array: false,
-        format: None,
-    }
-}
-
-/// What `$n` is declared to be.
-fn declared_type<'a>(declared: &'a DeclaredTypes, name: &str) -> Option<&'a DataType> {
-    let place: usize = name.strip_prefix('$')?.parse().ok()?;
-    declared.get(&place)
-}
-
-/// A value of a type that is no text anywhere.
-fn declared_everywhere(declared: &DeclaredTypes, name: &str, value: Expr) -> Expr {
-    match declared_type(declared, name) {
-        Some(DataType::Interval(_)) => cast(value, INTERVAL),
-        Some(DataType::Binary) => match value {
-            Expr::Value(ValueWithSpan {
-                value: Value::SingleQuotedString(digits),
-                ..
-            }) => Expr::Value(Value::HexStringLiteral(digits).into()),
-            other => cast(other, SqlType::Bytea),
-        },
-        _ => value,
-    }
-}
-
-/// Casts parameters that are columns of an answer, or that it is grouped by, to what they are declared to be: nothing else tells their
-/// type, and a number alone would be the place of a column.
-fn cast_selected(declared: &DeclaredTypes, select: &mut Select) {
-    for item in &mut select.projection {
-        if let SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } = item {
-            cast_declared(declared, expr);
-        }
-    }
-    if let GroupByExpr::Expressions(groups, _) = &mut select.group_by {
-        groups.iter_mut().for_each(|group| cast_declared(declared, group));
-    }
-}
-
-/// As [`cast_selected`], of what an answer is sorted by.
-fn cast_sorted(declared: &DeclaredTypes, query: &mut Query) {
-    if let Some(OrderBy {
-        kind: OrderByKind::Expressions(sorted),
-        ..
-    }) = &mut query.order_by
-    {
-        sorted.iter_mut().for_each(|by| cast_declared(declared, &mut by.expr));
-    }
-}
-
-/// Casts an expression that is a parameter.
-fn cast_declared(declared: &DeclaredTypes, expr: &mut Expr) {
-    let kind = place_of(expr).and_then(|(name, _)| declared_type(declared, name));
-    let kind = kind.filter(|kind| !matches!(kind, DataType::Interval(_) | DataType::Binary));
-    if let Some(kind) = kind.and_then(sql_type) {
-        let place = std::mem::replace(expr, Expr::Value(Value::Null.into()));
-        *expr = cast(place, kind);
-    }
-}
-
-/// What a declared type is called in a statement.
-fn sql_type(kind: &DataType) -> Option<SqlType> {
-    Some(match kind {
-        DataType::Boolean => SqlType::Boolean,
-        DataType::Int16 => SqlType::SmallInt(None),
-        DataType::Int32 => SqlType::Integer(None),
-        DataType::Int64 => SqlType::BigInt(None),
-        DataType::Float32 => SqlType::Real,
-        DataType::Float64 => SqlType::DoublePrecision,
-        DataType::Utf8 => SqlType::Text,
-        DataType::FixedSizeBinary(16) => SqlType::Uuid,
-        DataType::Date32 => SqlType::Date,
-        DataType::Time64(_) => SqlType::Time(None, TimezoneInfo::None),
-        DataType::Timestamp(_, None) => SqlType::Timestamp(None, TimezoneInfo::None),
-        DataType::Timestamp(_, Some(_)) => SqlType::Timestamp(None, TimezoneInfo::WithTimeZone),
-        DataType::Interval(_) => INTERVAL,
-        DataType::List(item) => {
-            let item = sql_type(item.data_type())?;
-            SqlType::Array(ArrayElemTypeDef::SquareBracket(Box::new(item), None))
-        }
-        _ => return None,
-    })
-}
-
-/// The parameter that an expression is.
-fn place_of(expr: &Expr) -> Option<(&str, &ValueWithSpan)> {
-    match expr {
-        Expr::Value(value) => match &value.value {
-            Value::Placeholder(name) => Some((name, value)),
-            _ => None,
-        },
-        _ => None,
-    }
-}
-
 /// An expression without casts and brackets.
-fn uncast(expr: &Expr) -> &Expr {
+pub(super) fn uncast(expr: &Expr) -> &Expr {
     match expr {
         Expr::Cast { expr, .. } | Expr::Nested(expr) => uncast(expr),
         other => other,
@@ -309,7 +199,7 @@ fn uncast(expr: &Expr) -> &Expr {
 }
 
 /// A comparison with `ANY` or `ALL` of another list.
-fn compared_with(mut comparison: Expr, list: Expr) -> Expr {
+pub(super) fn compared_with(mut comparison: Expr, list: Expr) -> Expr {
     if let Expr::AnyOp { right, .. } | Expr::AllOp { right, .. } = &mut comparison {
         **right = list;
     }
@@ -346,159 +236,4 @@ pub(super) fn compare_with_items(ast: &mut Ast) {
         }
     }
     let _: ControlFlow<()> = VisitMut::visit(ast, &mut ListItems);
-}
-
-/// Puts nulls into the places of `$1`, `$2` and so on, and says how many there are.
-///
-/// With the types of those that count rows (`LIMIT $1`) or are cast (`$1::bigint`), and those that are lists (`= ANY($1)`).
-pub(super) fn bind_nulls(ast: &mut Ast, declared: &DeclaredTypes) -> Result<ParameterCollector, Error> {
-    let mut nulls = ParameterCollector {
-        declared: declared.clone(),
-        ..ParameterCollector::default()
-    };
-    match VisitMut::visit(ast, &mut nulls) {
-        ControlFlow::Continue(()) => Ok(nulls),
-        ControlFlow::Break(error) => Err(*error),
-    }
-}
-
-/// The greatest number of a parameter.
-pub(super) const MOST_PARAMETERS: usize = 65_535;
-
-/// What is found of parameters that have no values.
-#[derive(Debug, Default)]
-pub(super) struct ParameterCollector {
-    declared: DeclaredTypes,
-    pub(super) greatest: usize,
-    pub(super) types: BTreeMap<String, DataType>,
-    /// Those whose items are compared.
-    pub(super) lists: BTreeSet<String>,
-}
-
-impl ParameterCollector {
-    /// Counts a parameter.
-    fn count(&mut self, place: &ValueWithSpan, name: &str) -> Result<(), Box<Error>> {
-        let number = name.strip_prefix('$').and_then(|place| place.parse().ok());
-        let Some(number) = number.filter(|number| (1..=MOST_PARAMETERS).contains(number)) else {
-            let at = place.span.start;
-            return Err(Box::new(Error::Statement {
-                reason: format!("{name} is not a parameter: they are $1, $2 and so on, up to ${MOST_PARAMETERS}"),
-                at: Some((at.line, at.column)),
-            }));
-        };
-        self.greatest = self.greatest.max(number);
-        Ok(())
-    }
-
-    /// What takes the place of a parameter, or of a comparison with a list that is one.
-    fn unknown(&mut self, expr: &Expr) -> Result<Option<Expr>, Box<Error>> {
-        if let Some((name, place)) = place_of(expr) {
-            self.count(place, name)?;
-            let null = Expr::Value(Value::Null.into());
-            let is_no_text = matches!(
-                declared_type(&self.declared, name),
-                Some(DataType::Interval(_) | DataType::Binary)
-            );
-            return Ok(is_no_text.then(|| declared_everywhere(&self.declared, name, null)));
-        }
-        let (Expr::AnyOp { right, .. } | Expr::AllOp { right, .. }) = expr else {
-            return Ok(None);
-        };
-        let Some((name, place)) = place_of(uncast(right)) else {
-            return Ok(None);
-        };
-        self.count(place, name)?;
-        match right.as_ref() {
-            Expr::Cast { data_type, .. } => self
-                .types
-                .extend(type_of(data_type).map(|kind| (name.to_owned(), kind))),
-            _ => drop(self.lists.insert(name.to_owned())),
-        }
-        let unknown = list(name, &[serde_json::Value::Null])?;
-        Ok(Some(row_comparisons::expanded(compared_with(expr.clone(), unknown))?))
-    }
-}
-
-impl VisitorMut for ParameterCollector {
-    type Break = Box<Error>;
-
-    fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<Box<Error>> {
-        cast_selected(&self.declared, select);
-        ControlFlow::Continue(())
-    }
-
-    fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<Box<Error>> {
-        cast_sorted(&self.declared, query);
-        let counts = match &query.limit_clause {
-            Some(LimitClause::LimitOffset { limit, offset, .. }) => {
-                [limit.as_ref(), offset.as_ref().map(|offset| &offset.value)]
-            }
-            Some(LimitClause::OffsetCommaLimit { offset, limit }) => [Some(limit), Some(offset)],
-            None => [None, None],
-        };
-        for count in counts.into_iter().flatten() {
-            self.types.extend(name_of(count).map(|name| (name, DataType::Int64)));
-        }
-        ControlFlow::Continue(())
-    }
-
-    fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Box<Error>> {
-        if let Expr::Cast { expr, data_type, .. } = expr {
-            self.types.extend(name_of(expr).zip(type_of(data_type)));
-        }
-        match self.unknown(expr) {
-            Ok(None) => {}
-            Ok(Some(unknown)) => *expr = unknown,
-            Err(error) => return ControlFlow::Break(error),
-        }
-        ControlFlow::Continue(())
-    }
-
-    fn pre_visit_value(&mut self, value: &mut ValueWithSpan) -> ControlFlow<Box<Error>> {
-        let Value::Placeholder(name) = value.value.clone() else {
-            return ControlFlow::Continue(());
-        };
-        if let Err(error) = self.count(value, &name) {
-            return ControlFlow::Break(error);
-        }
-        value.value = Value::Null;
-        ControlFlow::Continue(())
-    }
-}
-
-fn name_of(expr: &Expr) -> Option<String> {
-    place_of(expr).map(|(name, _)| name.to_owned())
-}
-
-/// The type of what is cast to another, if it should come as that at once.
-fn type_of(cast: &SqlType) -> Option<DataType> {
-    Some(match cast {
-        SqlType::SmallInt(_)
-        | SqlType::Int2(_)
-        | SqlType::Int(_)
-        | SqlType::Integer(_)
-        | SqlType::Int4(_)
-        | SqlType::BigInt(_)
-        | SqlType::Int8(_) => DataType::Int64,
-        SqlType::Real
-        | SqlType::Float(_)
-        | SqlType::Float4
-        | SqlType::Float8
-        | SqlType::Double(_)
-        | SqlType::DoublePrecision => DataType::Float64,
-        SqlType::Bool | SqlType::Boolean => DataType::Boolean,
-        SqlType::Uuid => DataType::FixedSizeBinary(16),
-        SqlType::Interval { .. } => DataType::Interval(IntervalUnit::MonthDayNano),
-        SqlType::Date => DataType::Date32,
-        SqlType::Time(_, TimezoneInfo::None | TimezoneInfo::WithoutTimeZone) => DataType::Time64(TimeUnit::Microsecond),
-        SqlType::Timestamp(_, TimezoneInfo::None | TimezoneInfo::WithoutTimeZone) => {
-            DataType::Timestamp(TimeUnit::Microsecond, None)
-        }
-        SqlType::Timestamp(..) => DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into())),
-        SqlType::Array(ArrayElemTypeDef::SquareBracket(item, _)) => {
-            let item = type_of(item).unwrap_or(DataType::Utf8);
-            DataType::List(Arc::new(Field::new_list_field(item, true)))
-        }
-        _ => return None,
-    })
 }

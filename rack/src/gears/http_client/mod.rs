@@ -1,4 +1,4 @@
-//! The HTTP client of gears: connections, TLS, answers, and what an answer says about the next request.
+//! The HTTP client of gears: connections, TLS, answers.
 //!
 //! # Invariants
 //!
@@ -18,21 +18,17 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
-use hyper::header::RETRY_AFTER;
 use hyper::{HeaderMap, Request, Response, StatusCode, Uri};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
-use model::Timestamp;
 
 use super::tls::{self, DefaultTrust};
 use crate::policy::{CheckedResolver, RackPolicy};
 
 /// How long a connection is kept without a request.
 const IDLE: Duration = Duration::from_secs(60);
-/// The longest that a server's `Retry-After` is obeyed.
-const MAX_RETRY_AFTER: Duration = Duration::from_secs(300);
 /// The longest value of an answer's header that goes into the meta of a message.
 const MAX_KEPT_HEADER: usize = 1024;
 /// What a server learns of who asks.
@@ -56,19 +52,6 @@ impl HttpResponse {
     pub(super) fn header(&self, name: &str) -> Option<&str> {
         let text = self.headers.get(name)?.to_str().ok()?;
         (text.len() <= MAX_KEPT_HEADER).then_some(text)
-    }
-
-    /// How long the server wants to be left alone, in seconds or until a date, within bounds.
-    pub(super) fn retry_after(&self, now: Timestamp) -> Option<Duration> {
-        let text = self.headers.get(RETRY_AFTER)?.to_str().ok()?;
-        let wait = match text.parse() {
-            Ok(seconds) => Duration::from_secs(seconds),
-            Err(_) => {
-                let at = chrono::DateTime::parse_from_rfc2822(text).ok()?;
-                Timestamp::from(at.to_utc()).since(now)
-            }
-        };
-        Some(wait.min(MAX_RETRY_AFTER))
     }
 }
 
@@ -172,31 +155,4 @@ pub(super) fn client(
         .pool_idle_timeout(IDLE)
         .pool_max_idle_per_host(connections)
         .build(connector))
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used, reason = "tests")]
-    use super::*;
-
-    #[test]
-    fn retry_after_is_seconds_or_a_date_and_bounded() {
-        let now: Timestamp = "1994-11-06T08:49:30Z".parse().unwrap();
-        for (text, wanted) in [
-            ("7", Some(7)),
-            ("Sun, 06 Nov 1994 08:49:37 GMT", Some(7)),
-            ("Sun, 06 Nov 1994 08:49:00 GMT", Some(0)),
-            ("86400", Some(300)),
-            ("soon", None),
-            ("-1", None),
-        ] {
-            let answer = HttpResponse {
-                status: StatusCode::SERVICE_UNAVAILABLE,
-                headers: [(RETRY_AFTER, text.parse().unwrap())].into_iter().collect(),
-                body: Vec::new(),
-                truncated: false,
-            };
-            assert_eq!(answer.retry_after(now), wanted.map(Duration::from_secs), "{text}");
-        }
-    }
 }

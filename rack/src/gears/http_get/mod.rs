@@ -23,6 +23,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use chassis::retry_after::parse_retry_after;
 use chrono::{DateTime, TimeDelta};
 use futures::FutureExt;
 use gear_spec::http_get::{HttpGetConfig, VALIDATORS};
@@ -97,7 +98,7 @@ impl ActiveGear for HttpPoller {
                         failures += 1;
                         let wait = failure
                             .answer
-                            .and_then(|answer| answer.retry_after(cx.recorder().now()));
+                            .and_then(|answer| parse_retry_after(&answer.headers, cx.recorder().now()));
                         let pause = pause_after(failures, every, wait);
                         let (shown, again) = (source.shown(), HumanDuration::from(pause));
                         cx.error(format!("cannot poll {shown}: {}; retrying in {again}", failure.what));

@@ -30,6 +30,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use chassis::retry_after::parse_retry_after;
 use futures::FutureExt;
 use gear_spec::http_out::{HttpOutConfig, HttpRetryConfig, OpenBreakerPolicy};
 use hyper::StatusCode;
@@ -261,7 +262,7 @@ impl RetryingSender {
         if self.encoding.is_retriable(status) {
             return AttemptResult::Again(AttemptFailure {
                 what: format!("it answered {status}"),
-                wait: answer.retry_after(self.cx.recorder().now()),
+                wait: parse_retry_after(&answer.headers, self.cx.recorder().now()),
             });
         }
         let hint = if status.is_redirection() {

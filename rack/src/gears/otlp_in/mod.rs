@@ -210,7 +210,9 @@ async fn serve(incoming: IncomingStream, handler: ExportHandler, version: Served
             http.timer(TokioTimer::new())
                 .header_read_timeout(HEADER_TIMEOUT)
                 .max_buf_size(MAX_HEAD as usize);
-            until_stopped(http.serve_connection(stream, service), &stop).await;
+            // It has a timeout of its own, and is never idle here.
+            let _open = activity.begin();
+            until_idle(http.serve_connection(stream, service), &stop, &activity).await;
         }
         ServedVersion::Http2 => {
             let mut http = http2::Builder::new(TokioExecutor::new());
@@ -224,17 +226,7 @@ async fn serve(incoming: IncomingStream, handler: ExportHandler, version: Served
     }
 }
 
-/// Serves a connection to its end, which begins at the stop. How it ends is its peer's affair.
-async fn until_stopped<C: GracefulConnection>(served: C, stop: &CancellationToken) {
-    let mut served = pin!(served);
-    tokio::select! {
-        _ = served.as_mut() => return,
-        () = stop.cancelled() => served.as_mut().graceful_shutdown(),
-    }
-    served.await.ok();
-}
-
-/// The same of HTTP/2, which also ends without requests.
+/// Serves a connection to its end, which begins at the stop or when it is idle. How it ends is its peer's affair.
 async fn until_idle<C: GracefulConnection>(served: C, stop: &CancellationToken, activity: &ConnectionActivity) {
     let mut served = pin!(served);
     tokio::select! {
