@@ -3,6 +3,7 @@
 mod audit;
 mod command;
 mod loops;
+mod otlp_in;
 mod replay;
 mod rest;
 

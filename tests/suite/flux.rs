@@ -172,7 +172,7 @@ fn gears(rows: &[Row]) -> Vec<&str> {
 }
 
 /// Where a gear listens.
-fn door(mixer: &TestMixer, gear: &str) -> Result<Api, Failure> {
+pub(crate) fn door(mixer: &TestMixer, gear: &str) -> Result<Api, Failure> {
     let path = format!("/api/v1/telemetry/logs?gear_id={gear}&q=listening%20on");
     let said = eventually("the door", SOON, || {
         let rows = mixer.api.rows(&path).ok()?;

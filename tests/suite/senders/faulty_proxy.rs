@@ -49,15 +49,20 @@ struct ProxyState {
     next: AtomicUsize,
 }
 
+/// What becomes of a request.
+const fn fault_of(number: usize) -> Option<ProxyFault> {
+    match number % 10 {
+        1 => Some(ProxyFault::LostAnswer),
+        4 => Some(ProxyFault::LostRequest),
+        7 => Some(ProxyFault::Refusal),
+        _ => None,
+    }
+}
+
 impl ProxyState {
     /// What becomes of the next request.
     fn fault(&self) -> Option<ProxyFault> {
-        let fault = match self.next.fetch_add(1, SeqCst) % 10 {
-            1 => Some(ProxyFault::LostAnswer),
-            4 => Some(ProxyFault::LostRequest),
-            7 => Some(ProxyFault::Refusal),
-            _ => None,
-        };
+        let fault = fault_of(self.next.fetch_add(1, SeqCst));
         let mut met = self.met.lock().unwrap_or_else(PoisonError::into_inner);
         met.requests += 1;
         match fault {
@@ -107,6 +112,11 @@ impl FaultyProxy {
 
     pub(super) const fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Whether a request arrives, whatever becomes of its answer.
+    pub(super) const fn forwards(number: usize) -> bool {
+        matches!(fault_of(number), None | Some(ProxyFault::LostAnswer))
     }
 
     pub(super) fn met(&self) -> MetFaults {
