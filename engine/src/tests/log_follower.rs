@@ -38,7 +38,7 @@ async fn open_with_settled_batch() -> (Bench, Arc<Engine>, Vec<String>) {
     let (bench, engine) = open(ExportMode::Only).await;
     let sent = append_batches(&bench, &engine, 1..=3, 2).await;
     // The log keeps everything for the other signals, of which nobody takes any.
-    let (mut follower, entries) = follow(&engine).await;
+    let (follower, entries) = follow(&engine).await;
     follower.settle(entries[0].behind(2)).await.unwrap();
     (bench, engine, sent)
 }
@@ -156,7 +156,7 @@ async fn rows_come_in_order_while_they_are_written_over_many_segments_that_are_r
 async fn after_any_end_the_next_row_is_the_first_that_was_not_settled() {
     let (bench, engine) = open(ExportMode::Copy).await;
     let sent = append_batches(&bench, &engine, 1..=4, 5).await;
-    let (mut follower, entries) = follow(&engine).await;
+    let (follower, entries) = follow(&engine).await;
     assert_eq!(entries.len(), 4);
     let (first, others) = entries[1].clone().split_at(2);
     assert_eq!([names(&first), names(&others)].concat(), names(&entries[1]));
@@ -179,7 +179,7 @@ async fn after_any_end_the_next_row_is_the_first_that_was_not_settled() {
     }
     // A position is never taken back.
     let engine = reopen(&bench).await;
-    let (mut follower, entries) = follow(&engine).await;
+    let (follower, entries) = follow(&engine).await;
     follower.settle(entries[1].behind(5)).await.unwrap();
     follower.settle(entries[0].behind(3)).await.unwrap();
     drop((follower, engine));

@@ -9,7 +9,7 @@
 //!   request waits: nothing that was kept is removed for them.
 
 use std::os::unix::fs::MetadataExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -50,6 +50,10 @@ impl RefusedRequest<'_> {
     /// Keeps it, durably; or why it could not be kept.
     pub(super) async fn keep(&self, engine: &Engine, files: &Arc<LetterFiles>, now: Timestamp) -> Result<(), String> {
         let letter = self.letter(engine, now)?;
+        // Perhaps by a process that ended before the rows were settled.
+        if tokio::fs::try_exists(self.path(engine)).await.unwrap_or_default() {
+            return Ok(());
+        }
         match engine.append_within(letter, PATIENCE).await {
             Ok(_) => Ok(()),
             Err(error) if error.kind() == ErrorKind::Busy || matches!(error, Error::TooLarge { .. }) => {
@@ -105,10 +109,15 @@ impl RefusedRequest<'_> {
         format!("{signal}_{from:020}_{}_{to:020}_{}{partial}", first.row, end.row)
     }
 
+    /// Its file, if it becomes one.
+    fn path(&self, engine: &Engine) -> PathBuf {
+        let folder = engine.settings().store_dir.join("quarantine");
+        folder.join(format!("{FILE}{}.otlp", self.place()))
+    }
+
     /// Keeps it as a file, for which the log needs no room.
     async fn keep_file(&self, engine: &Engine, files: Arc<LetterFiles>) -> Result<(), String> {
-        let path = engine.settings().store_dir.join("quarantine");
-        let path = path.join(format!("{FILE}{}.otlp", self.place()));
+        let path = self.path(engine);
         let (message, most) = (self.message.clone(), engine.settings().wal_max.get() / 4);
         let kept = tokio::task::spawn_blocking(move || files.keep(&path, &message, most).map(|()| path));
         let path = kept.await.map_err(|error| error.to_string())??;

@@ -7,8 +7,9 @@
 //! - Rows are sent and settled in their order, also those of a request that had to be divided.
 //! - What is denied, not taken for now, or alone and never answered waits, and costs nothing but time.
 //! - What is refused for good is a dead letter at once while fewer than [`BELIEVED`] requests became letters since the signal had an
-//!   acceptance; after that one request in [`LETTER_PAUSE`], and it is sent again until then. So settings that are wrong cost little,
-//!   and nothing that is refused stops what is behind it for good.
+//!   acceptance; after that one at most in [`LETTER_PAUSE`], and the next one is sent again until then. So settings that are wrong cost
+//!   little, and nothing that is refused stops what is behind it for good. What is refused of one request counts once, up to
+//!   [`MAX_DIVISIONS`] letters. What was accepted in part has its letter in any case.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -34,8 +35,11 @@ const LEAST_PAUSE: Duration = Duration::from_millis(100);
 /// So often what was one request is divided because something of it is wrong: enough to find a bad row or two of the most that a
 /// request has, and no flood where every row is.
 const MAX_DIVISIONS: usize = 32;
-/// A request of more rows that had no answer so many times in a row is divided.
+/// A request of more rows that had no answer so many times is divided, whatever else was answered in between: a collector that dies of
+/// it is away for a while each time.
 const MAX_UNANSWERED: u32 = 3;
+/// Rows that could not be encoded so many times are divided.
+const MAX_UNENCODED: u32 = 3;
 /// So many requests become dead letters at once before one is accepted again.
 const BELIEVED: usize = 16;
 /// And then one in this time.
@@ -61,8 +65,8 @@ pub(super) struct SignalExporter {
 struct RequestHistory {
     /// So often something of it was wrong and it was divided.
     divisions: usize,
-    /// Whether a part of it is a dead letter.
-    has_letter: bool,
+    /// So many parts of it were refused and became dead letters.
+    letters: usize,
 }
 
 /// The rows of a request: their place in the log, and how many they are.
@@ -133,6 +137,7 @@ impl SignalExporter {
     }
 
     fn trouble(&self, reason: String, is_denied: bool) {
+        let is_denied = is_denied || self.letters >= BELIEVED;
         let now = self.parts.clock.now();
         self.count(|status| status.set_trouble(reason, is_denied, now));
     }
@@ -154,6 +159,9 @@ impl SignalExporter {
     async fn export(&mut self, rows: RequestRows, stop: &CancellationToken) -> Result<(), ExportStopped> {
         let (mut parts, mut history) = (vec![rows], RequestHistory::default());
         while let Some(part) = parts.pop() {
+            if stop.is_cancelled() {
+                return Err(ExportStopped);
+            }
             let (rows, arrived) = (part.count(), part.arrived());
             self.count(|status| status.set_oldest(arrived));
             let Some(range) = part.range() else { continue };
@@ -166,10 +174,9 @@ impl SignalExporter {
                 None => false,
             };
             if is_over {
-                if self.letters < BELIEVED {
+                if self.settle(range.1).await && self.letters < BELIEVED {
                     self.count(SignalStatus::clear_trouble);
                 }
-                self.settle(range.1).await;
             } else if let Ok([first, others]) = part.halve() {
                 parts.extend([others, first]);
             }
@@ -179,17 +186,16 @@ impl SignalExporter {
 
     /// Counts rows that the collector took.
     fn count_accepted(&mut self, rows: usize, rejected: u64) {
+        self.letters = 0;
         let (rows, counted) = (rows as u64, rejected.min(rows as u64));
-        if counted < rows {
-            self.letters = 0;
-        }
         self.count(|status| {
             status.rows.add(rows - counted);
             status.rejected.add(counted);
         });
     }
 
-    /// The rows' request; none if they must be divided. It is tried again for as long as it fails, which is a defect.
+    /// The rows' request; none if they must be divided. One that cannot be encoded, which is a defect, is divided as well; a single row
+    /// waits for a version that can.
     async fn pack(
         &self,
         rows: RequestRows,
@@ -197,6 +203,7 @@ impl SignalExporter {
     ) -> Result<(RequestRows, Option<PackedRequest>), ExportStopped> {
         let (rows, mut pause, signal) = (Arc::new(rows), self.pause(), self.signal());
         let (compression, protocol) = (self.client.compression(), self.client.protocol());
+        let mut failures = 0;
         loop {
             let shared = Arc::clone(&rows);
             let packing = move || PackedRequest::of(&shared, signal, compression, protocol);
@@ -209,7 +216,12 @@ impl SignalExporter {
                 Ok(Err(reason)) => reason,
                 Err(error) => error.to_string(),
             };
-            self.trouble(format!("rows cannot be encoded: {reason}"), false);
+            failures += 1;
+            if failures >= MAX_UNENCODED && rows.count() > 1 {
+                let rows = Arc::into_inner(rows).ok_or(ExportStopped)?;
+                return Ok((rows, None));
+            }
+            self.trouble(format!("rows cannot be encoded: {reason}"), true);
             wait(pause.next(&self.parts.entropy), stop).await?;
         }
     }
@@ -226,13 +238,13 @@ impl SignalExporter {
         loop {
             self.count(|status| status.requests.add(1));
             let answer = self.client.send_to_the_end(request, stop).await?;
-            let is_unanswered = matches!(answer, ExportAnswer::Unanswered { .. });
-            unanswered = if is_unanswered { unanswered + 1 } else { 0 };
+            unanswered += u32::from(matches!(answer, ExportAnswer::Unanswered { .. }));
             let is_invalid = matches!(answer, ExportAnswer::Invalid { .. });
             let is_divisible = match &answer {
                 ExportAnswer::TooLarge { .. } => true,
                 ExportAnswer::Invalid { .. } => history.divisions < MAX_DIVISIONS,
-                _ => unanswered >= MAX_UNANSWERED,
+                ExportAnswer::Unanswered { .. } => unanswered >= MAX_UNANSWERED,
+                _ => false,
             };
             if is_divisible && place.rows > 1 {
                 history.divisions += usize::from(is_invalid);
@@ -240,8 +252,7 @@ impl SignalExporter {
             }
             let is_refused = match &answer {
                 ExportAnswer::Accepted { rejected, reason } if is_taken(*rejected, place.rows) => {
-                    self.take_acceptance(request, place, (*rejected, reason), history, stop)
-                        .await?;
+                    self.take_acceptance(request, place, (*rejected, reason), stop).await?;
                     return Ok(true);
                 }
                 ExportAnswer::Later { .. } | ExportAnswer::Unanswered { .. } | ExportAnswer::Denied { .. } => false,
@@ -252,13 +263,13 @@ impl SignalExporter {
                 ExportAnswer::Accepted { rejected, reason } => rejection(*rejected, reason),
                 _ => None,
             };
-            let is_partial = rejected.is_some();
+            let is_rejected = rejected.is_some();
             let (said, wanted) = answer.into_reason();
             let mut reason = rejected.unwrap_or(said);
             if is_refused && self.is_believed(history) {
-                match self.keep_letter(request, place, (&reason, is_partial), history).await {
+                match self.keep_letter(request, place, &reason, Some(&mut *history)).await {
                     Ok(()) => {
-                        if is_partial {
+                        if is_rejected {
                             self.count(|status| status.rejected.add(place.rows as u64));
                         }
                         return Ok(true);
@@ -268,6 +279,8 @@ impl SignalExporter {
             }
             self.trouble(reason, is_denied);
             let own = pause.next(&self.parts.entropy);
+            // A collector that always says "at once" is asked as rarely as one that says nothing.
+            let wanted = wanted.filter(|wanted| !wanted.is_zero());
             wait(wanted.map_or(own, |wanted| wanted.max(LEAST_PAUSE)), stop).await?;
             self.count(|status| status.retries.add(1));
         }
@@ -280,7 +293,6 @@ impl SignalExporter {
         request: &PackedRequest,
         place: RequestPlace,
         (rejected, said): (u64, &str),
-        history: &mut RequestHistory,
         stop: &CancellationToken,
     ) -> Result<(), ExportStopped> {
         self.count_accepted(place.rows, rejected);
@@ -291,7 +303,7 @@ impl SignalExporter {
             return Ok(());
         };
         let mut pause = self.pause();
-        while let Err(error) = self.keep_letter(request, place, (&reason, true), history).await {
+        while let Err(error) = self.keep_letter(request, place, &reason, None).await {
             self.trouble(error, true);
             wait(pause.next(&self.parts.entropy), stop).await?;
         }
@@ -303,31 +315,35 @@ impl SignalExporter {
         let now = self.parts.clock.now();
         // Also after the clock was set back.
         let is_time = |at: Timestamp| now < at || now.since(at) >= LETTER_PAUSE;
-        history.has_letter || self.letters < BELIEVED || self.last_letter.is_none_or(is_time)
+        (1..MAX_DIVISIONS).contains(&history.letters) || self.letters < BELIEVED || self.last_letter.is_none_or(is_time)
     }
 
-    /// Keeps a request that is not going to be accepted; or why it could not be kept.
+    /// Keeps a request that is not going to be accepted, with what it was a part of, or of which a part was not; or why it could not be
+    /// kept.
     async fn keep_letter(
         &mut self,
         request: &PackedRequest,
         RequestPlace { range, rows }: RequestPlace,
-        (reason, is_partial): (&str, bool),
-        history: &mut RequestHistory,
+        reason: &str,
+        refused: Option<&mut RequestHistory>,
     ) -> Result<(), String> {
-        let (signal, now) = (self.signal(), self.parts.clock.now());
-        let refused = RefusedRequest {
+        let signal = self.signal();
+        let letter = RefusedRequest {
             signal,
             collector: self.status.collector(),
             range,
             rows,
-            is_partial,
+            is_partial: refused.is_none(),
             reason: reason.to_owned(),
             message: request.message.clone(),
         };
-        let kept = refused.keep(&self.parts.engine, &self.files, now).await;
-        kept.map_err(|error| format!("no dead letter of what was refused can be kept: {error}"))?;
-        if !std::mem::replace(&mut history.has_letter, true) {
-            self.letters += 1;
+        let kept = letter.keep(&self.parts.engine, &self.files, self.parts.clock.now());
+        kept.await
+            .map_err(|error| format!("no dead letter of what was refused can be kept: {error}"))?;
+        let now = self.parts.clock.now();
+        if let Some(history) = refused {
+            self.letters += usize::from(history.letters % MAX_DIVISIONS == 0);
+            history.letters += 1;
             self.last_letter = Some(now);
         }
         if self.letters >= BELIEVED {
@@ -340,14 +356,14 @@ impl SignalExporter {
         Ok(())
     }
 
-    /// What was accepted or kept needs no place in the log any more.
-    async fn settle(&self, end: ArrivalPosition) {
-        if let Err(error) = self.follower.settle(end).await {
-            // It counts until the process ends, and is tried again with the next one.
-            self.trouble(
-                format!("how far telemetry was exported cannot be written down: {error}"),
-                false,
-            );
+    /// What was accepted or kept needs no place in the log any more. Whether that could be written down: if not, it counts until the
+    /// process ends, and is tried again with the next one.
+    async fn settle(&self, end: ArrivalPosition) -> bool {
+        let settled = self.follower.settle(end).await;
+        if let Err(error) = &settled {
+            let reason = format!("how far telemetry was exported cannot be written down: {error}");
+            self.trouble(reason, false);
         }
+        settled.is_ok()
     }
 }

@@ -24,7 +24,7 @@ pub(crate) struct SignalStatus {
     pub(crate) requests: AtomicCounter,
     /// Requests that were sent again.
     pub(crate) retries: AtomicCounter,
-    /// Records that the collector rejected of requests that it accepted.
+    /// Records that the collector rejected of requests that it accepted: all of a request if it did not say how many.
     pub(crate) rejected: AtomicCounter,
     /// Dead letters of what was refused or rejected.
     pub(crate) letters: AtomicCounter,
@@ -33,7 +33,7 @@ pub(crate) struct SignalStatus {
     trouble: Mutex<Option<ExportTrouble>>,
 }
 
-/// Why rows are not exported just now.
+/// Why rows are not exported just now, or were not the last time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ExportTrouble {
     pub(crate) reason: String,
@@ -74,9 +74,10 @@ impl ExportStatus {
         self.signals.iter().find(|status| status.signal == signal)
     }
 
-    /// What is wrong, signal by signal; and whether somebody has to change something.
+    /// Why something waits, signal by signal; and whether somebody has to change something.
     pub(crate) fn trouble(&self) -> Option<(String, bool)> {
-        let troubles = self.signals.iter().filter_map(|status| {
+        let waiting = self.signals.iter().filter(|status| status.oldest().is_some());
+        let troubles = waiting.filter_map(|status| {
             let trouble = status.trouble()?;
             Some((
                 format!("{} since {}: {}", status.signal, trouble.since, trouble.reason),

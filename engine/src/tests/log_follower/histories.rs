@@ -87,7 +87,7 @@ impl History {
         if self.settled == self.sent.len() || self.bench.settings.export == ExportMode::Off {
             return;
         }
-        let (mut follower, entries) = follow(self.engine()).await;
+        let (follower, entries) = follow(self.engine()).await;
         let found: Vec<String> = entries.iter().flat_map(names).collect();
         assert_eq!(found, self.sent[self.settled..]);
         let mut left = rows;

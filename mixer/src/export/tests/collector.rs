@@ -58,6 +58,10 @@ pub(super) enum SignalRefusal {
     Invalid,
     /// It is accepted, but for all of its records.
     AllRejected,
+    /// However small it is.
+    TooLarge,
+    /// Not now.
+    Busy,
 }
 
 /// A request that came.
@@ -189,6 +193,10 @@ async fn answer(
             (Some(SignalRefusal::NoPath), CollectorProtocol::Http) => ScriptedAnswer::Status(404),
             (Some(SignalRefusal::Invalid), CollectorProtocol::Grpc) => ScriptedAnswer::Code(code::INVALID_ARGUMENT),
             (Some(SignalRefusal::Invalid), CollectorProtocol::Http) => ScriptedAnswer::Status(400),
+            (Some(SignalRefusal::TooLarge), CollectorProtocol::Grpc) => ScriptedAnswer::Code(code::RESOURCE_EXHAUSTED),
+            (Some(SignalRefusal::TooLarge), CollectorProtocol::Http) => ScriptedAnswer::Status(413),
+            (Some(SignalRefusal::Busy), CollectorProtocol::Grpc) => ScriptedAnswer::Code(code::UNAVAILABLE),
+            (Some(SignalRefusal::Busy), CollectorProtocol::Http) => ScriptedAnswer::Status(503),
             (Some(SignalRefusal::AllRejected), _) => ScriptedAnswer::Partial(rows.len() as u64),
         }
     };

@@ -7,6 +7,25 @@ use super::super::letters::{LetterFiles, RefusedRequest};
 use super::*;
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_request_that_a_collector_dies_of_is_divided_although_it_is_away_in_between() {
+    for (protocol, away) in [
+        (CollectorProtocol::Http, ScriptedAnswer::Status(503)),
+        (CollectorProtocol::Grpc, ScriptedAnswer::Code(14)),
+    ] {
+        let store = ExportingStore::open().await;
+        let sent = store.append("a", 2).await;
+        let dies = ScriptedAnswer::Lose;
+        let collector = TestCollector::start(protocol, &[dies, away, dies, away, dies]).await;
+        let export = store.start(hasty(&collector));
+        export.settled(2, 0).await;
+        let rows: Vec<usize> = collector.received().iter().map(|request| request.rows.len()).collect();
+        assert_eq!(rows, [2, 2, 2, 2, 2, 1, 1], "{protocol:?}");
+        assert_eq!(collector.accepted(), sent);
+        export.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_row_that_alone_is_never_answered_waits_and_is_no_dead_letter() {
     for protocol in PROTOCOLS {
         let store = ExportingStore::open().await;

@@ -156,8 +156,13 @@ async fn after_sixteen_letters_without_an_acceptance_one_request_a_minute_is_a_l
             store.append("bad", 2).await;
             export.settled(0, each * round).await;
         }
-        let (reason, is_denied) = export.status.trouble().unwrap();
-        assert!(is_denied && reason.contains("nothing is accepted"), "{reason}");
+        // Nothing waits, and the last trouble can be looked up.
+        assert_eq!(export.status.trouble(), None);
+        let trouble = export.logs().trouble().unwrap();
+        assert!(
+            trouble.is_denied && trouble.reason.contains("nothing is accepted"),
+            "{trouble:?}"
+        );
         for minute in 1..=2 {
             store.append("bad", 1).await;
             store.hand.forward(Duration::from_secs(59));
@@ -167,17 +172,21 @@ async fn after_sixteen_letters_without_an_acceptance_one_request_a_minute_is_a_l
             })
             .await;
             assert_eq!(export.logs().letters.get(), each * 16 + minute - 1);
+            assert!(export.status.trouble().is_some_and(|(_, is_denied)| is_denied));
             store.hand.forward(Duration::from_secs(1));
             export.settled(0, each * 16 + minute).await;
-            assert!(export.status.trouble().is_some_and(|(_, is_denied)| is_denied));
+            assert_eq!(export.status.trouble(), None);
         }
+        // Neither does a pause of it make it one that accepts.
+        collector.refuse(SignalRefusal::Busy, &[Table::Logs]);
         // The collector is mended, and what it refuses then is a letter at once.
         let kept = store.append("kept", 1).await;
         let tried = export.logs().requests.get();
         eventually("it is tried", || async {
-            (export.logs().requests.get() > tried).then_some(())
+            (export.logs().requests.get() > tried + 2).then_some(())
         })
         .await;
+        assert!(export.status.trouble().is_some_and(|(_, is_denied)| is_denied));
         collector.refuse(refusal, &[]);
         export.settled(1, each * 16 + 2).await;
         assert_eq!(collector.received().last().map(|last| last.rows.clone()), Some(kept));
@@ -186,6 +195,73 @@ async fn after_sixteen_letters_without_an_acceptance_one_request_a_minute_is_a_l
         store.append("bad", 1).await;
         export.settled(1, each * 16 + 3).await;
         assert_eq!(export.status.trouble(), None);
+        assert_eq!(store.letters().len() as u64, each * 16 + 3);
+        export.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_collector_that_finds_everything_too_large_costs_a_bounded_number_of_letters_and_stops_in_order() {
+    for protocol in PROTOCOLS {
+        let store = ExportingStore::open().await;
+        let sent = store.append("a", 1_024).await;
+        let collector = TestCollector::start(protocol, &[]).await;
+        collector.refuse(SignalRefusal::TooLarge, &[Table::Logs]);
+        let export = store.start(hasty(&collector));
+        // Thirty-two letters of a request count as one.
+        let most = 16 * 32;
+        eventually("a row waits", || async {
+            let is_denied = export.status.trouble().is_some_and(|(_, is_denied)| is_denied);
+            (is_denied && export.logs().letters.get() == most).then_some(())
+        })
+        .await;
+        let tried = export.logs().requests.get();
+        eventually("it is sent again", || async {
+            (export.logs().requests.get() > tried + 3).then_some(())
+        })
+        .await;
+        assert_eq!(export.logs().letters.get(), most, "{protocol:?}");
+        export.stop().await;
+        collector.refuse(SignalRefusal::TooLarge, &[]);
+        let export = store.start(hasty(&collector));
+        export.settled(1_024 - most, 0).await;
+        assert_eq!(collector.accepted(), sent[most as usize..], "{protocol:?}");
+        export.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_divided_request_does_not_hold_up_the_end() {
+    let store = ExportingStore::open().await;
+    store.append("a", 8_000).await;
+    let collector = TestCollector::start(CollectorProtocol::Http, &[]).await;
+    collector.refuse(SignalRefusal::TooLarge, &[Table::Logs]);
+    let export = store.start(hasty(&collector));
+    eventually("it is divided", || async {
+        (export.logs().requests.get() > 2).then_some(())
+    })
+    .await;
+    export.stop().await;
+    // All of it would be twice as many requests as rows.
+    assert!(collector.received().len() < 4_000, "{}", collector.received().len());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_accepted_in_part_never_counts_as_refused() {
+    for protocol in PROTOCOLS {
+        let store = ExportingStore::open().await;
+        let collector = TestCollector::start(protocol, &[ScriptedAnswer::LongPartial(1); 20]).await;
+        let export = store.start(hasty(&collector));
+        for letters in 1..=20 {
+            store.append("a", 2).await;
+            eventually("it has a letter", || async {
+                let is_settled = export.logs().oldest().is_none();
+                (is_settled && export.logs().letters.get() == letters).then_some(())
+            })
+            .await;
+            assert_eq!(export.logs().trouble(), None, "{protocol:?}");
+        }
+        assert_eq!((collector.received().len(), export.logs().retries.get()), (20, 0));
         export.stop().await;
     }
 }
