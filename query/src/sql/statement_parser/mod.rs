@@ -17,6 +17,7 @@
 
 mod ast_normalizer;
 mod bounded_dialect;
+mod cast_names;
 mod placeholders;
 mod planning_cost;
 mod row_comparisons;
