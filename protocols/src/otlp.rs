@@ -25,6 +25,7 @@ mod distribution;
 mod exemplars;
 mod export;
 mod json;
+mod json_metric;
 mod log_records;
 mod message_log;
 mod metric_points;

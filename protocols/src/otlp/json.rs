@@ -8,7 +8,10 @@
 //!
 //! - Each resource, scope and record is written as protobuf before the next one is read: none is held beside the text and what is written. What
 //!   that takes is known before ([`json_bytes`]).
-//! - Nothing is lost in silence: a metric whose data cannot be read is refused by name.
+//!
+//! # Not here
+//!
+//! What becomes of a metric (`json_metric`).
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -17,17 +20,15 @@ use bytes::Bytes;
 use model::Table;
 use opentelemetry_proto::tonic::common::v1::InstrumentationScope;
 use opentelemetry_proto::tonic::logs::v1::LogRecord;
-use opentelemetry_proto::tonic::metrics::v1::metric::Data;
-use opentelemetry_proto::tonic::metrics::v1::{Gauge, Metric, NumberDataPoint};
 use opentelemetry_proto::tonic::resource::v1::Resource;
 use opentelemetry_proto::tonic::trace::v1::Span;
 use prost::Message;
 use prost::encoding::{message, string};
-use serde::Deserializer;
-use serde::de::{DeserializeOwned, DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 
 use super::OtlpError;
-use super::metric_walker::UNREAD;
+use super::json_metric::{LENGTH, MetricText, set_length};
 
 /// The content type of a request as JSON.
 pub const JSON: &str = "application/json";
@@ -37,8 +38,6 @@ const RESOURCES: u8 = 1;
 const SELF: u32 = 1;
 const CHILDREN: u8 = 2;
 const SCHEMA_URL: u32 = 3;
-/// The bytes of a length that is written before it is known.
-const LENGTH: usize = 5;
 
 /// The names of the lists of a signal: of resources, of the scopes of one, of the records of one of these.
 type ListKeys = [&'static str; 3];
@@ -54,7 +53,8 @@ pub fn json_bytes(body: &[u8]) -> u64 {
     sizes.end_text(body.len());
     sizes.end_held(body.len());
     let text = body.len() as u64;
-    // A number of eight bytes has at least nine with its name, and two in a list; short records count as two.
+    // A number of eight bytes has at least nine with its name, and two in a list; what is around a short record, or around the text of a
+    // point that cannot be read, counts like numbers.
     sizes.most + text + text / 8 + 8 * sizes.numbers
 }
 
@@ -70,7 +70,7 @@ struct JsonSizes {
     bytes: u64,
     /// The largest of these.
     most: u64,
-    /// Whether the next value is one of a list, perhaps; and how many of these are numbers.
+    /// Whether the next value is one of a list, perhaps; and how many of these are numbers or objects.
     is_listed: bool,
     numbers: u64,
 }
@@ -92,12 +92,12 @@ impl JsonSizes {
         if byte.is_ascii_whitespace() {
             return;
         }
-        let is_number = match byte {
+        let is_counted = match byte {
             // A text, such as that of a large number or of NaN; names begin with a small letter.
             b'"' => next.is_some_and(|next| !next.is_ascii_lowercase()),
-            _ => byte == b'-' || byte.is_ascii_digit(),
+            _ => matches!(byte, b'-' | b'{' | b'0'..=b'9'),
         };
-        self.numbers += u64::from(self.is_listed && is_number);
+        self.numbers += u64::from(self.is_listed && is_counted);
         self.is_listed = matches!(byte, b',' | b'[');
         match byte {
             b'"' => self.text = Some(at),
@@ -148,7 +148,7 @@ impl JsonSizes {
 
 /// The request as protobuf.
 pub(super) fn to_protobuf(table: Table, body: &[u8]) -> Result<Bytes, OtlpError> {
-    fn converted<T: SignalRecord>(body: &[u8], keys: ListKeys) -> Result<Bytes, OtlpError> {
+    fn converted<'b, T: SignalRecord<'b>>(body: &'b [u8], keys: ListKeys) -> Result<Bytes, OtlpError> {
         let mut out = Vec::with_capacity(body.len());
         let request = RequestLevel::<T> {
             level: 0,
@@ -164,32 +164,32 @@ pub(super) fn to_protobuf(table: Table, body: &[u8]) -> Result<Bytes, OtlpError>
     match table {
         Table::Logs => converted::<LogRecord>(body, ["resourceLogs", "scopeLogs", "logRecords"]),
         Table::Traces => converted::<Span>(body, ["resourceSpans", "scopeSpans", "spans"]),
-        Table::Metrics => converted::<Metric>(body, ["resourceMetrics", "scopeMetrics", "metrics"]),
+        Table::Metrics => converted::<MetricText<'_>>(body, ["resourceMetrics", "scopeMetrics", "metrics"]),
         Table::DeadLetters | Table::Messages => Err(OtlpError::Signal(table)),
     }
 }
 
 /// A record of a signal.
-trait SignalRecord: Message + DeserializeOwned {
-    /// Makes what could not be read something that is refused.
-    fn settle(&mut self) {}
+trait SignalRecord<'t>: Deserialize<'t> {
+    /// Writes it as a field of its scope.
+    fn put(&self, out: &mut Vec<u8>);
 }
 
-impl SignalRecord for LogRecord {}
+impl SignalRecord<'_> for LogRecord {
+    fn put(&self, out: &mut Vec<u8>) {
+        message::encode(CHILDREN.into(), self, out);
+    }
+}
 
-impl SignalRecord for Span {}
+impl SignalRecord<'_> for Span {
+    fn put(&self, out: &mut Vec<u8>) {
+        message::encode(CHILDREN.into(), self, out);
+    }
+}
 
-impl SignalRecord for Metric {
-    /// A metric whose data cannot be read has none for the library. It gets a point that says so and is refused.
-    fn settle(&mut self) {
-        self.data.get_or_insert_with(|| {
-            Data::Gauge(Gauge {
-                data_points: vec![NumberDataPoint {
-                    flags: UNREAD,
-                    ..NumberDataPoint::default()
-                }],
-            })
-        });
+impl<'t> SignalRecord<'t> for MetricText<'t> {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.write_field(CHILDREN, out);
     }
 }
 
@@ -222,7 +222,7 @@ impl<T> RequestLevel<'_, T> {
     }
 }
 
-impl<'de, T: SignalRecord> DeserializeSeed<'de> for RequestLevel<'_, T> {
+impl<'de, T: SignalRecord<'de>> DeserializeSeed<'de> for RequestLevel<'_, T> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<(), D::Error> {
@@ -230,7 +230,7 @@ impl<'de, T: SignalRecord> DeserializeSeed<'de> for RequestLevel<'_, T> {
     }
 }
 
-impl<'de, T: SignalRecord> Visitor<'de> for RequestLevel<'_, T> {
+impl<'de, T: SignalRecord<'de>> Visitor<'de> for RequestLevel<'_, T> {
     type Value = ();
 
     fn expecting(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -258,7 +258,7 @@ impl<'de, T: SignalRecord> Visitor<'de> for RequestLevel<'_, T> {
     }
 }
 
-impl<'de, T: SignalRecord> DeserializeSeed<'de> for LevelList<'_, T> {
+impl<'de, T: SignalRecord<'de>> DeserializeSeed<'de> for LevelList<'_, T> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<(), D::Error> {
@@ -266,7 +266,7 @@ impl<'de, T: SignalRecord> DeserializeSeed<'de> for LevelList<'_, T> {
     }
 }
 
-impl<'de, T: SignalRecord> Visitor<'de> for LevelList<'_, T> {
+impl<'de, T: SignalRecord<'de>> Visitor<'de> for LevelList<'_, T> {
     type Value = ();
 
     fn expecting(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -285,9 +285,8 @@ impl<'de, T: SignalRecord> Visitor<'de> for LevelList<'_, T> {
         let Self(mut above) = self;
         let level = above.level + 1;
         if level == above.keys.len() {
-            while let Some(mut record) = list.next_element::<T>()? {
-                record.settle();
-                message::encode(CHILDREN.into(), &record, above.out);
+            while let Some(record) = list.next_element::<T>()? {
+                record.put(above.out);
             }
             return Ok(());
         }
@@ -303,17 +302,4 @@ impl<'de, T: SignalRecord> Visitor<'de> for LevelList<'_, T> {
             set_length(above.out, begun + 1);
         }
     }
-}
-
-/// Writes the length of what is behind its place, to the end.
-fn set_length(out: &mut Vec<u8>, at: usize) {
-    let behind = at + LENGTH;
-    let length = out.len() - behind;
-    // A longer one has all digits. Many short ones would be more than their text with them.
-    let digits = if length < 0x80 { 1 } else { LENGTH };
-    for (digit, byte) in out.iter_mut().skip(at).take(digits).enumerate() {
-        let more = if digit + 1 < digits { 0x80 } else { 0 };
-        *byte = (length >> (7 * digit)) as u8 & 0x7f | more;
-    }
-    out.drain(at + digits..behind);
 }

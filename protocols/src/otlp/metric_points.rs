@@ -23,7 +23,7 @@ use super::any_value::{key_value, set_attribute};
 use super::context::{ScopeContext, nanos_text, set_count, time};
 use super::distribution::{ExponentialBuckets, HistogramBuckets};
 use super::exemplars::ExemplarList;
-use super::metric_walker::{MOST_SHARED, MetricData, MetricWalker, QUANTILES, UNREAD, summary_rows};
+use super::metric_walker::{MOST_SHARED, MetricData, MetricWalker, QUANTILES, summary_rows, unread_text};
 use crate::protobuf::FieldReader;
 use crate::sender::SenderSettings;
 
@@ -33,6 +33,8 @@ const DELTA: i32 = 1;
 /// Of the rows of a summary: its count, its sum, then its quantiles ([`QUANTILES`]).
 const COUNT: u32 = 0;
 const SUM: u32 = 1;
+/// The part of what cannot be read.
+const UNREAD_PART: u32 = u32::MAX;
 
 /// The points of a request.
 #[derive(Debug)]
@@ -236,6 +238,13 @@ impl RecordFormat for MetricPoints {
             self.summary = None;
         }
         let range = self.walker.next(body).ok().flatten()?;
+        if let Some(text) = unread_text(body, &range) {
+            let metric = &self.walker.head.metric;
+            return Some(FoundRecord {
+                range: if text.is_empty() { metric.clone() } else { range },
+                part: UNREAD_PART,
+            });
+        }
         if self.walker.head.data == MetricData::Summary {
             self.summary = Some((range.clone(), 1, summary_rows(body, &range)));
         }
@@ -253,6 +262,9 @@ impl RecordFormat for MetricPoints {
             _ => "",
         };
         self.set_name(body, suffix)?;
+        if record.part == UNREAD_PART {
+            return Err(unread(&self.name));
+        }
         self.metric_labels(body)?;
         let point = match data {
             MetricData::Gauge | MetricData::Sum => self.number(body, range)?,
@@ -278,21 +290,18 @@ impl RecordFormat for MetricPoints {
                 MetricData::Summary if record.part < QUANTILES => MetricType::Counter,
                 _ => MetricType::Gauge,
             },
-            value: point.value.ok_or_else(|| lacking_value(point.flags, &self.name))?,
+            value: point.value.ok_or("the point has no value that is a number")?,
         };
         rows.push_point(row, labels)?;
         Ok(true)
     }
 }
 
-/// Why a point has no value.
-fn lacking_value(flags: u32, metric: &str) -> String {
-    if flags & UNREAD == 0 {
-        return "the point has no value that is a number".to_owned();
-    }
+/// Why what cannot be read is refused.
+fn unread(metric: &str) -> String {
     let metric: String = metric.chars().take(80).collect();
     format!(
-        "the data of the metric {metric:?} cannot be read: it stands under gauge, sum, histogram, exponentialHistogram or summary, with \
+        "data of the metric {metric:?} cannot be read: it stands under gauge, sum, histogram, exponentialHistogram or summary, with \
          names and types of fields as OTLP's JSON has them, enumerations as numbers"
     )
 }

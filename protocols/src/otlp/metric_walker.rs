@@ -9,8 +9,8 @@ use std::ops::Range;
 use super::signal_walker::{SignalWalker, step};
 use crate::protobuf::{FieldReader, MalformedProtobuf};
 
-/// The flag of the point that stands for data that cannot be read as JSON; the protocol has no such flag.
-pub(super) const UNREAD: u32 = 1 << 31;
+/// The field of a point that stands for what cannot be read as JSON, with its text; the protocol has no such field.
+pub(super) const UNREAD: u32 = 2_047;
 /// What a metric says of itself, its name, unit and metadata, has at most so many bytes: every point repeats it.
 pub(super) const MOST_SHARED: usize = 16 << 10;
 /// What a pair of metadata takes beside its text.
@@ -32,6 +32,7 @@ pub(super) enum MetricData {
 /// The metric whose points are read.
 #[derive(Debug, Clone, Default)]
 pub(super) struct MetricHead {
+    pub(super) metric: Range<usize>,
     pub(super) name: Range<usize>,
     pub(super) unit: Range<usize>,
     pub(super) metadata: Vec<Range<usize>>,
@@ -91,7 +92,10 @@ impl MetricWalker {
 
     /// What a metric says of itself, wherever that stands in it.
     fn head(&mut self, body: &[u8], metric: &Range<usize>) -> Result<(), MalformedProtobuf> {
-        self.head = MetricHead::default();
+        self.head = MetricHead {
+            metric: metric.clone(),
+            ..MetricHead::default()
+        };
         let mut reader = FieldReader::new(body, metric.clone());
         while let Some(field) = reader.next()? {
             match field.number {
@@ -131,20 +135,11 @@ impl MetricWalker {
     /// As of [`SignalWalker::first`], of the points that can be read.
     pub(super) fn first(mut self, body: &[u8]) -> Result<Range<usize>, MalformedProtobuf> {
         while let Some(point) = self.next(body)? {
-            if !self.is_unread(body, &point) {
+            if unread_text(body, &point).is_none() {
                 return Ok(point);
             }
         }
         Ok(0..0)
-    }
-
-    /// Whether a point stands for data that cannot be read.
-    fn is_unread(&self, body: &[u8], point: &Range<usize>) -> bool {
-        let mut reader = FieldReader::new(body, point.clone());
-        let mut fields = std::iter::from_fn(|| reader.next().ok().flatten());
-        let is_said = |flags: u64| flags & u64::from(UNREAD) != 0;
-        self.head.data == MetricData::Gauge
-            && fields.any(|field| field.number == 8 && field.varint().is_ok_and(is_said))
     }
 
     /// As of [`SignalWalker::expanded`].
@@ -160,6 +155,12 @@ impl MetricWalker {
         }
         Ok(bytes)
     }
+}
+
+/// The text of what cannot be read, if a point stands for that.
+pub(super) fn unread_text(body: &[u8], point: &Range<usize>) -> Option<Range<usize>> {
+    let field = FieldReader::new(body, point.clone()).next().ok()??;
+    field.range().ok().filter(|_| field.number == UNREAD)
 }
 
 /// How many rows a summary becomes, as far as it can be read.

@@ -32,6 +32,7 @@ mod comparisons;
 mod date_comparisons;
 mod describe;
 mod distinct_ids;
+mod distinct_texts;
 mod error_mapping;
 mod expression_rewriter;
 mod expression_size;
@@ -358,6 +359,7 @@ impl StatementTask {
         };
         let plan = session.optimize(&plan).map_err(statement_error)?;
         let plan = aggregate_order::dedupe_order(plan).map_err(statement_error)?;
+        let plan = distinct_texts::count_texts_in_sets(plan).map_err(statement_error)?;
         expression_size::fit_optimized(&plan, &mut session).map_err(statement_error)?;
         let plan = sort_keys::materialize_sort_keys(plan, &session).map_err(statement_error)?;
         let planned = session.query_planner().create_physical_plan(&plan, &session).await;

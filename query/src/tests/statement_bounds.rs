@@ -572,6 +572,24 @@ async fn distinct_values_of_two_columns_in_many_groups_are_refused_and_not_merge
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn distinct_texts_of_several_columns_in_many_small_groups_are_counted() {
+    let bench = bench(Duration::from_secs(60)).await;
+    let logs =
+        "(SELECT row_number() OVER () AS n, message, entity_name, nullif(level, 'info') AS level FROM logs) AS l";
+    let grouped = format!(
+        "SELECT count(*), sum(c), sum(d), sum(e) FROM (SELECT count(DISTINCT message) AS c, count(DISTINCT level) AS d, \
+         count(DISTINCT arrow_cast(entity_name, 'Dictionary(Int32, Utf8)')) FILTER (WHERE level = 'error') AS e FROM {logs} GROUP BY n) AS q"
+    );
+    let each =
+        format!("SELECT count(*), count(message), count(level), count(*) FILTER (WHERE level = 'error') FROM {logs}");
+    let expected = rows(&bench, &each).await;
+    assert_eq!(expected[0][0], 3_000);
+    assert_ne!(expected[0][2], 3_000, "some are null");
+    assert_eq!(rows(&bench, &grouped).await, expected);
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_few_groups_gather_is_within_the_memory_of_statements() {
     let bench = bench(Duration::from_secs(6)).await;
     let many = vec!["SELECT ts FROM logs"; 16].join(" UNION ALL ");

@@ -145,10 +145,7 @@ async fn a_request_whose_first_metric_cannot_be_read_is_stored_once() {
         let answer = api.export(way, Table::Metrics, sent.to_string().as_bytes()).await;
         let (rejected, reason) = partial(way, Table::Metrics, answer.message(way)).unwrap();
         assert_eq!(rejected, 1);
-        assert!(
-            reason.contains("the data of the metric \"n\" cannot be read"),
-            "{reason}"
-        );
+        assert!(reason.contains("data of the metric \"n\" cannot be read"), "{reason}");
     }
     let counts = (api.count(Table::Metrics).await, api.count(Table::DeadLetters).await);
     assert_eq!(counts, (1, 1));

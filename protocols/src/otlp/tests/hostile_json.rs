@@ -184,7 +184,7 @@ fn ids_are_hex_of_either_case_and_bytes_are_base64() {
 #[test]
 fn a_metric_whose_data_cannot_be_read_is_told_and_the_others_are_stored() {
     let (unread, lacking) = (
-        "the data of the metric \"n\" cannot be read",
+        "data of the metric \"n\" cannot be read",
         "the point has no value that is",
     );
     for (data, reason) in [
@@ -210,6 +210,67 @@ fn a_metric_whose_data_cannot_be_read_is_told_and_the_others_are_stored() {
         assert_eq!(read.rows[0]["name"], "good");
         assert!(read.refused[0].1.starts_with(reason), "{data}: {}", read.refused[0].1);
     }
+}
+
+/// A point as protobuf that has the text of what cannot be read.
+fn unread_point(text: &Value) -> Vec<u8> {
+    let text = text.to_string();
+    let mut field = vec![0xfa, 0x7f];
+    prost::encoding::encode_varint(text.len() as u64, &mut field);
+    field.extend_from_slice(text.as_bytes());
+    field
+}
+
+#[test]
+fn a_point_that_cannot_be_read_is_refused_alone_and_kept_as_it_was_sent() {
+    let (number, distribution) = (json!({ "asInt": "1" }), json!({ "count": "1", "sum": 1 }));
+    for (kind, good, bad, rows) in [
+        (
+            "gauge",
+            &number,
+            json!({ "asInt": "1", "timeUnixNano": "yesterday" }),
+            1,
+        ),
+        ("sum", &number, json!({ "asInt": 1, "flags": "none" }), 1),
+        ("histogram", &distribution, json!({ "count": "many" }), 1),
+        ("exponentialHistogram", &distribution, json!({ "scale": 1.5 }), 1),
+        ("summary", &distribution, json!({ "attributes": 7 }), 2),
+    ] {
+        let data = json!({ kind: { "dataPoints": [good, bad, good] } });
+        let read = read_json(Table::Metrics, &metric_with(&data)).unwrap();
+        assert_eq!(
+            (read.rows.len() as u64, read.rejected),
+            (2 * rows + 1, 1),
+            "{kind}: {read:?}"
+        );
+        let (row, reason, sent) = &read.refused[0];
+        assert_eq!((*row, sent), (rows, &unread_point(&bad)), "{kind}");
+        assert!(
+            reason.starts_with("data of the metric \"n\" cannot be read"),
+            "{reason}"
+        );
+    }
+}
+
+#[test]
+fn data_of_a_metric_that_cannot_be_read_is_kept_as_it_was_sent() {
+    let points = json!([{ "asInt": 1 }, { "asInt": 2 }]);
+    for data in [
+        json!({ "dataPoints": points, "aggregationTemporality": "AGGREGATION_TEMPORALITY_DELTA" }),
+        json!({ "dataPoints": [{ "asInt": 1 }, 5] }),
+        json!(5),
+    ] {
+        let read = read_json(Table::Metrics, &metric_with(&json!({ "sum": data }))).unwrap();
+        assert_eq!((read.rows.len(), read.rejected), (1, 1), "{data}: {read:?}");
+        assert_eq!(read.refused[0].2, unread_point(&data));
+    }
+    let read = read_json(
+        Table::Metrics,
+        &metric_with(&json!({ "kindThatIsNew": { "dataPoints": points } })),
+    )
+    .unwrap();
+    let named = nested(1, b"n");
+    assert!(read.refused[0].2.starts_with(&named), "what is known of it: {read:?}");
 }
 
 #[test]
@@ -315,13 +376,15 @@ fn what_is_written_has_the_size_that_is_said() {
         )
     };
     let empty = r#"{"scopeMetrics":[{},{}]},"#.repeat(10_000);
-    let metrics = |metric: &str| {
-        let list = vec![metric; 10_000].join(",");
+    let metrics = |metric: &str, count: usize| {
+        let list = vec![metric; count].join(",");
         format!(r#"{{"resourceMetrics":[{{"scopeMetrics":[{{"metrics":[{list}]}}]}}]}}"#)
     };
-    let named = (0..20).map(|length| metrics(&format!(r#"{{"name":"{}"}}"#, "n".repeat(length))));
+    let unread = vec![r#"{"flags":[]}"#; 100].join(",");
+    let named = (0..20).map(|length| metrics(&format!(r#"{{"name":"{}"}}"#, "n".repeat(length)), 10_000));
     let bodies = [
-        metrics("{}"),
+        metrics("{}", 10_000),
+        metrics(&format!(r#"{{"sum":{{"dataPoints":[{unread}]}}}}"#), 1_000),
         point(&vec!["1"; 50_000].join(", ")),
         point(&vec!["-1"; 50_000].join(",")),
         point(&vec![r#""NaN""#; 50_000].join(",\n")),
