@@ -125,7 +125,7 @@ fn named(expr: &Expr) -> Option<(String, bool)> {
 }
 
 /// What PostgreSQL calls a type within.
-pub(super) fn type_name(kind: &SqlType) -> String {
+fn type_name(kind: &SqlType) -> String {
     let name = match kind {
         SqlType::SmallInt(_) | SqlType::Int2(_) => "int2",
         SqlType::Int(_) | SqlType::Integer(_) | SqlType::Int4(_) => "int4",

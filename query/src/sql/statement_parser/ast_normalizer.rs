@@ -7,7 +7,6 @@
 //! | `ts AT TIME ZONE 'Europe/Berlin'` | a cast, which keeps the moment and its zone | `timezone('Europe/Berlin', ts)` |
 //! | `-2 ^ 2` | `-(2 ^ 2)` | `(-2) ^ 2` |
 //! | `- INTERVAL '1 hour 5 minutes'` | an hour back and five minutes on | all of it back |
-//! | `sum(a), sum(a::int)` | two columns by one name | see [`cast_names`] |
 //! | rows of values, `= ANY(ARRAY[…])` | structures and lists, whose nulls are equal | see [`row_comparisons`] |
 //! | `FETCH FIRST`, `ESCAPE '#'`, `ORDER BY` of an alias and more | not at all, or otherwise | see [`syntax_rewrites`] |
 //!
@@ -21,13 +20,12 @@ use datafusion::sql::sqlparser::ast::{
     BinaryOperator, Expr, Query, Select, Statement as Ast, UnaryOperator, Value, ValueWithSpan, VisitMut, VisitorMut,
 };
 
-use super::{cast_names, row_comparisons, syntax_rewrites};
+use super::{row_comparisons, syntax_rewrites};
 use crate::Error;
 use crate::sql::time_zones::TIMEZONE;
 
 /// Puts a statement right, or refuses what cannot be; see the module.
 pub(super) fn normalize(ast: &mut Ast) -> Result<(), Error> {
-    cast_names::tell_casts_apart(ast);
     match VisitMut::visit(ast, &mut AstNormalizer) {
         ControlFlow::Continue(()) => Ok(()),
         ControlFlow::Break(error) => Err(*error),

@@ -17,7 +17,6 @@
 
 mod ast_normalizer;
 mod bounded_dialect;
-mod cast_names;
 mod parameter_collector;
 mod parameter_types;
 mod placeholders;

@@ -46,34 +46,6 @@ async fn casts_cut_texts_and_round_numbers() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn calls_that_differ_in_casts_alone_are_columns_of_one_answer() {
-    let bench = of_messages(&["abc", "abd"]).await;
-    for (query, expected) in [
-        (
-            "SELECT max(message), max(message::varchar(2)), count(DISTINCT message::varchar(2)), count(DISTINCT message) FROM logs",
-            json!([["abd", "ab", 1, 2]]),
-        ),
-        (
-            "SELECT sum(length(message)), sum(length(message)::float8) FROM logs HAVING sum(length(message)::float8) > 5 \
-             ORDER BY sum(length(message)::double precision)",
-            json!([[6, 6.0]]),
-        ),
-        (
-            "SELECT min(length(message)::int), min(length(message)::smallint), abs(length(message)), abs(length(message)::float8) \
-             FROM logs GROUP BY 3, 4",
-            json!([[3, 3, 3, 3.0]]),
-        ),
-        (
-            "SELECT max(message) OVER (), max(message::varchar(2)) OVER () FROM logs LIMIT 1",
-            json!([["abd", "ab"]]),
-        ),
-    ] {
-        assert_eq!(json!(rows(&bench, query).await), expected, "{query}");
-    }
-    bench.close().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn whole_numbers_that_do_not_fit_are_an_error() {
     let bench = of_messages(&["one", "two"]).await;
     let most = "length(message) + 9223372036854775804";
