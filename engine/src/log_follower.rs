@@ -79,8 +79,7 @@ impl LogEntry {
     }
 
     /// The place behind its first `rows` rows.
-    #[must_use]
-    pub fn behind(&self, rows: usize) -> ArrivalPosition {
+    pub(crate) fn behind(&self, rows: usize) -> ArrivalPosition {
         if rows >= self.row_count() {
             self.end
         } else {
@@ -147,6 +146,12 @@ impl LogFollower {
                 self.settle(ArrivalPosition::before(self.scanned + 1)).await?;
             }
         }
+    }
+
+    /// Whether the log has something that was not looked at.
+    #[must_use]
+    pub fn is_behind(&self) -> bool {
+        self.scanned < *self.news.borrow()
     }
 
     /// Whether everything that was handed out is settled.

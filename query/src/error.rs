@@ -274,9 +274,9 @@ fn memory_refusal(error: &DataFusionError) -> Option<&str> {
     refusal.or_else(|| error_chain(error).any(is_spill_limit).then_some(SPILL_LIMIT))
 }
 
-/// Whether a query has taken all the memory that one may, whatever others have.
+/// Whether the memory of queries refused a query, and not its place on the disk.
 pub(crate) fn is_memory_refusal(error: &DataFusionError) -> bool {
-    memory_refusal(error).is_some_and(|refusal| !is_contention(refusal) && refusal != SPILL_LIMIT)
+    memory_refusal(error).is_some_and(|refusal| refusal != SPILL_LIMIT)
 }
 
 /// Whether an error is that of writing more to disk than may be.

@@ -4,12 +4,13 @@
 //!
 //! - A letter is durable before the rows of its request are settled. It is stored once, also if the process ends in between and the same
 //!   request is refused again; a request that then has other rows has a letter of its own.
-//! - A letter needs room in the log, which may be full of what waits behind its request. Then it becomes a file in quarantine.
+//! - A letter needs room in the log, which may be full of what waits behind its request. Then it becomes a file in quarantine; it may be
+//!   there twice if the process ended in between and there was room.
 //! - All such files take a quarter of what the log may take, unless one alone takes more. Beyond that there is none, and their
 //!   request waits: nothing that was kept is removed for them.
 
 use std::os::unix::fs::MetadataExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -50,10 +51,6 @@ impl RefusedRequest<'_> {
     /// Keeps it, durably; or why it could not be kept.
     pub(super) async fn keep(&self, engine: &Engine, files: &Arc<LetterFiles>, now: Timestamp) -> Result<(), String> {
         let letter = self.letter(engine, now)?;
-        // Perhaps by a process that ended before the rows were settled.
-        if tokio::fs::try_exists(self.path(engine)).await.unwrap_or_default() {
-            return Ok(());
-        }
         match engine.append_within(letter, PATIENCE).await {
             Ok(_) => Ok(()),
             Err(error) if error.kind() == ErrorKind::Busy || matches!(error, Error::TooLarge { .. }) => {
@@ -109,15 +106,10 @@ impl RefusedRequest<'_> {
         format!("{signal}_{from:020}_{}_{to:020}_{}{partial}", first.row, end.row)
     }
 
-    /// Its file, if it becomes one.
-    fn path(&self, engine: &Engine) -> PathBuf {
-        let folder = engine.settings().store_dir.join("quarantine");
-        folder.join(format!("{FILE}{}.otlp", self.place()))
-    }
-
     /// Keeps it as a file, for which the log needs no room.
     async fn keep_file(&self, engine: &Engine, files: Arc<LetterFiles>) -> Result<(), String> {
-        let path = self.path(engine);
+        let path = engine.settings().store_dir.join("quarantine");
+        let path = path.join(format!("{FILE}{}.otlp", self.place()));
         let (message, most) = (self.message.clone(), engine.settings().wal_max.get() / 4);
         let kept = tokio::task::spawn_blocking(move || files.keep(&path, &message, most).map(|()| path));
         let path = kept.await.map_err(|error| error.to_string())??;

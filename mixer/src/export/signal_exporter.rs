@@ -8,8 +8,7 @@
 //! - What is denied, not taken for now, or alone and never answered waits, and costs nothing but time.
 //! - What is refused for good is a dead letter at once while fewer than [`BELIEVED`] requests became letters since the signal had an
 //!   acceptance; after that one at most in [`LETTER_PAUSE`], and the next one is sent again until then. So settings that are wrong cost
-//!   little, and nothing that is refused stops what is behind it for good. What is refused of one request counts once, up to
-//!   [`MAX_DIVISIONS`] letters. What was accepted in part has its letter in any case.
+//!   little, and nothing that is refused stops what is behind it for good. Of what was one request [`LETTERS_OF_ONE`] count once. What was accepted in part has its letter in any case.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -35,6 +34,8 @@ const LEAST_PAUSE: Duration = Duration::from_millis(100);
 /// So often what was one request is divided because something of it is wrong: enough to find a bad row or two of the most that a
 /// request has, and no flood where every row is.
 const MAX_DIVISIONS: usize = 32;
+/// So many dead letters of what was one request count as one: what so many divisions leave.
+const LETTERS_OF_ONE: usize = MAX_DIVISIONS + 1;
 /// A request of more rows that had no answer so many times is divided, whatever else was answered in between: a collector that dies of
 /// it is away for a while each time.
 const MAX_UNANSWERED: u32 = 3;
@@ -111,8 +112,12 @@ impl SignalExporter {
                 }
                 Err(error) => {
                     self.trouble(error.to_string(), false);
-                    // What waits cannot be read: it waits at least since then.
-                    self.count(|status| status.set_oldest(status.trouble().map(|trouble| trouble.since)));
+                    // What waits, if anything does, cannot be read: it waits at least since then.
+                    let is_behind = self.follower.is_behind();
+                    self.count(|status| {
+                        let since = status.trouble().map(|trouble| trouble.since);
+                        status.set_oldest(since.filter(|_| is_behind));
+                    });
                     wait(pause.next(&self.parts.entropy), &stop).await
                 }
             };
@@ -315,7 +320,9 @@ impl SignalExporter {
         let now = self.parts.clock.now();
         // Also after the clock was set back.
         let is_time = |at: Timestamp| now < at || now.since(at) >= LETTER_PAUSE;
-        (1..MAX_DIVISIONS).contains(&history.letters) || self.letters < BELIEVED || self.last_letter.is_none_or(is_time)
+        !history.letters.is_multiple_of(LETTERS_OF_ONE)
+            || self.letters < BELIEVED
+            || self.last_letter.is_none_or(is_time)
     }
 
     /// Keeps a request that is not going to be accepted, with what it was a part of, or of which a part was not; or why it could not be
@@ -342,7 +349,7 @@ impl SignalExporter {
             .map_err(|error| format!("no dead letter of what was refused can be kept: {error}"))?;
         let now = self.parts.clock.now();
         if let Some(history) = refused {
-            self.letters += usize::from(history.letters % MAX_DIVISIONS == 0);
+            self.letters += usize::from(history.letters.is_multiple_of(LETTERS_OF_ONE));
             history.letters += 1;
             self.last_letter = Some(now);
         }

@@ -15,6 +15,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
+use super::metric_points::NO_VALUE;
 use super::metric_walker::UNREAD;
 
 /// The numbers of fields. Of a metric: its name, its unit, its metadata, one of its kinds. Of its data: points, and what they have in common.
@@ -64,8 +65,8 @@ impl MetricText<'_> {
     /// Writes the metric as a field.
     pub(super) fn write_field(&self, field: u8, out: &mut Vec<u8>) {
         let kinds: [(u8, PointWriter, Option<&RawValue>); 5] = [
-            (GAUGE, put_point::<NumberDataPoint>, self.gauge),
-            (7, put_point::<NumberDataPoint>, self.sum),
+            (GAUGE, put_number, self.gauge),
+            (7, put_number, self.sum),
             (9, put_point::<HistogramDataPoint>, self.histogram),
             (
                 10,
@@ -74,8 +75,10 @@ impl MetricText<'_> {
             ),
             (11, put_point::<SummaryDataPoint>, self.summary),
         ];
-        let mut sent = kinds.into_iter();
-        let sent = sent.find_map(|(kind, put, text)| Some((kind, put, text?.get())));
+        let sent = kinds.into_iter();
+        let mut sent = sent
+            .filter_map(|(kind, put, text)| Some((kind, put, text?.get())))
+            .peekable();
         put_nested(field, out, |out| {
             for (field, text) in [(NAME, &self.name), (UNIT, &self.unit)] {
                 if !text.is_empty() {
@@ -83,18 +86,22 @@ impl MetricText<'_> {
                 }
             }
             message::encode_repeated(METADATA, &self.metadata, out);
-            let read = sent.and_then(|(kind, put, text)| Some((kind, put, read_data(text)?)));
-            let Some((kind, put, data)) = read else {
-                let text = sent.map_or("", |(_, _, text)| text);
-                return put_nested(GAUGE, out, |out| put_unread(text, out));
-            };
-            put_nested(kind, out, |out| {
-                int32::encode(TEMPORALITY, &data.aggregation_temporality, out);
-                encoding::bool::encode(MONOTONIC, &data.is_monotonic, out);
-                for point in data.data_points {
-                    put(point.get(), out);
-                }
-            });
+            if sent.peek().is_none() {
+                put_nested(GAUGE, out, |out| put_unread("", out));
+            }
+            for (kind, put, text) in sent {
+                let Some(data) = read_data(text) else {
+                    put_nested(GAUGE, out, |out| put_unread(text, out));
+                    continue;
+                };
+                put_nested(kind, out, |out| {
+                    int32::encode(TEMPORALITY, &data.aggregation_temporality, out);
+                    encoding::bool::encode(MONOTONIC, &data.is_monotonic, out);
+                    for point in data.data_points {
+                        put(point.get(), out);
+                    }
+                });
+            }
         });
     }
 }
@@ -110,6 +117,16 @@ fn put_point<P: Message + DeserializeOwned>(text: &str, out: &mut Vec<u8>) {
     match serde_json::from_str::<P>(text) {
         Ok(point) => message::encode(POINTS.into(), &point, out),
         Err(_) => put_unread(text, out),
+    }
+}
+
+/// A value that cannot be read is none for the decoder.
+fn put_number(text: &str, out: &mut Vec<u8>) {
+    match serde_json::from_str::<NumberDataPoint>(text) {
+        Ok(point) if point.value.is_some() || point.flags & NO_VALUE != 0 => {
+            message::encode(POINTS.into(), &point, out)
+        }
+        _ => put_unread(text, out),
     }
 }
 

@@ -40,7 +40,7 @@ pub(super) fn rewrite_sums(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>
     if widened.iter().all(Option::is_none) && !splits_distinct {
         return Ok(Transformed::no(plan));
     }
-    let before = Arc::clone(plan.schema());
+    let (before, has_groupings) = (Arc::clone(plan.schema()), has_groupings(&plan));
     // Columns of groups, or of the rows that a window is over.
     let others = before.fields().len().saturating_sub(widened.len());
     let (exprs, units): (Vec<_>, Vec<_>) = widened
@@ -62,7 +62,8 @@ pub(super) fn rewrite_sums(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>
     let units = std::iter::repeat_n(None, others).chain(units);
     let columns = wide.schema().iter().zip(before.iter()).zip(units);
     // Of that column `grouping(…)` is made, by a rule that puts it between the two.
-    let columns = columns.filter(|((_, (_, field)), _)| field.name() != Aggregate::INTERNAL_GROUPING_ID);
+    let columns =
+        columns.filter(|((_, (_, field)), _)| !has_groupings || field.name() != Aggregate::INTERNAL_GROUPING_ID);
     let columns = columns.map(|((made, (relation, field)), unit)| {
         let (column, kind) = (Expr::from(made), field.data_type());
         let narrow = match unit {
@@ -82,6 +83,13 @@ pub(super) fn rewrite_sums(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>
     )?)))
 }
 
+fn has_groupings(plan: &LogicalPlan) -> bool {
+    let LogicalPlan::Aggregate(aggregate) = plan else {
+        return false;
+    };
+    matches!(aggregate.group_expr.first(), Some(Expr::GroupingSet(_)))
+}
+
 /// Whether distinct values of one expression are aggregated by another name. DataFusion makes two groupings of them, which can spill, but
 /// only where a call has no name of its own, and nothing of the rows has a name that it gives.
 fn can_split_distinct(plan: &LogicalPlan) -> bool {
@@ -99,13 +107,13 @@ fn can_split_distinct(plan: &LogicalPlan) -> bool {
     let distinct: Vec<_> = distinct.collect();
     let args: HashSet<_> = distinct.iter().map(|(_, args)| args).collect();
     let is_single = args.len() == 1 && args.iter().all(|args| args.len() == 1);
-    let names: HashSet<_> = aggregate.aggr_expr.iter().map(|expr| expr.clone().unalias()).collect();
-    let has_groupings = matches!(aggregate.group_expr.first(), Some(Expr::GroupingSet(_)));
+    let own_name = |expr: &Expr| expr.clone().unalias().schema_name().to_string();
+    let names: HashSet<_> = aggregate.aggr_expr.iter().map(own_name).collect();
     let mut columns = aggregate.input.schema().fields().iter();
     is_single
         && distinct.iter().any(|(is_named, _)| *is_named)
         && names.len() == aggregate.aggr_expr.len()
-        && !has_groupings
+        && !has_groupings(plan)
         && !columns.any(|field| field.name().starts_with("alias") || field.name().starts_with("group_alias_"))
 }
 

@@ -245,6 +245,8 @@ async fn aggregates_that_get_their_names_above_go_with_what_else_a_grouping_has(
     for query in [
         "SELECT sum(n) FROM (SELECT alias1, count(DISTINCT flux_id) AS n FROM (SELECT 'x' AS alias1, flux_id FROM logs) x GROUP BY alias1)",
         "SELECT sum(n) FROM (SELECT count(DISTINCT flux_id) AS n, corr(DISTINCT round(length(message)::real), round(length(level)::real)) AS c FROM logs GROUP BY true)",
+        "SELECT sum(n) FROM (SELECT count(DISTINCT flux_id) AS n, max(log(length(message))), max(log10(length(message)::float8)) FROM logs GROUP BY true)",
+        r#"SELECT n FROM (SELECT "__grouping_id" + 0 * sum(1) OVER () AS n FROM (SELECT count(DISTINCT flux_id) AS "__grouping_id" FROM logs) x) y"#,
         "SELECT count(DISTINCT flux_id) FROM logs HAVING count(DISTINCT flux_id) > 0 ORDER BY count(DISTINCT flux_id)",
     ] {
         assert_eq!(rows(&bench, query).await[0][0], *ids, "{query}");

@@ -208,8 +208,8 @@ async fn a_collector_that_finds_everything_too_large_costs_a_bounded_number_of_l
         let collector = TestCollector::start(protocol, &[]).await;
         collector.refuse(SignalRefusal::TooLarge, &[Table::Logs]);
         let export = store.start(hasty(&collector));
-        // Thirty-two letters of a request count as one.
-        let most = 16 * 32;
+        // So many letters of a request count as one.
+        let most = 16 * 33;
         eventually("a row waits", || async {
             let is_denied = export.status.trouble().is_some_and(|(_, is_denied)| is_denied);
             (is_denied && export.logs().letters.get() == most).then_some(())
@@ -221,6 +221,12 @@ async fn a_collector_that_finds_everything_too_large_costs_a_bounded_number_of_l
         })
         .await;
         assert_eq!(export.logs().letters.get(), most, "{protocol:?}");
+        store.hand.forward(Duration::from_secs(60));
+        let most = most + 33;
+        eventually("as many are letters a minute later", || async {
+            (export.logs().letters.get() == most).then_some(())
+        })
+        .await;
         export.stop().await;
         collector.refuse(SignalRefusal::TooLarge, &[]);
         let export = store.start(hasty(&collector));

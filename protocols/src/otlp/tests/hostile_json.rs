@@ -183,27 +183,18 @@ fn ids_are_hex_of_either_case_and_bytes_are_base64() {
 
 #[test]
 fn a_metric_whose_data_cannot_be_read_is_told_and_the_others_are_stored() {
-    let (unread, lacking) = (
-        "data of the metric \"n\" cannot be read",
-        "the point has no value that is",
-    );
-    for (data, reason) in [
-        (json!({}), unread),
-        (json!({ "gauge": null }), unread),
-        (json!({ "gauge": { "dataPoints": 5 } }), unread),
-        (
-            json!({ "gauge": { "dataPoints": [{ "timeUnixNano": "yesterday", "asInt": 1 }] } }),
-            unread,
-        ),
-        (json!({ "gauge": { "dataPoints": [{ "asDouble": "NaN" }] } }), lacking),
-        (json!({ "gauge": { "dataPoints": [{ "asDouble": null }] } }), lacking),
-        (json!({ "gauge": { "dataPoints": [{}] } }), lacking),
-        (
-            json!({ "sum": { "dataPoints": [{ "asInt": 1 }], "aggregationTemporality": "AGGREGATION_TEMPORALITY_DELTA" } }),
-            unread,
-        ),
-        (json!({ "histogram": { "dataPoints": [{ "count": "many" }] } }), unread),
-        (json!({ "kindThatIsNew": { "dataPoints": [{ "asInt": 1 }] } }), unread),
+    let reason = "data of the metric \"n\" cannot be read";
+    for data in [
+        json!({}),
+        json!({ "gauge": null }),
+        json!({ "gauge": { "dataPoints": 5 } }),
+        json!({ "gauge": { "dataPoints": [{ "timeUnixNano": "yesterday", "asInt": 1 }] } }),
+        json!({ "gauge": { "dataPoints": [{ "asDouble": "NaN" }] } }),
+        json!({ "gauge": { "dataPoints": [{ "asDouble": null }] } }),
+        json!({ "gauge": { "dataPoints": [{}] } }),
+        json!({ "sum": { "dataPoints": [{ "asInt": 1 }], "aggregationTemporality": "AGGREGATION_TEMPORALITY_DELTA" } }),
+        json!({ "histogram": { "dataPoints": [{ "count": "many" }] } }),
+        json!({ "kindThatIsNew": { "dataPoints": [{ "asInt": 1 }] } }),
     ] {
         let read = read_json(Table::Metrics, &metric_with(&data)).unwrap_or_else(|error| panic!("{data}: {error}"));
         assert_eq!((read.rows.len(), read.rejected), (1, 1), "{data}: {read:?}");
@@ -231,6 +222,7 @@ fn a_point_that_cannot_be_read_is_refused_alone_and_kept_as_it_was_sent() {
             json!({ "asInt": "1", "timeUnixNano": "yesterday" }),
             1,
         ),
+        ("gauge", &number, json!({ "asInt": "x" }), 1),
         ("sum", &number, json!({ "asInt": 1, "flags": "none" }), 1),
         ("histogram", &distribution, json!({ "count": "many" }), 1),
         ("exponentialHistogram", &distribution, json!({ "scale": 1.5 }), 1),
@@ -264,6 +256,9 @@ fn data_of_a_metric_that_cannot_be_read_is_kept_as_it_was_sent() {
         assert_eq!((read.rows.len(), read.rejected), (1, 1), "{data}: {read:?}");
         assert_eq!(read.refused[0].2, unread_point(&data));
     }
+    let both = json!({ "gauge": {}, "sum": { "dataPoints": points }, "summary": 5 });
+    let read = read_json(Table::Metrics, &metric_with(&both)).unwrap();
+    assert_eq!((read.rows.len(), read.rejected), (3, 1), "{read:?}");
     let read = read_json(
         Table::Metrics,
         &metric_with(&json!({ "kindThatIsNew": { "dataPoints": points } })),
