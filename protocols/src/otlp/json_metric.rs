@@ -15,7 +15,6 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
-use super::metric_points::NO_VALUE;
 use super::metric_walker::UNREAD;
 
 /// The numbers of fields. Of a metric: its name, its unit, its metadata, one of its kinds. Of its data: points, and what they have in common.
@@ -122,10 +121,9 @@ fn put_point<P: Message + DeserializeOwned>(text: &str, out: &mut Vec<u8>) {
 
 /// A value that cannot be read is none for the decoder.
 fn put_number(text: &str, out: &mut Vec<u8>) {
+    let has_value = ["\"asInt\"", "\"asDouble\""].iter().any(|name| text.contains(name));
     match serde_json::from_str::<NumberDataPoint>(text) {
-        Ok(point) if point.value.is_some() || point.flags & NO_VALUE != 0 => {
-            message::encode(POINTS.into(), &point, out)
-        }
+        Ok(point) if point.value.is_some() || !has_value => message::encode(POINTS.into(), &point, out),
         _ => put_unread(text, out),
     }
 }

@@ -28,7 +28,7 @@ use crate::protobuf::FieldReader;
 use crate::sender::SenderSettings;
 
 /// The flag of a point without a value.
-pub(super) const NO_VALUE: u32 = 1;
+const NO_VALUE: u32 = 1;
 const DELTA: i32 = 1;
 /// Of the rows of a summary: its count, its sum, then its quantiles ([`QUANTILES`]).
 const COUNT: u32 = 0;

@@ -561,8 +561,8 @@ async fn what_many_groups_gather_is_refused_and_not_merged_from_disk() {
 #[tokio::test(flavor = "multi_thread")]
 async fn distinct_values_of_two_columns_in_many_groups_are_refused_and_not_merged_from_disk() {
     let bench = bench(Duration::from_secs(60)).await;
-    let query = "SELECT max(c + d) FROM (SELECT count(DISTINCT concat(a.message, b.message)) AS c, \
-                 count(DISTINCT concat(b.message, '/', a.message)) AS d FROM logs a, logs b GROUP BY a.ts) AS q";
+    let query = "SELECT max(c + d) FROM (SELECT count(DISTINCT concat(a.message, b.ts)) AS c, \
+                 count(DISTINCT concat(b.ts, '/', a.message)) AS d FROM logs a, logs b GROUP BY a.ts) AS q";
     let memory = ProcessMemory::now();
     let error = refusal(&bench, query).await;
     assert_eq!(error.kind(), QueryErrorKind::TooMuch, "{error}");

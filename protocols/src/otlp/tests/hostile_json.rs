@@ -191,7 +191,6 @@ fn a_metric_whose_data_cannot_be_read_is_told_and_the_others_are_stored() {
         json!({ "gauge": { "dataPoints": [{ "timeUnixNano": "yesterday", "asInt": 1 }] } }),
         json!({ "gauge": { "dataPoints": [{ "asDouble": "NaN" }] } }),
         json!({ "gauge": { "dataPoints": [{ "asDouble": null }] } }),
-        json!({ "gauge": { "dataPoints": [{}] } }),
         json!({ "sum": { "dataPoints": [{ "asInt": 1 }], "aggregationTemporality": "AGGREGATION_TEMPORALITY_DELTA" } }),
         json!({ "histogram": { "dataPoints": [{ "count": "many" }] } }),
         json!({ "kindThatIsNew": { "dataPoints": [{ "asInt": 1 }] } }),
@@ -256,6 +255,15 @@ fn data_of_a_metric_that_cannot_be_read_is_kept_as_it_was_sent() {
         assert_eq!((read.rows.len(), read.rejected), (1, 1), "{data}: {read:?}");
         assert_eq!(read.refused[0].2, unread_point(&data));
     }
+    let read = read_json(
+        Table::Metrics,
+        &metric_with(&json!({ "gauge": { "dataPoints": [{}] } })),
+    )
+    .unwrap();
+    assert!(
+        read.refused[0].1.starts_with("the point has no value that is"),
+        "{read:?}"
+    );
     let both = json!({ "gauge": {}, "sum": { "dataPoints": points }, "summary": 5 });
     let read = read_json(Table::Metrics, &metric_with(&both)).unwrap();
     assert_eq!((read.rows.len(), read.rejected), (3, 1), "{read:?}");
