@@ -1,0 +1,18 @@
+// The question behind a view, as text, in the ways in which others can ask it: link, curl, command line, SQL.
+import { address } from "../api.js";
+import { html } from "../html.js";
+import { CopyButton } from "./copy_button.js";
+
+const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
+
+/** @param {{ path: string, params: Record<string, any>, command?: string, sql?: string }} props */
+export function Question({ path, params, command, sql }) {
+  const asked = address(path, params);
+  return html`<div class="question">
+    <code title="What this view asks">GET ${asked}</code>
+    <${CopyButton} text=${() => location.href} title="Copy the address of this view">link</${CopyButton}>
+    <${CopyButton} text=${`curl -sS ${quoted(location.origin + asked)}`} title="Copy as curl">curl</${CopyButton}>
+    ${command && html`<${CopyButton} text=${command} title="Copy as a command">command</${CopyButton}>`}
+    ${sql && html`<${CopyButton} text=${sql} title="Copy as SQL">SQL</${CopyButton}>`}
+  </div>`;
+}

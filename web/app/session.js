@@ -1,0 +1,50 @@
+// Who is asking, and what the roles of the token may do. The page does not offer what they may not; the Mixer refuses it anyway.
+import { onUnauthorized, request, setToken } from "./api.js";
+import { useEffect, useState } from "./html.js";
+
+/** What roles may do, as docs/access.md has it. */
+const ROLES = {
+  read: ["reader", "operator", "admin"],
+  fleet: ["reader", "operator", "author", "auditor", "admin"],
+  operate: ["operator", "admin"],
+  author: ["author", "admin"],
+  audit: ["auditor", "admin"],
+  tokens: ["admin"],
+  status: ["monitor", "reader", "operator", "author", "auditor", "admin"],
+};
+
+/** @typedef {{ caller: string, roles: string[], scope: any }} Caller */
+
+/** Whether a caller may do something. @param {Caller | null} caller @param {keyof ROLES} what */
+export function may(caller, what) {
+  return !!caller && caller.roles.some((role) => ROLES[what].includes(role));
+}
+
+/** The caller; null while it is not known, and `asks` while a token is wanted. */
+export function useSession() {
+  const [state, setState] = useState({ caller: null, asks: false, error: null });
+  const look = () =>
+    request("/api/v1/whoami").then(
+      ({ data }) => setState({ caller: data, asks: false, error: null }),
+      (error) => setState({ caller: null, asks: error.status === 401, error: error.status === 401 ? null : error }),
+    );
+  useEffect(() => {
+    look();
+    return onUnauthorized(() => setState((before) => ({ ...before, caller: null, asks: true })));
+  }, []);
+  const login = async (secret) => {
+    setToken(secret.trim());
+    await request("/api/v1/whoami").then(
+      ({ data }) => setState({ caller: data, asks: false, error: null }),
+      (error) => {
+        setToken("");
+        throw error;
+      },
+    );
+  };
+  const logout = () => {
+    setToken("");
+    setState({ caller: null, asks: true, error: null });
+  };
+  return { ...state, login, logout, look };
+}
