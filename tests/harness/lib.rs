@@ -13,6 +13,7 @@
 //! of them.
 
 pub mod api;
+pub mod browser_tab;
 pub mod bus;
 pub mod credentials;
 pub mod disk;
@@ -40,6 +41,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 pub use api::Api;
+pub use browser_tab::BrowserTab;
 pub use bus::TestBus;
 pub use link::Link;
 pub use mixer::TestMixer;

@@ -35,6 +35,7 @@ mod numbers;
 mod object_stores;
 mod otlp;
 mod outside;
+mod page;
 mod pages;
 mod postgres;
 mod racks;
