@@ -188,10 +188,8 @@ fn keys_lead_everywhere_and_a_row_opens_and_closes_by_them() -> Result<(), Failu
 fn a_token_is_asked_for_and_what_its_role_may_not_do_is_not_offered() -> Result<(), Failure> {
     let home = tempfile::tempdir()?;
     let (file, admin) = admin_token(home.path())?;
-    let mixer = TestMixer::start(&format!(
-        "[api]\nauth = \"tokens\"\ntokens_file = {:?}\n",
-        file.display().to_string()
-    ))?;
+    let file = format!("{:?}", file.display().to_string());
+    let mixer = TestMixer::with(&[("api.auth", "\"tokens\""), ("api.tokens_file", &file)], &[])?;
     let api = Api::guarded(&mixer.api.base, &admin, None)?;
     let mut tab = BrowserTab::open(&address(&mixer, "logs"), DESK)?;
     let offered = "[...document.querySelectorAll('header nav a')].map(link => link.textContent)";
