@@ -106,6 +106,7 @@ dist/platform metrics --name system.cpu.utilization --interval 1m --group-by ent
 curl -s '$api/api/v1/telemetry/logs?limit=3'
 .tools/bin/duckdb -c "select level, count(*) from read_parquet('demo-run/mixer/data/telemetry/logs/**/*.parquet') group by all"
 USE
+  echo "The page: $api/"
   exit 0
 fi
 say "Stopping: Racks, then the Mixer, which stops its bus last"

@@ -7,7 +7,7 @@
 //!
 //! # Invariants
 //!
-//! - What is in no row of the table of routes is refused, whatever handler there is.
+//! - What is in no row of the table of routes and no part of the page is refused, whatever handler there is.
 //! - A caller that has used up a quota, or has half of all connections, is refused before its right is looked at (429).
 //! - A request with a header that proxies write is never a local user's: a proxy on this machine speaks for others.
 //! - A token comes in the header `Authorization` alone, never in an address and never as a cookie: no page can have a browser send it.

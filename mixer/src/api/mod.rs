@@ -23,6 +23,7 @@
 //! | `GET /api/v1/specs` | [`SpecRegistry`] |
 //! | `GET`, `POST /api/v1/invites`, `POST /api/v1/invites/{invite}/revoke` | [`crate::control::ControlPlane`] |
 //! | `GET`, `POST /api/v1/tokens`, `POST /api/v1/tokens/{token}/revoke`, `GET /api/v1/whoami` | [`crate::authentication`] |
+//! | `GET /`, `GET /web/{digest}/{file}` | the program: the page (`page`) |
 //! | `GET /api/v1/openapi.json` | tables of all this (`openapi`) |
 //! | `GET /api/v1/storage`, `/healthz`, `/readyz`, `/metrics`, `/version` | all of them |
 //!
@@ -30,7 +31,7 @@
 //!
 //! - Answers are `{"data": …, "next_cursor": …, "stats": …}`, lists and those of SQL in other formats too (`answer`); errors are RFC 9457 problems with a stable `code`, also where
 //!   no route matches and where a handler panics.
-//! - Unknown or unusable parameters are 400 and named. No request makes a 5xx that is not our fault.
+//! - Unknown or unusable parameters are 400 and named, but where the page is asked for. No request makes a 5xx that is not our fault.
 //! - Connections, header time, body size and the time of an answer are bounded. A client that leaves ends its query.
 //!
 //! # Not here
@@ -53,6 +54,7 @@ mod jaeger;
 mod json_response;
 mod openapi;
 mod ops;
+mod page;
 mod problem;
 mod query_params;
 mod racks;
@@ -248,6 +250,7 @@ fn all_routes(
         .merge(gears::routes())
         .merge(specs::routes(Arc::clone(&parts.specs)))
         .merge(openapi::routes())
+        .merge(page::routes())
         .merge(tokens::routes(
             Arc::clone(parts.authenticator.tokens()),
             changes.clone(),

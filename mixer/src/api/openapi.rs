@@ -15,7 +15,7 @@
 //!
 //! # Not here
 //!
-//! How the right of a route is asked for (`authorization`).
+//! How the right of a route is asked for (`authorization`); the page (`page`).
 
 mod control_schemas;
 mod dlq_schemas;
@@ -41,6 +41,7 @@ use http::header::CONTENT_TYPE;
 use model::Table;
 use serde_json::Value;
 
+use super::page;
 use super::query_params::NoParams;
 use crate::access::AccessRight;
 use parameters::ApiParameter;
@@ -71,6 +72,16 @@ pub(super) struct RouteAccess {
 /// The methods that the path has, as `Allow` names them.
 pub(super) fn route_access(method: &Method, path: &str) -> Result<RouteAccess, String> {
     let asked = if method == Method::HEAD { &Method::GET } else { method };
+    if page::is_path(path) {
+        // No part of the API: the page is for anybody, and asks with its user's token.
+        let open = RouteAccess {
+            right: AccessRight::Anybody,
+            tables: &[],
+        };
+        return (asked == Method::GET)
+            .then_some(open)
+            .ok_or_else(|| "GET,HEAD".to_owned());
+    }
     let of_path = || route_table::ROUTES.iter().filter(|route| route.path == path);
     match of_path().find(|route| route.method.as_str() == asked.as_str()) {
         Some(ApiRoute { right, tables, .. }) => Ok(RouteAccess { right: *right, tables }),

@@ -62,7 +62,7 @@ impl<S: Sync> FromRequestParts<S> for RowRequest {
         Ok(Self {
             params,
             format,
-            known: known(&parts.headers),
+            known: known_tags(&parts.headers),
             version: parts.version,
         })
     }
@@ -189,7 +189,7 @@ const fn collection(query: &ListQuery) -> &'static str {
 }
 
 /// The tags that a request names, as weak ones.
-fn known(headers: &HeaderMap) -> Vec<String> {
+pub(super) fn known_tags(headers: &HeaderMap) -> Vec<String> {
     let values = headers.get_all(IF_NONE_MATCH).iter();
     let tags = values.flat_map(|value| value.to_str().unwrap_or_default().split(','));
     let weak = tags.map(|tag| format!("W/{}", tag.trim().trim_start_matches("W/")));

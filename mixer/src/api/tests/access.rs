@@ -4,6 +4,7 @@ mod cross_origin;
 mod entity_rows;
 mod ingest_scopes;
 mod live_streams;
+mod page;
 mod roles;
 mod scopes;
 

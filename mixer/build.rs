@@ -1,0 +1,243 @@
+//! Packs the page (`web/`) into the program: a table of its files, plain and gzipped, and the digest of them all.
+//!
+//! ```text
+//! web/index.html, web/{app,style,vendor} ─▶ $OUT_DIR/page/* and $OUT_DIR/page_files.rs ─▶ src/api/page.rs
+//! ```
+//!
+//! # Invariants
+//!
+//! - The same files make the same table, byte for byte: they are in the order of their names, and gzip has no time in it.
+//! - `index.html` names its files by the digest, and all that its script imports, so that a browser asks for everything at once.
+
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::{env, fs};
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use sha2::{Digest, Sha256};
+
+type Failure = Box<dyn Error>;
+/// What files have, by their paths.
+type PageFiles = BTreeMap<String, Vec<u8>>;
+
+const ROOT: &str = "../web";
+const FOLDERS: [&str; 3] = ["app", "style", "vendor"];
+const INDEX: &str = "index.html";
+/// What `index.html` starts.
+const SCRIPT: &str = "app/main.js";
+/// What `index.html` has in place of where the files are.
+const BASE: &str = "{{base}}";
+/// Hexadecimal digits of the digest that addresses have.
+const DIGITS: usize = 16;
+/// How scripts name files that they load later, and what is behind the name.
+const LOADED_LATER: [(&str, &str); 2] = [("import(\"", "\")"), ("new URL(\"", "\", import.meta.url)")];
+
+/// A file that another one names.
+struct FileReference {
+    from: String,
+    to: String,
+    /// Whether it is loaded with the other one, not later.
+    is_static: bool,
+}
+
+fn main() -> Result<(), Failure> {
+    let mut files = PageFiles::new();
+    for folder in FOLDERS {
+        read_below(folder, &mut files)?;
+    }
+    let template = String::from_utf8(read(INDEX)?)?;
+    files.insert(INDEX.to_owned(), template.clone().into_bytes());
+    for name in FOLDERS.iter().chain([&INDEX]) {
+        println!("cargo::rerun-if-changed={ROOT}/{name}");
+    }
+    let digest = digest(&files);
+    let mut references = Vec::new();
+    for (path, bytes) in &files {
+        if path == INDEX || path.ends_with(".js") {
+            let text = std::str::from_utf8(bytes).map_err(|error| format!("web/{path}: {error}"))?;
+            references.extend(references_of(path, text));
+        }
+    }
+    let index = index(&template, &digest, &loaded_with(SCRIPT, &references))?;
+    files.remove(INDEX);
+    write_table(&digest, &index, &files, &references)
+}
+
+fn read(path: &str) -> Result<Vec<u8>, Failure> {
+    fs::read(Path::new(ROOT).join(path)).map_err(|error| format!("web/{path}: {error}").into())
+}
+
+/// Reads the files below a folder that a browser has a use for.
+fn read_below(folder: &str, files: &mut PageFiles) -> Result<(), Failure> {
+    let entries = fs::read_dir(Path::new(ROOT).join(folder)).map_err(|error| format!("web/{folder}: {error}"))?;
+    for entry in entries {
+        let entry = entry?;
+        let name = entry.file_name();
+        let name = name
+            .to_str()
+            .ok_or_else(|| format!("web/{folder}: a name that is no UTF-8"))?;
+        let path = format!("{folder}/{name}");
+        if entry.file_type()?.is_dir() {
+            read_below(&path, files)?;
+        } else if content_type(&path).is_some() {
+            let bytes = read(&path)?;
+            files.insert(path, bytes);
+        }
+    }
+    Ok(())
+}
+
+/// What a file is for a browser; none if it has no use for it.
+fn content_type(path: &str) -> Option<&'static str> {
+    match path.rsplit_once('.')?.1 {
+        "js" => Some("text/javascript; charset=utf-8"),
+        "css" => Some("text/css; charset=utf-8"),
+        "html" => Some("text/html; charset=utf-8"),
+        "svg" => Some("image/svg+xml"),
+        // The licences.
+        "md" => Some("text/plain; charset=utf-8"),
+        _ => None,
+    }
+}
+
+fn digest(files: &PageFiles) -> String {
+    let mut hasher = Sha256::new();
+    for (path, bytes) in files {
+        hasher.update(format!("{path} {}\n", bytes.len()));
+        hasher.update(bytes);
+    }
+    let mut digest = format!("{:x}", hasher.finalize());
+    digest.truncate(DIGITS);
+    digest
+}
+
+/// The files that a script, or `index.html`, names.
+fn references_of(from: &str, text: &str) -> Vec<FileReference> {
+    let reference = |name: &str, is_static| FileReference {
+        from: from.to_owned(),
+        to: resolved(from, name),
+        is_static,
+    };
+    if from == INDEX {
+        let behind = text.split(BASE).skip(1);
+        let names = behind.filter_map(|rest| rest.strip_prefix('/')?.split('"').next());
+        return names.map(|name| reference(name, false)).collect();
+    }
+    let mut found = Vec::new();
+    for keyword in ["import", "export"] {
+        for (at, _) in text.match_indices(keyword) {
+            let (before, statement) = text.split_at(at);
+            found.extend(static_import(before, statement).map(|name| reference(name, true)));
+        }
+    }
+    for (opening, closing) in LOADED_LATER {
+        for (at, _) in text.match_indices(opening) {
+            let (before, rest) = text.split_at(at);
+            let name = rest.get(opening.len()..).and_then(|rest| rest.split_once(closing));
+            // In a comment it is a type.
+            let line = before.rsplit('\n').next().unwrap_or_default().trim_start();
+            let name = name.filter(|(name, _)| !name.contains('"') && !line.starts_with(['*', '/']));
+            found.extend(name.map(|(name, _)| reference(name, false)));
+        }
+    }
+    found
+}
+
+/// The module that a statement takes something from, if it begins where one may begin.
+fn static_import<'t>(before: &str, statement: &'t str) -> Option<&'t str> {
+    let before = before.trim_end_matches(' ');
+    if !before.is_empty() && !before.ends_with(['\n', ';']) {
+        return None;
+    }
+    let statement = statement.split(';').next()?.trim_end();
+    let quote = statement
+        .chars()
+        .next_back()
+        .filter(|last| ['"', '\''].contains(last))?;
+    let (head, name) = statement.strip_suffix(quote)?.rsplit_once(quote)?;
+    let head = head.trim_end();
+    (head == "import" || head.ends_with("from")).then_some(name)
+}
+
+/// A name relative to the file that has it, from the root of the page; others stay as they are.
+fn resolved(from: &str, name: &str) -> String {
+    if !name.starts_with("./") && !name.starts_with("../") {
+        return name.to_owned();
+    }
+    let mut parts: Vec<&str> = from.split('/').collect();
+    parts.pop();
+    for part in name.split('/') {
+        match part {
+            "." => {}
+            ".." => {
+                parts.pop();
+            }
+            part => parts.push(part),
+        }
+    }
+    parts.join("/")
+}
+
+/// A script, and what is loaded with it.
+fn loaded_with<'r>(script: &'r str, references: &'r [FileReference]) -> Vec<&'r str> {
+    let mut modules = vec![script];
+    let mut at = 0;
+    while let Some(module) = modules.get(at).copied() {
+        at += 1;
+        for reference in references.iter().filter(|one| one.is_static && one.from == module) {
+            if !modules.contains(&reference.to.as_str()) {
+                modules.push(&reference.to);
+            }
+        }
+    }
+    modules
+}
+
+fn index(template: &str, digest: &str, modules: &[&str]) -> Result<String, Failure> {
+    let missing = "web/index.html has no <script>";
+    let (head, rest) = template.split_once("<script ").ok_or(missing)?;
+    let links = modules.iter();
+    let links: Vec<_> = links
+        .map(|module| format!("<link rel=\"modulepreload\" href=\"{BASE}/{module}\" />\n    "))
+        .collect();
+    let index = format!("{head}{}<script {rest}", links.concat());
+    Ok(index.replace(BASE, &format!("/web/{digest}")))
+}
+
+fn write_table(digest: &str, index: &str, files: &PageFiles, references: &[FileReference]) -> Result<(), Failure> {
+    let out = PathBuf::from(env::var_os("OUT_DIR").ok_or("cargo sets OUT_DIR")?);
+    let index = row(&out, INDEX, index.as_bytes())?;
+    let mut rows = Vec::new();
+    for (path, bytes) in files {
+        rows.push(row(&out, path, bytes)?);
+    }
+    let named = references.iter();
+    let named: Vec<_> = named.map(|one| format!("({:?}, {:?})", one.from, one.to)).collect();
+    let (rows, named) = (rows.join(", "), named.join(", "));
+    let table = format!(
+        "const DIGEST: &str = {digest:?};\nstatic INDEX: PageFile = {index};\nstatic FILES: &[PageFile] = &[{rows}];\n\
+         #[cfg(test)]\nconst REFERENCES: &[(&str, &str)] = &[{named}];\n"
+    );
+    fs::write(out.join("page_files.rs"), table)?;
+    Ok(())
+}
+
+/// Writes a file as it is and gzipped: its row of the table.
+fn row(out: &Path, path: &str, bytes: &[u8]) -> Result<String, Failure> {
+    let kind = content_type(path).ok_or("a file without a type")?;
+    let plain = out.join("page").join(path);
+    let packed = out.join("page").join(format!("{path}.gz"));
+    if let Some(folder) = plain.parent() {
+        fs::create_dir_all(folder)?;
+    }
+    fs::write(&plain, bytes)?;
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
+    encoder.write_all(bytes)?;
+    fs::write(&packed, encoder.finish()?)?;
+    Ok(format!(
+        "PageFile {{ path: {path:?}, content_type: {kind:?}, plain: include_bytes!({plain:?}), packed: include_bytes!({packed:?}) }}"
+    ))
+}
