@@ -50,8 +50,8 @@ function Toolbar({ params, view, live, side, known }) {
   return html`<div class="bar">
       <button aria-pressed=${side} onClick=${() => change({ side: side ? "off" : "on" }, true)}>Fields</button>
       <${Search} params=${params} />
-      <label>At least <select value=${params.get("min_level") || ""} onChange=${(event) => change({ min_level: event.target.value, row: null })}>
-        <option value="">any level</option>${LEVELS.toReversed().map((level) => html`<option value=${level}>${level}</option>`)}</select></label>
+      <select aria-label="Least level" value=${params.get("min_level") || ""} onChange=${(event) => change({ min_level: event.target.value, row: null })}>
+        <option value="">any level</option>${LEVELS.toReversed().map((level) => html`<option value=${level}>${level === "error" ? level : `${level} and above`}</option>`)}</select>
       ${live ? null : html`<${TimePicker} params=${params} />`}
       <button aria-pressed=${live} class=${live ? "on" : ""} onClick=${() => change({ live: live ? null : "1", row: null, until: null })}>${live ? "Stop live" : "Live"}</button>
       <${Switch} name="view" label="View" value=${view} first="list" options=${["list", "table", "json"]} />
@@ -113,7 +113,7 @@ function useRowKeys({ rows, selected, select, show, hide, place }) {
 
 function Empty({ params, live }) {
   const filtered = Object.keys(filters(params)).length > 0;
-  if (live) return html`<${EmptyState} command=${`${commandOf(params)} --follow`}>Nothing came yet. The same in a terminal:</${EmptyState}>`;
+  if (live) return html`<${EmptyState} command=${`${commandOf(params, false)} --follow`}>Nothing came yet. The same in a terminal:</${EmptyState}>`;
   return html`<${EmptyState} command=${filtered ? null : "platform run"}>${filtered
     ? html`No record of this time range passes the filters. Remove one above, <button onClick=${() => change({ since: "7d", until: null })}>look back 7 days</button> or <button onClick=${() => change(Object.fromEntries(Object.keys(filters(params)).map((key) => [key, null])))}>remove all filters</button>`
     : html`No record in this time range. <button onClick=${() => change({ since: "7d", until: null })}>Look back 7 days</button> Records come from a Rack, or from any sender of OpenTelemetry to <code>/v1/logs</code>:`}</${EmptyState}>`;
@@ -156,12 +156,12 @@ export default function Logs({ params }) {
   };
   const now = ready === asked && asked;
   return html`<${Toolbar} params=${params} view=${view} live=${live} side=${side} known=${known} />
-    <${Question} path=${PATH} params=${question(params)} command=${commandOf(params)} sql=${sqlOf(params)} />
+    <${Question} path=${live ? `${PATH}/tail` : PATH} params=${live ? filters(params) : question(params)} command=${`${commandOf(params, !live)}${live ? " --follow" : ""}`} sql=${sqlOf(params)} />
     <div class="split logs">
       ${side && html`<${LogFacets} params=${params} known=${known} ready=${now} />`}
       <div class="main">
         <${LogHistogram} params=${params} ready=${now} live=${live} known=${known} />
-        ${live ? html`<${LiveState} tail=${tail} resume=${resume} />` : html`<${ListState} list=${list} /><${ErrorBox} error=${list.error} again=${list.again} />`}
+        ${live ? html`<${LiveState} tail=${tail} resume=${resume} />` : html`${(!list.error || list.loading) && html`<${ListState} list=${list} />`}<${ErrorBox} error=${list.error} again=${list.again} />`}
         ${rows.length > 0 && html`<div class=${`rows ${view}`} ref=${box} onScrollCapture=${scrolled} onPointerDown=${() => live && tail.pause()}><${LogList} key=${live ? "live" : list.question} rows=${rows} view=${view} params=${params} selected=${selected} choose=${(at) => {
           choose(at);
           show(at, Boolean(place));

@@ -57,7 +57,7 @@ export function shown(row, field) {
 }
 
 /** The name of a field for people. */
-export const nameOf = (field) => (field.startsWith("attr.") ? field.slice(5) : { ts: "time", entity_name: "entity" }[field] || field);
+export const nameOf = (field) => (field.startsWith("attr.") ? field.slice(5, 65) : { ts: "time", entity_name: "entity" }[field] || field);
 
 /** Attribute keys of the newest of these rows, the most frequent first. */
 export function attributesOf(rows) {

@@ -11,7 +11,7 @@ import { justAfter, parameterOf, PATH, placeOf, rowAt } from "./log_query.js";
 import { ErrorBox, Waiting } from "./messages.js";
 
 /** Records before and after; characters of a value that are shown at first, and with each further press; fields shown at first. */
-const [AROUND, SHOWN, MORE, FIELDS] = [20, 4_000, 64_000, 100];
+const [AROUND, SHOWN, MORE, FIELDS] = [20, 4_000, 64_000, 40];
 
 /** A value, of which a large one is shown piece by piece: a whole one would stop the page. */
 function Value({ text }) {
@@ -38,7 +38,7 @@ function Fields({ row, params }) {
   const [shown, setShown] = useState(FIELDS);
   const attributes = Object.entries(row.attributes || {});
   const fields = [...["ts", "level", "entity_name", "entity_id", "flux_id"].filter((field) => row[field] !== null).map((field) => [field, row[field]]), ...attributes.slice(0, shown).map(([key, value]) => [`attr.${key}`, value])];
-  return html`<section aria-label="Fields"><h3>Fields</h3>
+  return html`<section aria-label="Fields of the record"><h3>Fields</h3>
     <table><thead class="hidden"><tr><th scope="col">Field</th><th scope="col">Value</th><th scope="col">Actions</th></tr></thead>
       <tbody>${fields.map(([field, value]) => html`<${Field} key=${field} field=${field} value=${value} params=${params} />`)}</tbody></table>
     ${attributes.length > shown && html`<button onClick=${() => setShown(shown + FIELDS)}>${attributes.length - shown} more fields</button>`}
@@ -99,7 +99,7 @@ export function LogDrawer({ place, rows, params }) {
   const { data, error, loading, again } = useAnswer(loaded || !valid ? null : PATH, { since: ts, until: valid && justAfter(ts), limit: 1_000 });
   const row = loaded || (data && rowAt(place, data.data));
   const close = () => change({ row: null });
-  return html`<${Drawer} title=${row ? `${row.entity_name}, ${age(row.ts)}` : "Record"} close=${close}>
+  return html`<${Drawer} title=${row ? `${age(row.ts)}, ${row.entity_name.slice(0, 100)}` : "Record"} close=${close}>
     <div class="record"><${ErrorBox} error=${error} again=${again} />
       ${row ? html`<${Record} key=${place} row=${row} params=${params} />` : loading ? html`<${Waiting} what="Asking for the record" />` : !error && html`<p>There is no such record any more: rotation removes the oldest ones.</p>`}
     </div></${Drawer}>`;

@@ -41,13 +41,13 @@ export function LogFacets({ params, known, ready }) {
     const shown = open.includes(field) ? open.filter((other) => other !== field) : [...open, field];
     change({ facet: shown.length ? shown : ["none"] }, true);
   };
-  return html`<div class="side facets" role="region" aria-label="Fields">
+  return html`<div class="side facets" role="region" aria-label="Fields with counts">
     ${fields.map((field) => html`<details key=${field} open=${open.includes(field)}>
       <summary onClick=${(event) => toggle(event, field)}>${NAMES[field] || nameOf(field)}</summary>
       ${open.includes(field) && html`<div>
         <${Values} field=${field} params=${params} ready=${ready} />
-        <button class="quiet" aria-label=${`Split the chart by ${nameOf(field)}`} onClick=${() => change({ by: field === "level" ? null : field })}>split chart</button>
-        <button class="quiet" aria-label=${`Show ${nameOf(field)} as a column`} onClick=${() => {
+        <button class="quiet" aria-label=${`split chart by ${nameOf(field)}`} onClick=${() => change({ by: field === "level" ? null : field })}>split chart</button>
+        <button class="quiet" aria-label=${`${nameOf(field)} as column`} onClick=${() => {
           change({ view: "table" }, true);
           addColumn(params, field);
         }}>as column</button></div>`}

@@ -25,7 +25,7 @@ export function Level({ level }) {
   return html`<span class=${`level is-${level}`}>${level}</span>`;
 }
 
-const listed = (row) => html`<span role="cell" class="dim">${time(row.ts)}</span>
+const listed = (row) => html`<span role="cell" class="dim when"><span class="date">${time(row.ts).slice(0, 11)}</span>${time(row.ts).slice(11)}</span>
   <span role="cell" class="narrow"><${Level} level=${row.level} /></span>
   <span role="cell" class="entity">${row.entity_name}</span>
   <span role="cell" class="rest">${row.message.slice(0, 600)} <span class="dim">${lineOf(row, "attributes", attributes)}</span></span>`;

@@ -31,10 +31,10 @@ export function parameterOf(field) {
 const COMMAND = { min_level: "--min-level", gear_id: "--gear", flux_id: "--flux-id", trace_id: "--trace-id", rack_id: "--entity" };
 const word = (text) => (/^[\w.:@%+/-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`);
 
-/** The question as a command. */
-export function commandOf(params) {
+/** The question as a command. @param {boolean} [ranged] whether with the time range */
+export function commandOf(params, ranged = true) {
   const words = ["platform logs"];
-  for (const [key, values] of Object.entries({ ...bounds(params), ...filters(params) })) {
+  for (const [key, values] of Object.entries({ ...(ranged ? bounds(params) : {}), ...filters(params) })) {
     for (const value of [values].flat()) {
       if (!value) continue;
       words.push(key.startsWith("attr.") ? `--attr ${word(`${key.slice(5)}=${value}`)}` : `${COMMAND[key] || `--${key}`} ${word(value)}`);
