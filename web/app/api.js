@@ -66,12 +66,14 @@ export const open = send;
 
 /**
  * Follows server-sent events until it is cancelled or the stream ends.
- * @param {(event: string, data: string) => void} each
+ * @param {{ params?: any, signal?: AbortSignal, opened?: () => void }} options `opened` is called when the stream begins
+ * @param {(event: string, data: string, id: string) => void} each `id` is the place behind the event, from which a stream goes on
  */
-export async function follow(path, { params, signal }, each) {
+export async function follow(path, { params, signal, opened }, each) {
   const response = await send(path, { params, signal, accept: "text/event-stream" });
+  opened?.();
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
-  let [kept, event, data] = ["", "message", []];
+  let [kept, event, data, id] = ["", "message", [], ""];
   for (;;) {
     const { value, done } = await reader.read();
     if (done) return;
@@ -79,10 +81,11 @@ export async function follow(path, { params, signal }, each) {
     kept = lines.pop();
     for (const line of lines) {
       if (line === "" || line === "\r") {
-        if (data.length) each(event, data.join("\n"));
+        if (data.length) each(event, data.join("\n"), id);
         [event, data] = ["message", []];
       } else if (line.startsWith("data:")) data.push(line.slice(line[5] === " " ? 6 : 5));
       else if (line.startsWith("event:")) event = line.slice(6).trim();
+      else if (line.startsWith("id:")) id = line.slice(3).trim();
     }
   }
 }

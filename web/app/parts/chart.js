@@ -59,7 +59,7 @@ export function Chart({ times, series, stacked = false, height = 140, label, uni
         },
       };
       plot = new UPlot(options, [times, ...order.map((at) => drawn[at])], box.current);
-      watched = new ResizeObserver(() => plot.setSize({ width: Math.max(200, box.current.clientWidth), height }));
+      watched = new ResizeObserver(([{ contentRect }]) => plot.setSize({ width: Math.max(200, contentRect.width), height }));
       watched.observe(box.current);
     });
     return () => {

@@ -1,0 +1,173 @@
+// Logs: what was recorded when, by whom; found, narrowed, followed live, and saved.
+import { count } from "../format.js";
+import { html, useEffect, useMemo, useRef, useState } from "../html.js";
+import { change } from "../location.js";
+import { Chips } from "../parts/chips.js";
+import { attributesOf, ColumnMenu } from "../parts/log_columns.js";
+import { LogDrawer } from "../parts/log_drawer.js";
+import { LogExport } from "../parts/log_export.js";
+import { LogFacets } from "../parts/log_facets.js";
+import { LogHistogram } from "../parts/log_histogram.js";
+import { LogList } from "../parts/log_list.js";
+import { commandOf, filters, isChip, LEVELS, PATH, placeOf, question, rowAt, sqlOf } from "../parts/log_query.js";
+import { MOST, useLogRows } from "../parts/log_rows.js";
+import { useLogTail } from "../parts/log_tail.js";
+import { EmptyState, ErrorBox, Waiting } from "../parts/messages.js";
+import { Question } from "../parts/question.js";
+import { SavedViews } from "../parts/saved_views.js";
+import { loadStyle } from "../parts/style.js";
+import { TimePicker } from "../parts/time_picker.js";
+
+loadStyle("logs.css");
+
+/** How long nobody must have typed before it is searched, ms; how far is scrolled before live tail holds still, pixels. */
+const [TYPED, SCROLLED] = [300, 30];
+const WIDE = "(min-width: 721px)";
+
+/** The text that is searched for: asked when nobody types any more. */
+function Search({ params }) {
+  const asked = params.get("q") || "";
+  const [text, setText] = useState(asked);
+  const timer = useRef(0);
+  useEffect(() => setText(asked), [asked]);
+  useEffect(() => () => clearTimeout(timer.current), []);
+  const search = (q, wait) => {
+    clearTimeout(timer.current);
+    setText(q);
+    timer.current = setTimeout(() => change({ q, row: null }, true), wait);
+  };
+  return html`<form role="search" class="search" onSubmit=${(event) => {
+    event.preventDefault();
+    search(text, 0);
+  }}><input type="search" data-search aria-label="Part of the message" placeholder="part of the message   /" value=${text} onInput=${(event) => search(event.target.value, TYPED)} /></form>`;
+}
+
+function Switch({ name, value, first, options, label }) {
+  return html`<div class="switch" role="group" aria-label=${label}>${options.map((option) => html`<button aria-pressed=${value === option} onClick=${() => change({ [name]: option === first ? null : option })}>${option}</button>`)}</div>`;
+}
+
+function Toolbar({ params, view, live, side, known }) {
+  return html`<div class="bar">
+      <button aria-pressed=${side} onClick=${() => change({ side: side ? "off" : "on" }, true)}>Fields</button>
+      <${Search} params=${params} />
+      <select aria-label="Least level" value=${params.get("min_level") || ""} onChange=${(event) => change({ min_level: event.target.value, row: null })}>
+        <option value="">any level</option>${LEVELS.toReversed().map((level) => html`<option value=${level}>${level === "error" ? level : `${level} and above`}</option>`)}</select>
+      ${live ? null : html`<${TimePicker} params=${params} />`}
+      <button aria-pressed=${live} class=${live ? "on" : ""} onClick=${() => change({ live: live ? null : "1", row: null, until: null })}>${live ? "Stop live" : "Live"}</button>
+      <${Switch} name="view" label="View" value=${view} first="list" options=${["list", "table", "json"]} />
+      ${view === "table" && html`<${ColumnMenu} params=${params} known=${known} />`}
+      <${SavedViews} page="logs" without=${["row"]} />
+      <${LogExport} params=${params} />
+    </div>
+    <${Chips} params=${params} keys=${isChip} />`;
+}
+
+/** How live tail is doing. */
+function LiveState({ tail, resume }) {
+  const [now, setNow] = useState(Date.now());
+  const waits = tail.state === "waiting";
+  useEffect(() => {
+    if (!waits) return;
+    const timer = setInterval(() => setNow(Date.now()), 500);
+    return () => clearInterval(timer);
+  }, [waits]);
+  const said = { connecting: "Connecting", following: "Following", refused: "Refused", waiting: `Trying again in ${Math.max(0, Math.ceil((tail.retryAt - now) / 1_000))} s` }[tail.state];
+  return html`<div class="bar">
+    <button onClick=${tail.paused ? resume : tail.pause}>${tail.paused ? `Resume${tail.held ? ` (${count(tail.held)} came meanwhile)` : ""}` : "Pause"}</button>
+    <span role="status">${said}${tail.paused ? ", paused" : ""}</span>
+    ${waits && html`<button onClick=${tail.retry}>Try now</button>`}
+    <span class="dim">${count(tail.total)} came, ${count(tail.rows.length)} are kept. ${tail.notice}</span>
+    <${ErrorBox} error=${tail.error} />
+  </div>`;
+}
+
+/** How far the list is. */
+function ListState({ list }) {
+  const { rows, cursor, stats, partial } = list;
+  const end = rows.length >= MOST ? "more are not kept here: narrow the question, or export" : cursor ? "more as you scroll" : "all of them";
+  return html`<div class="bar dim" role="status">
+    ${list.loading ? html`<${Waiting} what=${rows.length ? "Asking for rows" : "Asking"} cancel=${list.cancel} />` : html`<span>${count(rows.length)} rows, ${end}${stats ? `; ${count(stats.files_read)} of ${count(stats.files_considered)} files read, ${stats.ms} ms` : ""}</span><button class="quiet" onClick=${list.refresh}>Ask again</button>`}
+    ${partial && html`<strong class="bad">Incomplete: ${partial}</strong>`}
+  </div>`;
+}
+
+/** Keys of the list: the row that is chosen moves, also while the drawer shows it. */
+function useRowKeys({ rows, selected, select, show, hide, place }) {
+  useEffect(() => {
+    const key = (event) => {
+      if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest?.("input, textarea, select, .menu")) return;
+      const step = { j: 1, ArrowDown: 1, k: -1, ArrowUp: -1 }[event.key];
+      const arrow = event.key.startsWith("Arrow");
+      if (step && rows.length && !(arrow && event.target.closest?.(".drawer, .side, .scrolled"))) {
+        event.preventDefault();
+        const to = Math.min(rows.length - 1, Math.max(0, selected + step));
+        select(to);
+        if (place) show(to, true);
+      } else if (event.key === "Enter" && rows[selected] && !place && !event.target.closest?.("a, button, summary")) show(selected);
+      else if (event.key === "Escape" && place) hide();
+    };
+    addEventListener("keydown", key);
+    return () => removeEventListener("keydown", key);
+  });
+}
+
+function Empty({ params, live }) {
+  const filtered = Object.keys(filters(params)).length > 0;
+  if (live) return html`<${EmptyState} command=${`${commandOf(params, false)} --follow`}>Nothing came yet. The same in a terminal:</${EmptyState}>`;
+  return html`<${EmptyState} command=${filtered ? null : "platform run"}>${filtered
+    ? html`No record of this time range passes the filters. Remove one above, <button onClick=${() => change({ since: "7d", until: null })}>look back 7 days</button> or <button onClick=${() => change(Object.fromEntries(Object.keys(filters(params)).map((key) => [key, null])))}>remove all filters</button>`
+    : html`No record in this time range. <button onClick=${() => change({ since: "7d", until: null })}>Look back 7 days</button> Records come from a Rack, or from any sender of OpenTelemetry to <code>/v1/logs</code>:`}</${EmptyState}>`;
+}
+
+export default function Logs({ params }) {
+  const live = params.get("live") === "1";
+  const view = ["table", "json"].includes(params.get("view")) ? params.get("view") : "list";
+  const side = params.get("side") ? params.get("side") === "on" : matchMedia(WIDE).matches;
+  const place = params.get("row");
+  const list = useLogRows(params, !live);
+  const tail = useLogTail(params, live);
+  const rows = live ? tail.rows : list.rows;
+  const [selected, select] = useState(-1);
+  const known = useMemo(() => attributesOf(rows), [rows]);
+  // The other questions wait for the rows, which are what somebody looks for.
+  const [ready, setReady] = useState(false);
+  const asked = JSON.stringify(question(params));
+  useEffect(() => select(-1), [asked, live]);
+  useEffect(() => {
+    if (live || list.answered) setReady(list.error && !live ? false : asked);
+  }, [asked, live, list.answered, list.error]);
+  useEffect(() => {
+    if (place && selected < 0) select(rows.indexOf(rowAt(place, rows)));
+  }, [place, rows]);
+  const choose = (to) => {
+    if (live) tail.pause();
+    select(to);
+  };
+  const show = (at, replace = false) => change({ row: placeOf(rows[at]) }, replace);
+  const hide = () => change({ row: null });
+  useRowKeys({ rows, selected, select: choose, show, hide, place });
+  const scrolled = (event) => live && !tail.paused && event.target.scrollTop > SCROLLED && tail.pause();
+  const box = useRef(null);
+  const resume = () => {
+    const list = box.current?.querySelector(".virtual");
+    if (list) list.scrollTop = 0;
+    select(-1);
+    tail.resume();
+  };
+  const now = ready === asked && asked;
+  return html`<${Toolbar} params=${params} view=${view} live=${live} side=${side} known=${known} />
+    <${Question} path=${live ? `${PATH}/tail` : PATH} params=${live ? filters(params) : question(params)} command=${`${commandOf(params, !live)}${live ? " --follow" : ""}`} sql=${sqlOf(params)} />
+    <div class="split logs">
+      ${side && html`<${LogFacets} params=${params} known=${known} ready=${now} />`}
+      <div class="main">
+        <${LogHistogram} params=${params} ready=${now} live=${live} known=${known} />
+        ${live ? html`<${LiveState} tail=${tail} resume=${resume} />` : html`${(!list.error || list.loading) && html`<${ListState} list=${list} />`}<${ErrorBox} error=${list.error} again=${list.again} />`}
+        ${rows.length > 0 && html`<div class=${`rows ${view}`} ref=${box} onScrollCapture=${scrolled} onPointerDown=${() => live && tail.pause()}><${LogList} key=${live ? "live" : list.question} rows=${rows} view=${view} params=${params} selected=${selected} choose=${(at) => {
+          choose(at);
+          show(at, Boolean(place));
+        }} onEnd=${live ? undefined : list.more} /></div>`}
+        ${rows.length === 0 && (live ? tail.state === "following" : list.answered && !list.error) && html`<${Empty} params=${params} live=${live} />`}
+      </div>
+    </div>
+    ${place && html`<${LogDrawer} place=${place} rows=${rows} params=${params} />`}`;
+}

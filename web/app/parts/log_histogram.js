@@ -1,0 +1,109 @@
+// How many records there were over time, split by level, entity or any attribute. A brush zooms.
+import { request } from "../api.js";
+import { count, duration } from "../format.js";
+import { html, useEffect, useMemo, useState } from "../html.js";
+import { change } from "../location.js";
+import { interval, range } from "../time_range.js";
+import { Chart } from "./chart.js";
+import { nameOf } from "./log_columns.js";
+import { LEVELS, PATH, question, whereOf } from "./log_query.js";
+import { ErrorBox, Waiting } from "./messages.js";
+
+/** Values that are told apart; the others are counted together. */
+const MOST = 7;
+const OTHER = "(other)";
+/** Rounds of live tail, ms. */
+const EVERY = 10_000;
+const BUILT_IN = ["none", "level", "entity_name"];
+
+/** The width of buckets; below a minute in milliseconds. */
+function step(params) {
+  const { from, to } = range(params);
+  if (!(to - from < 60_000)) return interval({ from, to });
+  const ms = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000].find((width) => (to - from) / 60 <= width);
+  return { text: `${ms}ms`, ms };
+}
+
+/** Counts by an attribute, which the API does not split by, are asked as SQL: of the most frequent values, and of all others together. */
+async function counted(params, by, width, signal) {
+  if (BUILT_IN.includes(by)) {
+    const { data, partial } = await request(`${PATH}/histogram`, { params: { ...question(params), by, interval: width.text, fill: false }, signal });
+    return { partial, points: data.map((point) => ({ ts: point.ts, count: point.count, value: by === "none" ? "records" : point[by] })) };
+  }
+  const top = await request(`${PATH}/top`, { params: { ...question(params), field: by, limit: MOST }, signal });
+  const parameters = [];
+  const bind = (value) => `$${parameters.push(value)}`;
+  const value = by.startsWith("attr.") ? `attributes->>${bind(by.slice(5))}` : by === "message" ? "message" : `CAST(${by === "flux_id" ? "uuid_text(flux_id)" : "level"} AS TEXT)`;
+  const known = bind(top.data.map((one) => String(one.value)));
+  const query = `SELECT time_bucket(INTERVAL '${width.ms} milliseconds', ts) AS ts, CASE WHEN v = ANY(${known}) THEN v WHEN v IS NULL THEN '(none)' ELSE '${OTHER}' END AS value, count(*) AS count
+    FROM (SELECT ts, ${value} AS v FROM logs WHERE ${whereOf(params, bind)}) GROUP BY 1, 2`;
+  const { data, stats } = await request("/api/v1/sql", { method: "POST", body: { query, parameters }, signal });
+  return { points: data, partial: stats.partial };
+}
+
+/** Series of a chart: the largest by themselves, those of levels in their order. */
+function seriesOf(points, params, width) {
+  const { from, to } = range(params);
+  const first = Math.floor(from / width.ms);
+  const times = [];
+  for (let at = first; at * width.ms < to && times.length < 1_000; at += 1) times.push(((at + 0.5) * width.ms) / 1_000);
+  const totals = new Map();
+  for (const { value, count } of points) totals.set(value, (totals.get(value) || 0) + count);
+  const rank = (name) => (LEVELS.includes(name) ? LEVELS.indexOf(name) - 10 : name.startsWith("(") ? 10 : 0);
+  const names = [...totals.keys()].sort((a, b) => rank(a) - rank(b) || totals.get(b) - totals.get(a));
+  const apart = names.slice(0, MOST + 2);
+  const values = new Map(apart.map((name) => [name, times.map(() => 0)]));
+  if (names.length > apart.length) values.set(OTHER, values.get(OTHER) || times.map(() => 0));
+  for (const { ts, value, count } of points) {
+    const at = Math.floor(Date.parse(ts) / width.ms) - first;
+    const row = values.get(value) || values.get(OTHER);
+    if (row && at >= 0 && at < row.length) row[at] += count;
+  }
+  const total = [...totals.values()].reduce((sum, one) => sum + one, 0);
+  return { times, series: [...values].map(([name, counts]) => ({ name, values: counts })), total };
+}
+
+function useHistogram(params, by, ready, live) {
+  const [state, setState] = useState({ counts: null, error: null, loading: false });
+  const [round, setRound] = useState(0);
+  const key = JSON.stringify([question(params), by]);
+  useEffect(() => {
+    if (!ready) return;
+    const cancel = new AbortController();
+    const width = step(params);
+    setState((before) => ({ ...before, loading: true, stop: () => cancel.abort() }));
+    counted(params, by, width, cancel.signal).then(
+      ({ points, partial }) => setState({ counts: { ...seriesOf(points, params, width), partial, width }, error: null, loading: false }),
+      (error) => setState((before) => (error.name === "AbortError" ? { ...before, loading: false } : { counts: null, error, loading: false })),
+    );
+    return () => cancel.abort();
+  }, [key, round, ready]);
+  useEffect(() => {
+    if (!live) return;
+    const timer = setInterval(() => setRound((before) => before + 1), EVERY);
+    return () => clearInterval(timer);
+  }, [live]);
+  return { ...state, again: () => setRound(round + 1) };
+}
+
+/** @param {{ params: URLSearchParams, ready: any, live: boolean, known: string[] }} props asked when `ready`, and again when it changes */
+export function LogHistogram({ params, ready, live, known }) {
+  const by = params.get("by") || "level";
+  const { counts, error, loading, again, stop } = useHistogram(params, by, ready, live);
+  const chosen = [...new Set([...BUILT_IN, by, ...known])];
+  // A chart has the colours of the theme that it was drawn in.
+  const theme = document.documentElement.dataset.theme;
+  const series = useMemo(() => counts && [...counts.series], [counts, theme]);
+  const zoom = (from, to) => change({ since: new Date(from).toISOString(), until: new Date(Math.ceil(to)).toISOString(), live: null });
+  return html`<section class="histogram" aria-label="Records over time">
+    <div class="bar">
+      <label>Split by <select value=${by} onChange=${(event) => change({ by: event.target.value === "level" ? null : event.target.value })}>
+        ${chosen.map((field) => html`<option value=${field}>${field === "none" ? "nothing" : nameOf(field)}</option>`)}
+      </select></label>
+      ${counts && html`<span class="dim"><b>${count(counts.total)}</b> records, bars of ${duration(counts.width.ms)}${counts.partial ? `; incomplete: ${counts.partial}` : ""}</span>`}
+      ${loading && !live && html`<${Waiting} what="Counting" cancel=${stop} />`}
+    </div>
+    <${ErrorBox} error=${error} again=${again} />
+    ${counts?.total > 0 && html`<${Chart} times=${counts.times} series=${series} stacked height=${120} label="Records over time; drag to zoom" zoom=${zoom} />`}
+  </section>`;
+}
