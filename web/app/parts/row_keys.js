@@ -1,0 +1,29 @@
+// Keys that move through rows: j, k, arrows, Home, End and Enter, and more that a list adds. They do nothing while somebody types.
+import { useEffect, useRef } from "../html.js";
+
+const STEPS = { j: 1, ArrowDown: 1, k: -1, ArrowUp: -1, PageDown: 20, PageUp: -20, Home: -Infinity, End: Infinity };
+
+/**
+ * @param {{ count: number, selected: number, select: (index: number) => void, open: (index: number) => void,
+ *   more?: Record<string, (index: number) => void> }} list
+ */
+export function useRowKeys(list) {
+  const latest = useRef(list);
+  latest.current = list;
+  useEffect(() => {
+    const key = (event) => {
+      const { count, selected, select, open, more = {} } = latest.current;
+      const target = event.target.closest?.("input, textarea, select, button, a, summary, [contenteditable]");
+      const typing = target && !target.matches("button, a, summary");
+      if (typing || event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
+      if (event.key in STEPS && count) {
+        select(Math.max(0, Math.min(count - 1, (selected < 0 && STEPS[event.key] > 0 ? -1 : selected) + STEPS[event.key])));
+      } else if (event.key === "Enter" && !target && selected >= 0 && selected < count) open(selected);
+      else if (more[event.key]) more[event.key](selected);
+      else return;
+      event.preventDefault();
+    };
+    addEventListener("keydown", key);
+    return () => removeEventListener("keydown", key);
+  }, []);
+}
