@@ -19,7 +19,7 @@ export function precise(ms) {
   if (Number(ms) === 0) return "0";
   if (ms < 1) return `${Number((ms * 1_000).toPrecision(3))} µs`;
   if (ms < 1_000) return `${Number(Number(ms).toPrecision(3))} ms`;
-  return duration(ms);
+  return ms < 60_000 ? `${Number((ms / 1_000).toPrecision(3))} s` : duration(ms);
 }
 
 /** Round marks from one number to another, about so many. */

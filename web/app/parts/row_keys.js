@@ -14,11 +14,13 @@ export function useRowKeys(list) {
     const key = (event) => {
       const { count, selected, select, open, more = {} } = latest.current;
       const target = event.target.closest?.("input, textarea, select, button, a, summary, [contenteditable]");
-      const typing = target && !target.matches("button, a, summary");
+      const typing = target && !target.matches("button, a, summary, [type=checkbox]");
       if (typing || event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
       if (event.key in STEPS && count) {
+        // Whoever moves has left the button: Enter is for the row from now on.
+        if (target && !target.closest(".drawer")) document.querySelector(".tall .virtual")?.focus({ preventScroll: true });
         select(Math.max(0, Math.min(count - 1, (selected < 0 && STEPS[event.key] > 0 ? -1 : selected) + STEPS[event.key])));
-      } else if (event.key === "Enter" && !target && selected >= 0 && selected < count) open(selected);
+      } else if (event.key === "Enter" && !target?.matches("button, a, summary") && selected >= 0 && selected < count) open(selected);
       else if (more[event.key]) more[event.key](selected);
       else return;
       event.preventDefault();

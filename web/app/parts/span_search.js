@@ -33,11 +33,15 @@ function moment(text, bind) {
   return age ? `now() - INTERVAL '${age[1]} ${WORDS[age[2]]}'` : bind(text);
 }
 
+/** The time of a question as conditions. */
+export function timeConditions(params, bind = literal) {
+  const { since, until } = bounds(params);
+  return [`ts >= ${moment(since, bind)}`, ...(until ? [`ts < ${moment(until, bind)}`] : [])];
+}
+
 /** The statement. @param {(value: string | number) => string} bind how a value stands in it @param {string} [before] only spans up to this time */
 export function searchSql(params, bind = literal, before = "") {
-  const { since, until } = bounds(params);
-  const where = [`ts >= ${moment(since, bind)}`];
-  if (until) where.push(`ts < ${moment(until, bind)}`);
+  const where = timeConditions(params, bind);
   if (before) where.push(`ts <= ${bind(before)}`);
   const conditions = {
     service: (value) => `coalesce(attributes->>'resource.service.name', entity_name) = ${bind(value)}`,

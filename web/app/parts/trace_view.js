@@ -1,6 +1,6 @@
 // One trace: what it is, its tools (filter, hide short spans, critical path, fold), the waterfall, and a span's details.
 import { count, time } from "../format.js";
-import { html, useEffect, useMemo, useRef, useState } from "../html.js";
+import { html, useMemo, useState } from "../html.js";
 import { change, href } from "../location.js";
 import { CopyButton } from "./copy_button.js";
 import { EmptyState, ErrorBox, Waiting } from "./messages.js";
@@ -10,34 +10,13 @@ import { useRowKeys } from "./row_keys.js";
 import { SpanDrawer } from "./span_drawer.js";
 import { criticalPath, MOST_SPANS, readTrace, shownSpans } from "./trace_model.js";
 import { TraceMap, Waterfall } from "./trace_waterfall.js";
+import { useWork } from "./work.js";
 
 /** What of the address belongs to one trace. */
 const OWN = ["trace", "span", "details", "find", "hide", "critical", "depth", "closed", "zoom"];
 const DEPTHS = [1, 2, 3, 5, 10];
 /** Spans folded one by one that an address holds. */
 const MOST_CLOSED = 60;
-
-/** Work that can be cancelled and is done again when `key` changes; none while it is null. */
-function useWork(key, work) {
-  const [state, setState] = useState({ value: null, error: null, progress: null });
-  const cancel = useRef(null);
-  const [round, setRound] = useState(0);
-  useEffect(() => {
-    if (key === null) return setState({ value: null, error: null, progress: null });
-    const asked = (cancel.current = new AbortController());
-    setState({ value: null, error: null, progress: 0 });
-    work(asked.signal, (progress) => !asked.signal.aborted && setState((before) => ({ ...before, progress }))).then(
-      (value) => asked.signal.aborted || setState({ value, error: null, progress: null }),
-      (error) => setState((before) => (error.name === "AbortError" ? before : { value: null, error, progress: null })),
-    );
-    return () => asked.abort();
-  }, [key, round]);
-  const stop = () => {
-    cancel.current?.abort();
-    setState({ value: null, error: null, progress: null });
-  };
-  return { ...state, stop, again: () => setRound(round + 1) };
-}
 
 function Summary({ id, trace, more }) {
   const first = trace.roots[0].row;

@@ -36,7 +36,7 @@ export function TraceMap({ trace, view, zoom }) {
 
 function Head({ view, start }) {
   const size = view.to - view.from;
-  const ticks = marks(view.from - start, view.to - start, 4);
+  const ticks = marks(view.from - start, view.to - start, 6);
   return html`<div role="row" class="head waterfall">
     <span role="columnheader" class="w-name">Service and span</span>
     <span role="columnheader" class="w-bars"><span class="hidden">Time</span>${ticks.map((at) => html`<span class="tick" style=${{ left: `${(100 * (at + start - view.from)) / size}%` }}>${at === 0 ? "0" : precise(at / 1_000)}</span>`)}</span></div>`;
