@@ -76,7 +76,7 @@ function Shown({ params, id, signal, more }) {
   const kinds = Object.keys(KINDS).filter((kind) => !params.getAll("hide").includes(kind));
   const find = (params.get("find") || "").toLowerCase();
   const view = viewOf(params, signal);
-  const matching = useMemo(() => signal.items.filter((item) => kinds.includes(item.kind) && (!find || `${words(item)} ${JSON.stringify(item.row)}`.toLowerCase().includes(find))), [signal, kinds.join(), find]);
+  const matching = useMemo(() => signal.items.filter((item) => kinds.includes(item.kind) && (!find || item.text.includes(find))), [signal, kinds.join(), find]);
   const drawn = useMemo(() => ({ items: matching, lanes: arrangeLanes(signal.items, by) }), [matching, by]);
   const rows = useMemo(() => (view.zoomed ? matching.filter(({ at, end }) => end >= view.from && at <= view.to) : matching), [matching, view.from, view.to]);
   const chosen = signal.items.find(({ key }) => key === params.get("row")) || null;

@@ -5,6 +5,7 @@ import { html } from "../html.js";
 import { change, href } from "../location.js";
 import { CopyButton } from "./copy_button.js";
 import { EmptyState, ErrorBox, Waiting } from "./messages.js";
+import { useTableKeys } from "./row_keys.js";
 import { timeConditions } from "./span_search.js";
 import { TimePicker } from "./time_picker.js";
 
@@ -37,6 +38,7 @@ export function SignalForm({ id = "" }) {
 }
 
 export function RecentSignals({ params }) {
+  useTableKeys();
   const failed = params.has("failed");
   const where = ["flux_id IS NOT NULL", ...timeConditions(params), ...(failed ? ["status = 'error'"] : [])];
   const query = `SELECT ts, flux_id, entity_name, status FROM traces WHERE ${where.join(" AND ")} ORDER BY ts DESC`;

@@ -1,6 +1,20 @@
 // Keys that move through rows: j, k, arrows, Home, End and Enter, and more that a list adds. They do nothing while somebody types.
 import { useEffect, useRef } from "../html.js";
 
+/** j and k through a table whose rows begin with a link: the link has the focus, so Enter follows it. */
+export function useTableKeys() {
+  useEffect(() => {
+    const key = (event) => {
+      if (!["j", "k"].includes(event.key) || event.ctrlKey || event.metaKey || event.altKey || event.target.closest?.("input, textarea, select")) return;
+      const links = [...document.querySelectorAll("main table tbody tr")].map((row) => row.querySelector("a")).filter(Boolean);
+      const at = links.findIndex((link) => link.closest("tr").contains(document.activeElement));
+      links[Math.max(0, Math.min(links.length - 1, at + (event.key === "j" ? 1 : -1)))]?.focus();
+    };
+    addEventListener("keydown", key);
+    return () => removeEventListener("keydown", key);
+  }, []);
+}
+
 const STEPS = { j: 1, ArrowDown: 1, k: -1, ArrowUp: -1, PageDown: 20, PageUp: -20, Home: -Infinity, End: Infinity };
 
 /**

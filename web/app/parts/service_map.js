@@ -49,7 +49,7 @@ function curve({ from, to }) {
 }
 
 export function ServiceMap({ drawing: { services, lines, width, height, left } }) {
-  return html`<figure class="chart"><div class="scrolled map"><svg role="img" width=${width} height=${height} viewBox=${`0 0 ${width} ${height}`} aria-label=${`${services.length} services and ${lines.length} calls between them; the table has the same`}>
+  return html`<figure class="chart"><div class="scrolled map" tabindex="0" role="group" aria-label="Service map"><svg role="img" width=${width} height=${height} viewBox=${`0 0 ${width} ${height}`} aria-label=${`${services.length} services and ${lines.length} calls between them; the table has the same`}>
       ${lines.map((line) => html`<g><path d=${curve(line)} fill="none" stroke=${line.errors ? "var(--level-error)" : "var(--c1)"} stroke-width=${line.wide} stroke-opacity="0.7"><title>${`${line.caller} → ${line.callee}: ${count(line.calls)} calls, ${count(line.errors)} errors`}</title></path>
         <text x=${(line.from.x + BOX + line.to.x) / 2} y=${(line.from.y + line.to.y + TALL) / 2 - 6} text-anchor="middle" class="map-count">${count(line.calls, true)}</text></g>`)}
       ${services.map(({ service, x, y }) => html`<g><title>${service}</title><rect x=${x} y=${y} width=${BOX} height=${TALL} rx="4" class="map-box" /><text x=${x + BOX / 2} y=${y + TALL / 2 + 4} text-anchor="middle" class="map-name">${service.length > 20 ? `${service.slice(0, 19)}…` : service}</text></g>`)}

@@ -7,6 +7,7 @@ import { Chips } from "./chips.js";
 import { EmptyState, ErrorBox, Waiting } from "./messages.js";
 import { precise } from "./micros.js";
 import { Question } from "./question.js";
+import { useTableKeys } from "./row_keys.js";
 import { drawServiceMap, ServiceMap } from "./service_map.js";
 import { isFilter, listFilters } from "./span_search.js";
 
@@ -17,6 +18,7 @@ const percent = (part, whole) => (whole ? `${((100 * part) / whole).toFixed(part
 
 /** A table whose columns sort it; the order stands in the address. @param {{ label: string, columns: { key: string, title: string, of: (row: any) => any, show?: (row: any) => any, text?: boolean }[], rows: any[], params: URLSearchParams }} props */
 function SortedTable({ label, columns, rows, params }) {
+  useTableKeys();
   const [name, way] = (params.get("sort") || "").split(":");
   const column = columns.find(({ key }) => key === name);
   const compare = (one, other) => (one < other ? -1 : Number(one > other)) * (way === "up" ? 1 : -1);

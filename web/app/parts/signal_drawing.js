@@ -116,7 +116,7 @@ export function SignalDrawing({ items, lanes, view, selected, open, zoom, tell }
     const at = (x) => view.from + ((x - EDGE) / (width - 2 * EDGE)) * (view.to - view.from);
     zoom(at(left), at(right));
   };
-  return html`<figure class="chart signal"><div class="lanes">
+  return html`<figure class="chart signal"><div class="lanes" tabindex="0" role="group" aria-label="The signal over time">
       <ol class="lane-names" aria-label="Lanes" style=${{ paddingTop: `${AXIS}px` }}>${lanes.map(({ name, items: number }, at) => html`<li style=${{ height: `${places[at].height}px` }} title=${`${name}: ${count(number)} rows`}>${name}</li>`)}</ol>
       <${Canvas} draw=${draw} height=${height} drawn=${[items, lanes, view.from, view.to, selected]} label=${`${items.length} rows of the signal on ${lanes.length} lanes over time; the list below has the same in order`}
         pick=${(x, y, width) => { const item = find(x, y, width); if (item) open(item); }} brush=${brush} tip=${(x, y, width) => { const item = find(x, y, width); return item ? tell(item) : ""; }} /></div>

@@ -17,7 +17,7 @@ const OTHERS = "all others";
 export const LANES = { service: "service or Rack", entity: "entity", gear: "gear" };
 
 /**
- * @typedef {{ row: any, key: string, kind: "message" | "span" | "log", at: number, end: number, lane: any, line: number, to: SignalItem[] }} SignalItem
+ * @typedef {{ row: any, key: string, kind: "message" | "span" | "log", at: number, end: number, lane: any, line: number, to: SignalItem[], text: string }} SignalItem
  *   times in µs; `to`: the spans of those who took a message
  */
 
@@ -49,7 +49,7 @@ async function itemsOf(rows, pause) {
     seen.set(name, times + 1);
     const at = micros(row.ts);
     const end = row.kind === "span" ? at + Number(row.duration_ms) * 1_000 : at;
-    items.push({ row, key: times ? `${name}:${times}` : name, kind: row.kind, at, end, lane: null, line: 0, to: [] });
+    items.push({ row, key: times ? `${name}:${times}` : name, kind: row.kind, at, end, lane: null, line: 0, to: [], text: JSON.stringify(row).toLowerCase() });
     if (items.length % 256 === 0) await pause();
   }
   findReceivers(items);

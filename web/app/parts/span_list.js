@@ -5,12 +5,13 @@ import { html, useMemo, useState } from "../html.js";
 import { change } from "../location.js";
 import { range } from "../time_range.js";
 import { addFilter, Chips } from "./chips.js";
+import { CopyButton } from "./copy_button.js";
 import { EmptyState, ErrorBox, Waiting } from "./messages.js";
-import { micros, precise } from "./micros.js";
+import { precise } from "./micros.js";
 import { Question } from "./question.js";
 import { useRowKeys } from "./row_keys.js";
 import { SpanScatter } from "./span_scatter.js";
-import { isFilter, listFilters, MOST, question, searchCommand, searchSql, useSpanSearch } from "./span_search.js";
+import { isFilter, listFilters, MOST, PAGE, question, searchCommand, searchSql, useSpanSearch } from "./span_search.js";
 import { VirtualList } from "./virtual_list.js";
 
 const NUMBER = "[0-9]+(\\.[0-9]+)?";
@@ -30,7 +31,8 @@ function SearchForm({ params }) {
   const submit = (event) => {
     event.preventDefault();
     const fields = Object.fromEntries(new FormData(event.currentTarget));
-    const { attribute, ...others } = fields;
+    const { attribute, trace, ...others } = fields;
+    if (trace) return change({ trace: trace.trim().toLowerCase() });
     const [, key, text] = /^\s*([^=]+?)\s*=\s*(.*?)\s*$/.exec(attribute) || [];
     change({ ...others, cursor: null });
     if (!key) return;
@@ -46,6 +48,7 @@ function SearchForm({ params }) {
     <label>to <input name="max_duration_ms" inputmode="decimal" pattern=${NUMBER} value=${value("max_duration_ms")} size="6" title="Greatest duration in milliseconds" /> ms</label>
     <label>Attribute <input name="attribute" placeholder="key=value" pattern="[^=]+=.*" size="16" title="Adds a filter: key=value" /></label>
     <label><input name="roots" type="checkbox" value="1" checked=${params.has("roots")} onChange=${(event) => change({ roots: event.target.checked ? "1" : null })} /> roots only</label>
+    <label>Trace <input name="trace" placeholder="its id" pattern="\\s*[0-9a-fA-F]{32}\\s*" size="12" title="Opens the trace: 32 hexadecimal digits" /></label>
     <button>Search</button>
     ${wanted && html`<${Offers} params=${params} />`}
   </form>`;
@@ -76,14 +79,22 @@ function Nothing({ params }) {
 
 function Found({ params, found, selected, setSelected, open }) {
   const { rows, next } = found;
-  const wide = range(params);
-  const window = { from: next ? micros(rows.at(-1).ts) : wide.from * 1_000, to: Math.max(wide.to * 1_000, micros(rows[0].ts) + 1) };
-  const scatter = useMemo(() => html`<${SpanScatter} rows=${rows} window=${window} open=${open} />`, [rows]);
+  const window = useMemo(() => {
+    const wide = range(params);
+    return { from: next ? rows.at(-1).at : wide.from * 1_000, to: Math.max(wide.to * 1_000, rows[0].at + 1) };
+  }, [rows]);
   const most = useMemo(() => rows.reduce((longest, { duration_ms: ms }) => Math.max(longest, ms), 0), [rows]);
-  return html`${scatter}
-    <p class="dim">${count(rows.length)} spans, newest first${next ? rows.length < MOST ? "; more as you scroll" : `; more than ${count(MOST)} are not kept here: choose a shorter time` : ""}.</p>
+  return html`<${SpanScatter} rows=${rows} window=${window} open=${open} />
+    ${found.loading ? html`<${Waiting} what="Searching spans" cancel=${found.cancel} />` : html`<p class="dim">${count(rows.length)} spans, newest first${next ? rows.length < MOST ? "; more as you scroll" : `; more than ${count(MOST)} are not kept here: choose a shorter time` : ""}.</p>`}
     <div class="tall"><${VirtualList} rows=${rows} height=${24} selected=${selected} label="Spans" head=${head} onEnd=${found.more}
       row=${(row, index) => html`<${SpanRow} row=${row} index=${index} selected=${index === selected} most=${most} open=${() => { setSelected(index); open(row); }} />`} /></div>`;
+}
+
+/** The question where a list cannot ask it: there it has no greatest duration, no parts of a millisecond, and no roots. */
+function SqlQuestion({ params }) {
+  const sql = `${searchSql(params)} LIMIT ${PAGE}`;
+  return html`<div class="question"><code title="What this view asks">${sql}</code><${CopyButton} text=${() => location.href}>link</${CopyButton}>
+    <${CopyButton} text=${searchCommand(params)}>command</${CopyButton}><${CopyButton} text=${sql}>SQL</${CopyButton}></div>`;
 }
 
 export function SpanList({ params }) {
@@ -94,9 +105,9 @@ export function SpanList({ params }) {
   const asked = question(params);
   return html`<${SearchForm} params=${params} />
     <${Chips} params=${params} keys=${isFilter} />
-    ${asked.body ? html`<details class="question"><summary>Asked as SQL: a list has no greatest duration and no roots</summary><code>${searchSql(params)}</code></details>` : html`<${Question} ...${asked} command=${searchCommand(params)} sql=${`${searchSql(params)} LIMIT 100`} />`}
+    ${asked.body ? html`<${SqlQuestion} params=${params} />` : html`<${Question} ...${asked} command=${searchCommand(params)} sql=${`${searchSql(params)} LIMIT 100`} />`}
     <${ErrorBox} error=${found.error} again=${found.again} />
     ${found.partial && html`<p class="bad" role="status">Rows are missing: ${found.partial}</p>`}
-    ${found.loading && html`<${Waiting} what="Searching spans" cancel=${found.cancel} />`}
+    ${found.loading && !found.rows.length && html`<${Waiting} what="Searching spans" cancel=${found.cancel} />`}
     ${found.rows.length > 0 ? html`<${Found} params=${params} found=${found} selected=${selected} setSelected=${setSelected} open=${open} />` : !found.loading && !found.error && html`<${Nothing} params=${params} />`}`;
 }

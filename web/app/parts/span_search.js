@@ -2,6 +2,7 @@
 import { request } from "../api.js";
 import { useEffect, useRef, useState } from "../html.js";
 import { bounds } from "../time_range.js";
+import { micros } from "./micros.js";
 
 /** Rows of one page, and rows that are kept at most. */
 export const PAGE = 1_000;
@@ -88,6 +89,7 @@ async function ask(params, rows, next, signal) {
   const answer = await request(path, { ...options, signal });
   if (answer.error) throw Object.assign(new Error(answer.error.detail), answer.error);
   const found = unseen(rows, answer.data);
+  for (const row of found) row.at = micros(row.ts);
   const sql = path.endsWith("/sql") && answer.data.length === PAGE && found.length > 0;
   return {
     rows: rows.concat(found),
@@ -96,7 +98,7 @@ async function ask(params, rows, next, signal) {
   };
 }
 
-/** The rows that are found, newest first; `more` asks for the next page, `again` from the beginning. */
+/** The rows that are found, newest first, each with its time in µs as `at`; `more` asks for the next page, `again` from the beginning. */
 export function useSpanSearch(params) {
   const key = JSON.stringify([...params].filter(([name]) => isFilter(name) || name === "since" || name === "until"));
   const [state, setState] = useState({ rows: [], next: null, error: null, loading: true });
