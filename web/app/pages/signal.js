@@ -115,6 +115,6 @@ function OneSignal({ params, id }) {
 }
 
 export default function Signal({ params }) {
-  const id = (params.get("id") || "").trim();
-  return id ? html`<${OneSignal} key=${id} params=${params} id=${id} />` : html`<${RecentSignals} params=${params} />`;
+  const id = (params.get("id") || params.get("flux_id") || "").trim();
+  return html`<div class="spans-page">${id ? html`<${OneSignal} key=${id} params=${params} id=${id} />` : html`<${RecentSignals} params=${params} />`}</div>`;
 }

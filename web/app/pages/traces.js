@@ -21,10 +21,11 @@ function other(params, name) {
 }
 
 export default function Traces({ params }) {
-  if (params.get("trace")) return html`<${TraceView} params=${params} />`;
+  const trace = params.get("trace") || params.get("trace_id");
+  if (trace) return html`<div class="spans-page"><${TraceView} params=${params} trace=${trace} /></div>`;
   const chosen = VIEWS.find(([name]) => name === params.get("view")) || VIEWS[0];
   const [name, , View] = chosen;
-  return html`<div class="bar"><nav class="views" aria-label="Views of traces">${VIEWS.map(([one, title]) => html`<a href=${other(params, one)} aria-current=${one === name ? "page" : undefined}>${title}</a>`)}</nav>
+  return html`<div class="spans-page"><div class="bar"><nav class="views" aria-label="Views of traces">${VIEWS.map(([one, title]) => html`<a href=${other(params, one)} aria-current=${one === name ? "page" : undefined}>${title}</a>`)}</nav>
       <${TimePicker} params=${params} /></div>
-    <${View} key=${name} params=${params} />`;
+    <${View} key=${name} params=${params} /></div>`;
 }

@@ -31,7 +31,7 @@ export function SignalForm({ id = "" }) {
   const submit = (event) => {
     event.preventDefault();
     const wanted = String(new FormData(event.currentTarget).get("id")).trim().toLowerCase();
-    if (wanted) change({ id: wanted, row: null, zoom: null });
+    if (wanted) change({ id: wanted, flux_id: null, row: null, zoom: null });
   };
   return html`<form class="bar" role="search" aria-label="Signal" onSubmit=${submit}>
     <label>Signal <input name="id" data-search value=${id} size="38" spellcheck="false" placeholder="the flux id of a message, span or log" required /></label><button>Show</button></form>`;

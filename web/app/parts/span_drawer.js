@@ -41,7 +41,7 @@ const logHead = html`<div role="row" class="head"><span role="columnheader" clas
 /** The logs of a trace; with a span, its own ones are marked and can be had alone. */
 function TraceLogs({ trace, id, span }) {
   const [own, setOwn] = useState(false);
-  const params = { "attr.trace_id": id, ...around(trace) };
+  const params = { trace_id: id, ...around(trace) };
   const answer = useAnswer("/api/v1/telemetry/logs", { ...params, order: "asc", limit: MOST_LOGS });
   const logs = answer.data?.data || [];
   const ofSpan = (row) => span && row.attributes?.span_id === span;

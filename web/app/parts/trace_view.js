@@ -13,7 +13,7 @@ import { TraceMap, Waterfall } from "./trace_waterfall.js";
 import { useWork } from "./work.js";
 
 /** What of the address belongs to one trace. */
-const OWN = ["trace", "span", "details", "find", "hide", "critical", "depth", "closed", "zoom"];
+const OWN = ["trace", "trace_id", "span", "details", "find", "hide", "critical", "depth", "closed", "zoom"];
 const DEPTHS = [1, 2, 3, 5, 10];
 /** Spans folded one by one that an address holds. */
 const MOST_CLOSED = 60;
@@ -87,8 +87,8 @@ function Shown({ params, id, trace, more }) {
     ${(details === "logs" || (details === "span" && node)) && html`<${SpanDrawer} key=${details} trace=${trace} id=${id} node=${details === "span" ? node : null} path=${wantsPath ? path.value : null} close=${close} />`}`;
 }
 
-export function TraceView({ params }) {
-  const id = params.get("trace").trim().toLowerCase();
+export function TraceView({ params, trace: named }) {
+  const id = named.trim().toLowerCase();
   const [most, setMost] = useState(MOST_SPANS);
   const read = useWork(`${id} ${most}`, (signal, progress) => readTrace(id, most, signal, progress));
   const trace = read.value;
@@ -99,6 +99,6 @@ export function TraceView({ params }) {
     <${ErrorBox} error=${read.error} again=${read.again} />
     ${read.progress !== null && html`<${Waiting} what=${`Reading the trace: ${count(read.progress)} spans`} cancel=${read.stop} />`}
     ${trace?.nodes.length > 0 && html`<${Shown} key=${`${id} ${most}`} params=${params} id=${id} trace=${trace} more=${() => setMost(most + MOST_SPANS)} />`}
-    ${trace?.nodes.length === 0 && html`<${EmptyState} command=${`platform logs --attr trace_id=${id} --since 7d`}>No span of trace ${id} is stored: its spans have not arrived, were not sampled, or are past their retention. Its logs may be there:</${EmptyState}>`}
+    ${trace?.nodes.length === 0 && html`<${EmptyState} command=${`platform logs --trace-id ${id} --since 7d`}>No span of trace ${id} is stored: its spans have not arrived, were not sampled, or are past their retention. Its logs may be there:</${EmptyState}>`}
     ${!trace && read.progress === null && !read.error && html`<p>Stopped. <button onClick=${read.again}>Read it</button></p>`}`;
 }
