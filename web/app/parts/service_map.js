@@ -4,23 +4,49 @@ import { html } from "../html.js";
 
 /** Calls that are drawn, the most frequent ones. */
 const MOST = 150;
+const MOST_COLUMNS = 8;
+/** Lines that have their number beside them; of more, it shows when the pointer is on one. */
+const COUNTED = 40;
 const [COLUMN, ROW, BOX, TALL] = [210, 52, 150, 34];
 
-/** The column of each service: one more than that of its furthest caller; a circle is cut where it closes. */
-function columnsOf(calls) {
-  const callees = Map.groupBy(calls, ({ caller }) => caller);
-  const [column, active] = [new Map(), new Set()];
-  const place = (service, at) => {
-    if (active.has(service) || (column.get(service) ?? -1) >= at) return;
-    column.set(service, at);
-    active.add(service);
-    for (const { callee } of callees.get(service) || []) place(callee, at + 1);
-    active.delete(service);
-  };
+/** Those that are called by nobody, or, where all are, the first caller. */
+function firstCallers(calls) {
   const called = new Set(calls.map(({ callee }) => callee));
-  for (const { caller } of calls) if (!called.has(caller)) place(caller, 0);
-  for (const { caller } of calls) if (!column.has(caller)) place(caller, 0);
-  return column;
+  const first = new Set(calls.map(({ caller }) => caller).filter((caller) => !called.has(caller)));
+  return first.size || !calls.length ? [...first] : [calls[0].caller];
+}
+
+/** The services in the order in which a walk from the first callers leaves them, the callers first, and the calls that close no circle. */
+function withoutCircles(calls) {
+  const callees = Map.groupBy(calls, ({ caller }) => caller);
+  const [active, done, left, kept] = [new Set(), new Set(), [], []];
+  const walk = (service) => {
+    active.add(service);
+    for (const call of callees.get(service) || []) {
+      if (!active.has(call.callee)) kept.push(call);
+      if (!active.has(call.callee) && !done.has(call.callee)) walk(call.callee);
+    }
+    active.delete(service);
+    done.add(service);
+    left.unshift(service);
+  };
+  for (const service of [...firstCallers(calls), ...callees.keys()]) if (!done.has(service)) walk(service);
+  return { order: left, kept: Map.groupBy(kept, ({ caller }) => caller) };
+}
+
+/** The column of each service: one more than that of its furthest caller; of its nearest one where that would take too many columns. */
+function columnsOf(calls) {
+  const { order, kept } = withoutCircles(calls);
+  const place = (better) => {
+    const column = new Map();
+    for (const service of order) {
+      if (!column.has(service)) column.set(service, 0);
+      for (const { callee } of kept.get(service) || []) column.set(callee, better(column.get(callee) ?? column.get(service) + 1, column.get(service) + 1));
+    }
+    return column;
+  };
+  const far = place(Math.max);
+  return Math.max(0, ...far.values()) < MOST_COLUMNS ? far : place(Math.min);
 }
 
 /** Where everything is drawn. @param {{ caller: string, callee: string, calls: number, errors: number }[]} rows the most frequent first */
@@ -51,7 +77,7 @@ function curve({ from, to }) {
 export function ServiceMap({ drawing: { services, lines, width, height, left } }) {
   return html`<figure class="chart"><div class="scrolled map" tabindex="0" role="group" aria-label="Service map"><svg role="img" width=${width} height=${height} viewBox=${`0 0 ${width} ${height}`} aria-label=${`${services.length} services and ${lines.length} calls between them; the table has the same`}>
       ${lines.map((line) => html`<g><path d=${curve(line)} fill="none" stroke=${line.errors ? "var(--level-error)" : "var(--c1)"} stroke-width=${line.wide} stroke-opacity="0.7"><title>${`${line.caller} → ${line.callee}: ${count(line.calls)} calls, ${count(line.errors)} errors`}</title></path>
-        <text x=${(line.from.x + BOX + line.to.x) / 2} y=${(line.from.y + line.to.y + TALL) / 2 - 6} text-anchor="middle" class="map-count">${count(line.calls, true)}</text></g>`)}
+        ${lines.length <= COUNTED && html`<text x=${(line.from.x + BOX + line.to.x) / 2} y=${(line.from.y + line.to.y + TALL) / 2 - 6} text-anchor="middle" class="map-count">${count(line.calls, true)}</text>`}</g>`)}
       ${services.map(({ service, x, y }) => html`<g><title>${service}</title><rect x=${x} y=${y} width=${BOX} height=${TALL} rx="4" class="map-box" /><text x=${x + BOX / 2} y=${y + TALL / 2 + 4} text-anchor="middle" class="map-name">${service.length > 20 ? `${service.slice(0, 19)}…` : service}</text></g>`)}
     </svg></div>
     <figcaption><span><i style=${{ background: "var(--c1)" }}></i>calls</span><span><i style=${{ background: "var(--level-error)" }}></i>some failed</span>${left > 0 && html`<span>${count(left)} rarer calls are in the table only</span>`}</figcaption></figure>`;
