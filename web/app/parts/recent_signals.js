@@ -1,0 +1,57 @@
+// Where no signal is chosen: a field for its id, and the signals of late, found by their spans.
+import { useAnswer } from "../api.js";
+import { count, time } from "../format.js";
+import { html } from "../html.js";
+import { change, href } from "../location.js";
+import { CopyButton } from "./copy_button.js";
+import { EmptyState, ErrorBox, Waiting } from "./messages.js";
+import { useTableKeys } from "./row_keys.js";
+import { timeConditions } from "./span_search.js";
+import { TimePicker } from "./time_picker.js";
+
+/** Spans that are looked at, and signals that are listed. */
+const LOOKED = 500;
+const LISTED = 100;
+
+/** The signals among spans, the newest first, with what was seen of each. */
+function signalsOf(rows) {
+  const signals = new Map();
+  for (const row of rows) {
+    const signal = signals.get(row.flux_id) || { id: row.flux_id, last: row.ts, spans: 0, errors: 0, names: new Set() };
+    signal.spans += 1;
+    signal.errors += row.status === "error" ? 1 : 0;
+    signal.names.add(row.entity_name);
+    signals.set(row.flux_id, signal);
+  }
+  return [...signals.values()].slice(0, LISTED);
+}
+
+/** The field for an id. */
+export function SignalForm({ id = "" }) {
+  const submit = (event) => {
+    event.preventDefault();
+    const wanted = String(new FormData(event.currentTarget).get("id")).trim().toLowerCase();
+    if (wanted) change({ id: wanted, flux_id: null, row: null, zoom: null });
+  };
+  return html`<form class="bar" role="search" aria-label="Signal" onSubmit=${submit}>
+    <label>Signal <input name="id" data-search value=${id} size="38" spellcheck="false" placeholder="the flux id of a message, span or log" required /></label><button>Show</button></form>`;
+}
+
+export function RecentSignals({ params }) {
+  useTableKeys();
+  const failed = params.has("failed");
+  const where = ["flux_id IS NOT NULL", ...timeConditions(params), ...(failed ? ["status = 'error'"] : [])];
+  const query = `SELECT ts, flux_id, entity_name, status FROM traces WHERE ${where.join(" AND ")} ORDER BY ts DESC`;
+  const answer = useAnswer("/api/v1/sql", {}, { method: "POST", body: { query, limit: LOOKED } });
+  const signals = signalsOf(answer.data?.data || []);
+  return html`<div class="bar"><${SignalForm} /><${TimePicker} params=${params} />
+      <label><input type="checkbox" checked=${failed} onChange=${(event) => change({ failed: event.target.checked ? "1" : null })} /> failed only</label></div>
+    <div class="question"><code title="What this view asks">${query} LIMIT ${LOOKED}</code><${CopyButton} text=${`${query} LIMIT ${LOOKED}`}>SQL</${CopyButton}></div>
+    <${ErrorBox} error=${answer.error} again=${answer.again} />
+    ${answer.loading && !answer.data && html`<${Waiting} what="Looking for signals" />`}
+    ${signals.length > 0 && html`<div class="scrolled"><table><caption class="dim">Signals of the newest ${count(LOOKED)} spans that carry one</caption>
+      <thead><tr><th scope="col">Signal</th><th scope="col">Last span</th><th scope="col" class="number">Spans</th><th scope="col" class="number">Errors</th><th scope="col">Racks and services</th></tr></thead>
+      <tbody>${signals.map((signal) => html`<tr><td><a href=${href("signal", { id: signal.id })}><code>${signal.id}</code></a></td><td>${time(signal.last)}</td><td class="number">${count(signal.spans)}</td>
+        <td class=${signal.errors ? "number bad" : "number"}>${count(signal.errors)}</td><td>${[...signal.names].slice(0, 8).join(", ")}</td></tr>`)}</tbody></table></div>`}
+    ${answer.data && !signals.length && html`<${EmptyState} command="platform messages --since 7d">No span of this time ${failed ? "failed and carries" : "carries"} a signal. <button onClick=${() => change({ since: "7d", until: null, failed: null })}>Look at 7 days</button> Messages carry one too:</${EmptyState}>`}`;
+}

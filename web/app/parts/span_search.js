@@ -1,0 +1,126 @@
+// The search for spans: what the address asks, as a list, as SQL and as a command, and the rows that answer it.
+import { request } from "../api.js";
+import { useEffect, useRef, useState } from "../html.js";
+import { bounds } from "../time_range.js";
+import { micros } from "./micros.js";
+
+/** Rows of one page, and rows that are kept at most. */
+export const PAGE = 1_000;
+export const MOST = 20_000;
+
+const PATH = "/api/v1/telemetry/traces";
+const COLUMNS = ["service", "span_name", "status", "entity", "flux_id", "min_duration_ms"];
+const WORDS = { s: "seconds", m: "minutes", h: "hours", d: "days" };
+
+/** Whether a parameter of the address is a filter of spans. */
+export const isFilter = (key) => COLUMNS.includes(key) || key === "max_duration_ms" || key === "roots" || key.startsWith("attr.");
+
+/** Whether only SQL can ask it: lists have no greatest duration, no parts of a millisecond, and no roots. */
+export const needsSql = (params) => params.has("max_duration_ms") || params.has("roots") || !/^\d*$/.test(params.get("min_duration_ms") || "");
+
+/** The filters that lists of spans and services take, with the time. */
+export function listFilters(params) {
+  const filters = bounds(params);
+  for (const [key, value] of params) {
+    if ((COLUMNS.includes(key) && (key !== "min_duration_ms" || /^\d+$/.test(value))) || key.startsWith("attr.")) filters[key] = value;
+  }
+  return filters;
+}
+
+const literal = (value) => (typeof value === "number" ? String(value) : `'${String(value).replaceAll("'", "''")}'`);
+
+function moment(text, bind) {
+  const age = /^(\d+)([smhd])$/.exec(text);
+  return age ? `now() - INTERVAL '${age[1]} ${WORDS[age[2]]}'` : bind(text);
+}
+
+/** The time of a question as conditions. */
+export function timeConditions(params, bind = literal) {
+  const { since, until } = bounds(params);
+  return [`ts >= ${moment(since, bind)}`, ...(until ? [`ts < ${moment(until, bind)}`] : [])];
+}
+
+/** The statement. @param {(value: string | number) => string} bind how a value stands in it @param {string} [before] only spans up to this time */
+export function searchSql(params, bind = literal, before = "") {
+  const where = timeConditions(params, bind);
+  if (before) where.push(`ts <= ${bind(before)}`);
+  const conditions = {
+    service: (value) => `coalesce(attributes->>'resource.service.name', entity_name) = ${bind(value)}`,
+    entity: (value) => `(entity_name = ${bind(value)} OR uuid_text(entity_id) = ${bind(value)})`,
+    min_duration_ms: (value) => `duration_ms >= ${bind(Number(value))}`,
+    max_duration_ms: (value) => `duration_ms <= ${bind(Number(value))}`,
+    roots: () => "parent_span_id IS NULL",
+  };
+  for (const [key, value] of params) {
+    if (!isFilter(key)) continue;
+    if (conditions[key]) where.push(conditions[key](value));
+    else where.push(`${key.startsWith("attr.") ? `attributes->>${literal(key.slice(5))}` : key} = ${bind(value)}`);
+  }
+  return `SELECT * FROM traces WHERE ${where.join(" AND ")} ORDER BY ts DESC`;
+}
+
+const quoted = (text) => (/^[\w.:=/-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`);
+
+/** The same as a command. */
+export function searchCommand(params) {
+  if (needsSql(params)) return `platform sql ${quoted(`${searchSql(params)} LIMIT 100`)}`;
+  const flags = Object.entries(listFilters(params)).filter(([, value]) => value);
+  return `platform traces${flags.map(([key, value]) => (key.startsWith("attr.") ? ` --attr ${quoted(`${key.slice(5)}=${value}`)}` : ` --${key.replaceAll("_", "-")} ${quoted(value)}`)).join("")}`;
+}
+
+/** The question as the page asks it. @param {string | null} next a cursor, or the time up to which SQL goes on */
+export function question(params, next = null) {
+  if (!needsSql(params)) return { path: PATH, params: { ...listFilters(params), limit: PAGE, cursor: next } };
+  const parameters = [];
+  const bind = (value) => `$${parameters.push(value)}`;
+  const query = searchSql(params, bind, next || "");
+  return { path: "/api/v1/sql", params: {}, method: "POST", body: { query, parameters, limit: PAGE } };
+}
+
+/** Those of `found` that are not among `rows`: SQL goes on at the time of the last row, and so has some of them twice. */
+function unseen(rows, found) {
+  const last = rows.at(-1)?.ts;
+  const seen = new Set(rows.filter(({ ts }) => ts === last).map(({ trace_id, span_id }) => trace_id + span_id));
+  return found.filter(({ trace_id, span_id }) => !seen.has(trace_id + span_id));
+}
+
+async function ask(params, rows, next, signal) {
+  const { path, ...options } = question(params, next);
+  const answer = await request(path, { ...options, signal });
+  if (answer.error) throw Object.assign(new Error(answer.error.detail), answer.error);
+  const found = unseen(rows, answer.data);
+  for (const row of found) row.at = micros(row.ts);
+  const sql = path.endsWith("/sql") && answer.data.length === PAGE && found.length > 0;
+  return {
+    rows: rows.concat(found),
+    next: answer.next_cursor || (sql ? found.at(-1).ts : null),
+    partial: answer.partial || answer.stats?.partial,
+  };
+}
+
+/** The rows that are found, newest first, each with its time in µs as `at`; `more` asks for the next page, `again` from the beginning. */
+export function useSpanSearch(params) {
+  const key = JSON.stringify([...params].filter(([name]) => isFilter(name) || name === "since" || name === "until"));
+  const [state, setState] = useState({ rows: [], next: null, error: null, loading: true });
+  const [round, setRound] = useState(0);
+  const asked = useRef(null);
+  const start = (rows, next) => {
+    asked.current?.abort();
+    const cancel = (asked.current = new AbortController());
+    setState((before) => ({ ...before, loading: true, error: null }));
+    ask(params, rows, next, cancel.signal).then(
+      (answer) => setState({ ...answer, error: null, loading: false }),
+      (error) => error.name !== "AbortError" && setState({ rows, next: null, error, loading: false }),
+    );
+  };
+  useEffect(() => {
+    start([], null);
+    return () => asked.current.abort();
+  }, [key, round]);
+  const more = () => state.next && !state.loading && state.rows.length < MOST && start(state.rows, state.next);
+  const cancel = () => {
+    asked.current?.abort();
+    setState((before) => ({ ...before, loading: false }));
+  };
+  return { ...state, more, cancel, again: () => setRound(round + 1) };
+}

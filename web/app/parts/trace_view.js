@@ -1,0 +1,104 @@
+// One trace: what it is, its tools (filter, hide short spans, critical path, fold), the waterfall, and a span's details.
+import { count, time } from "../format.js";
+import { html, useMemo, useState } from "../html.js";
+import { change, href } from "../location.js";
+import { CopyButton } from "./copy_button.js";
+import { EmptyState, ErrorBox, Waiting } from "./messages.js";
+import { precise } from "./micros.js";
+import { Question } from "./question.js";
+import { useRowKeys } from "./row_keys.js";
+import { SpanDrawer } from "./span_drawer.js";
+import { criticalPath, MOST_SPANS, readTrace, shownSpans } from "./trace_model.js";
+import { TraceMap, Waterfall } from "./trace_waterfall.js";
+import { useWork } from "./work.js";
+
+/** What of the address belongs to one trace. */
+const OWN = ["trace", "trace_id", "span", "details", "find", "hide", "critical", "depth", "closed", "zoom"];
+const DEPTHS = [1, 2, 3, 5, 10];
+/** Spans folded one by one that an address holds. */
+const MOST_CLOSED = 60;
+
+function Summary({ id, trace, more }) {
+  const first = trace.roots[0].row;
+  return html`<div class="bar"><h2>${trace.roots[0].service} ${first.span_name.slice(0, 120)}</h2>
+      <span>${precise((trace.end - trace.start) / 1_000)}</span><span>${time(first.ts)}</span><span>${count(trace.nodes.length)} spans</span><span>${count(trace.services.length)} services</span>
+      ${trace.errors > 0 && html`<span class="bad">${count(trace.errors)} errors</span>`}
+      ${trace.roots.length > 1 && html`<span class="dim" title="Spans whose parent is not stored begin trees of their own">${count(trace.roots.length)} roots</span>`}
+      ${trace.fluxes.slice(0, 3).map((flux) => html`<a href=${href("signal", { id: flux })}>signal ${flux.slice(-6)}</a>`)}
+      ${trace.fluxes.length > 3 && html`<span class="dim">and ${count(trace.fluxes.length - 3)} more signals</span>`}
+      <button onClick=${() => change({ details: "logs", span: null })}>Logs of the trace</button>
+      <${CopyButton} text=${id} title="Copy the trace's id">id</${CopyButton}></div>
+    ${trace.more && html`<p role="status">These are the first ${count(trace.nodes.length)} spans; there are more. <button onClick=${more}>Read ${count(MOST_SPANS)} more</button></p>`}
+    ${trace.partial && html`<p class="bad" role="status">Spans are missing: ${trace.partial}</p>`}`;
+}
+
+function Tools({ params, shown, all, path }) {
+  const set = (key) => (event) => change({ [key]: event.target.value }, true);
+  return html`<div class="bar" role="group" aria-label="Which spans are shown">
+    <label>Filter <input type="search" data-search value=${params.get("find") || ""} onInput=${set("find")} size="18" placeholder="text of name, service, attributes" /></label>
+    <label>Hide below <input type="number" min="0" max="100" step="any" value=${params.get("hide") || ""} onInput=${set("hide")} class="narrow" placeholder="0" /> % of the trace</label>
+    <label>Levels <select value=${params.get("depth") || ""} onChange=${(event) => change({ depth: event.target.value, closed: null })}><option value="">all</option>${DEPTHS.map((depth) => html`<option value=${depth}>${depth}</option>`)}</select></label>
+    <label><input type="checkbox" checked=${params.has("critical")} onChange=${(event) => change({ critical: event.target.checked ? "1" : null })} /> critical path</label>
+    ${params.has("critical") && path.value && html`<label><input type="checkbox" checked=${params.get("critical") === "only"} onChange=${(event) => change({ critical: event.target.checked ? "only" : "1" })} /> only its ${count(path.value.size)} spans</label>`}
+    ${params.has("closed") && html`<button onClick=${() => change({ closed: null })}>Unfold all</button>`}
+    ${params.has("zoom") && html`<button onClick=${() => change({ zoom: null })}>Whole time</button>`}
+    <span class="dim" role="status">${shown < all ? `${count(shown)} of ${count(all)} shown` : ""}</span>
+    ${params.has("critical") && path.progress !== null && html`<${Waiting} what="Critical path" cancel=${() => change({ critical: null })} />`}
+    <${ErrorBox} error=${path.error} /></div>`;
+}
+
+/** The time that bars show: `zoom=from..to`, in µs since the trace began. */
+function viewOf(params, trace) {
+  const [, from, to] = /^(\d+)\.\.(\d+)$/.exec(params.get("zoom") || "") || [];
+  return from !== undefined && Number(to) > Number(from) ? { from: trace.start + Number(from), to: trace.start + Number(to) } : { from: trace.start, to: trace.end };
+}
+
+/** Folds and unfolds one span, which the address keeps. */
+function fold(params, node, closed) {
+  const others = params.getAll("closed").filter((id) => id !== node.id);
+  change({ closed: closed ? [...others, node.id].slice(-MOST_CLOSED) : others }, true);
+}
+
+function Shown({ params, id, trace, more }) {
+  const wantsPath = params.has("critical");
+  const path = useWork(wantsPath ? "path" : null, (signal) => criticalPath(trace, signal));
+  const closedKey = params.getAll("closed").join();
+  const closed = useMemo(() => new Set(params.getAll("closed")), [closedKey]);
+  const depth = Number(params.get("depth")) || Infinity;
+  const wish = { closed, depth, text: params.get("find") || "", share: Number(params.get("hide")) || 0, path: params.get("critical") === "only" ? path.value : null };
+  const rows = useMemo(() => shownSpans(trace, wish), [trace, closed, depth, wish.text, wish.share, wish.path]);
+  const node = trace.byId.get(params.get("span"));
+  const selected = useMemo(() => (node ? rows.indexOf(node) : -1), [rows, node]);
+  const details = params.get("details");
+  const close = () => change({ details: null });
+  const open = (one) => change({ span: one.id, details: "span" });
+  const toggle = (one, isClosed = !closed.has(one.id)) => one && one.children.length && fold(params, one, isClosed);
+  useRowKeys({
+    count: rows.length, selected, select: (index) => change({ span: rows[index].id }, true), open: (index) => open(rows[index]),
+    more: { ArrowLeft: (index) => toggle(rows[index], true), ArrowRight: (index) => toggle(rows[index], false), ...(details ? { Escape: close } : {}) },
+  });
+  const zoom = (from, to) => change({ zoom: `${Math.max(0, Math.floor(from - trace.start))}..${Math.ceil(to - trace.start)}` });
+  const view = viewOf(params, trace);
+  return html`<${Summary} id=${id} trace=${trace} more=${more} />
+    <${TraceMap} trace=${trace} view=${view} zoom=${zoom} />
+    <${Tools} params=${params} shown=${rows.length} all=${trace.nodes.length} path=${path} />
+    ${rows.length > 0 ? html`<${Waterfall} trace=${trace} rows=${rows} view=${view} selected=${selected} isClosed=${(one) => closed.has(one.id) || one.depth + 1 >= depth} path=${wantsPath ? path.value : null} toggle=${toggle} open=${open} />`
+      : html`<${EmptyState}>No span is left of ${count(trace.nodes.length)}. <button onClick=${() => change({ find: null, hide: null, critical: null })}>Show all</button></${EmptyState}>`}
+    ${(details === "logs" || (details === "span" && node)) && html`<${SpanDrawer} key=${details} trace=${trace} id=${id} node=${details === "span" ? node : null} path=${wantsPath ? path.value : null} close=${close} />`}`;
+}
+
+export function TraceView({ params, trace: named }) {
+  const id = named.trim().toLowerCase();
+  const [most, setMost] = useState(MOST_SPANS);
+  const read = useWork(`${id} ${most}`, (signal, progress) => readTrace(id, most, signal, progress));
+  const trace = read.value;
+  const search = new URLSearchParams([...params].filter(([key]) => !OWN.includes(key)));
+  const asked = { trace_id: id, since: "1970-01-01T00:00:00Z", order: "asc", limit: 10_000 };
+  return html`<div class="bar"><a href=${href("traces", search)}>← to the search</a>
+      <${Question} path="/api/v1/telemetry/traces" params=${asked} command=${`platform trace ${id}`} sql=${`SELECT * FROM traces WHERE trace_id = '${id.replaceAll("'", "''")}' ORDER BY ts`} /></div>
+    <${ErrorBox} error=${read.error} again=${read.again} />
+    ${read.progress !== null && html`<${Waiting} what=${`Reading the trace: ${count(read.progress)} spans`} cancel=${read.stop} />`}
+    ${trace?.nodes.length > 0 && html`<${Shown} key=${`${id} ${most}`} params=${params} id=${id} trace=${trace} more=${() => setMost(most + MOST_SPANS)} />`}
+    ${trace?.nodes.length === 0 && html`<${EmptyState} command=${`platform logs --trace-id ${id} --since 7d`}>No span of trace ${id} is stored: its spans have not arrived, were not sampled, or are past their retention. Its logs may be there:</${EmptyState}>`}
+    ${!trace && read.progress === null && !read.error && html`<p>Stopped. <button onClick=${read.again}>Read it</button></p>`}`;
+}
