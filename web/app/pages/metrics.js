@@ -3,7 +3,7 @@ import { useAnswer } from "../api.js";
 import { html, useEffect, useMemo, useState } from "../html.js";
 import { change, go } from "../location.js";
 import { EmptyState } from "../parts/messages.js";
-import { addChart, boards, decode, keepBoard, useKeys } from "../parts/metric_board.js";
+import { addChart, boards, chartsOf, decode, keepBoard, useKeys } from "../parts/metric_board.js";
 import { MetricBrowser, usualChart } from "../parts/metric_browser.js";
 import { MetricCard } from "../parts/metric_card.js";
 import { TimePicker } from "../parts/time_picker.js";
@@ -13,7 +13,7 @@ const INTERVALS = ["1s", "10s", "30s", "1m", "5m", "15m", "1h", "6h", "1d"];
 /** About how many buckets of time a chart has, unless an interval is chosen. */
 const BUCKETS = 90;
 const REFRESHES = ["5s", "10s", "30s", "1m", "5m"];
-/** Charts that a first board can have, of those metrics that there are: by the endings of names. */
+/** Charts that a first board can have, of those metrics that there are. */
 const STARTS = [["http.server.request.duration", "resource.service.name"], ["http.server.requests", "entity_name"], ["system.cpu.utilization", "cpu.mode"], ["system.memory.utilization", ""], ["system.network.io", "entity_name"], ["gear.messages.in", "entity_name"]];
 const STYLE = new URL("../../style/metrics.css", import.meta.url).href;
 
@@ -87,7 +87,7 @@ export default function Metrics({ params }) {
   const names = useAnswer("/api/v1/telemetry/metrics/names", boundsOf(params));
   const board = useBoard(params, names, round);
   const types = useMemo(() => new Map((names.data?.data || []).map(({ name, type }) => [name, type])), [names.data]);
-  const charts = useKeys(params.getAll("chart"));
+  const charts = useKeys(chartsOf(params));
   const browsing = params.get("names") !== "off";
   return html`<link rel="stylesheet" href=${STYLE} />
     <div class="bar">

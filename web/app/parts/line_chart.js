@@ -1,6 +1,6 @@
 // Lines over a time axis that several charts share: their cursors go in step, a brush zooms, marks lead somewhere. New values are put into
 // what is drawn already. Beyond eight series colours come again, with dashes.
-import { isUtc } from "../format.js";
+import { isUtc, time } from "../format.js";
 import { html, useEffect, useRef } from "../html.js";
 import { colour, load } from "./chart.js";
 
@@ -8,7 +8,10 @@ const COLOURS = 8;
 /** How near to a mark a press means it, in pixels. */
 const NEAR = 10;
 
-export const lineColour = (at) => colour(`--c${(at % COLOURS) + 1}`);
+const lineColour = (at) => colour(`--c${(at % COLOURS) + 1}`);
+
+/** The colour of a series before its name; one that has dashes is dotted. */
+export const swatch = (at) => (at < COLOURS ? { background: lineColour(at) } : { border: `2px dotted ${lineColour(at)}` });
 
 /** From 0, unless the values differ little from each other. */
 function valueRange(UPlot, least, most) {
@@ -52,9 +55,10 @@ const place = (plot, { at, value }, scale) => {
 
 function drawMarks(plot, marks) {
   const { ctx } = plot;
-  const size = 4 * devicePixelRatio;
+  const size = 3 * devicePixelRatio;
   ctx.save();
-  ctx.fillStyle = colour("--accent");
+  ctx.globalAlpha = 0.6;
+  ctx.fillStyle = colour("--ink");
   for (const mark of marks) {
     if (mark.at < plot.scales.x.min || mark.at > plot.scales.x.max) continue;
     const [x, y] = place(plot, mark, true);
@@ -74,6 +78,19 @@ function nearestMark(plot, marks) {
   return nearest && nearest[1] <= NEAR ? nearest[0] : null;
 }
 
+/** Times as all of the page writes them, with the day where it begins. */
+function timeTicks(ticks, step) {
+  let before = "";
+  return ticks.map((at) => {
+    const text = time(at * 1_000);
+    const day = text.slice(5, 10);
+    const clock = step >= 86_400 ? "" : text.slice(11, step < 1 ? 23 : step < 60 ? 19 : 16);
+    const shown = day === before ? clock : [clock, day].filter(Boolean).join("\n");
+    before = day;
+    return shown;
+  });
+}
+
 function optionsOf(UPlot, box, now) {
   const axis = { stroke: colour("--ink-2"), grid: { stroke: colour("--line"), width: 1 }, font: "11px system-ui", ticks: { show: false } };
   const { unit, series, height } = now.current;
@@ -91,7 +108,7 @@ function optionsOf(UPlot, box, now) {
       bind: { dblclick: () => () => now.current.zoomOut() },
     },
     scales: { x: { range: () => now.current.range }, y: { range: (_, least, most) => valueRange(UPlot, least, most) } },
-    axes: [{ ...axis, space: 70 }, { ...axis, size: 72, incrs: unit.incrs, values: (_, ticks) => now.current.unit.ticks(ticks) }],
+    axes: [{ ...axis, space: 70, values: (_, ticks, __, ___, step) => timeTicks(ticks, step) }, { ...axis, size: 72, incrs: unit.incrs, values: (_, ticks) => now.current.unit.ticks(ticks) }],
     series: [{}, ...series.map(({ name }, at) => ({
       label: name,
       stroke: lineColour(at),
@@ -138,7 +155,7 @@ export function LineChart({ height = 170, marks = [], ...props }) {
     load().then((UPlot) => {
       if (gone) return;
       plot.current = new UPlot(optionsOf(UPlot, box.current, now), data(), box.current);
-      watched = new ResizeObserver(() => plot.current.setSize({ width: Math.max(200, box.current.clientWidth), height }));
+      watched = new ResizeObserver(() => box.current && plot.current.setSize({ width: Math.max(200, box.current.clientWidth), height }));
       watched.observe(box.current);
     });
     return () => {

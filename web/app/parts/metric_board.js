@@ -38,7 +38,9 @@ export function decode(text) {
   return { name, agg, group, panels, filters };
 }
 
-const texts = () => current().params.getAll("chart");
+/** The charts of a board, as text. */
+export const chartsOf = (params) => params.getAll("chart").filter(Boolean);
+const texts = () => chartsOf(current().params);
 
 /** Puts a chart at the end of the board; one that is there already is not put there twice. */
 export function addChart(chart) {

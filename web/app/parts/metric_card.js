@@ -2,12 +2,12 @@
 import { useAnswer } from "../api.js";
 import { html, useEffect, useMemo, useState } from "../html.js";
 import { change } from "../location.js";
-import { LineChart, lineColour } from "./line_chart.js";
+import { LineChart, swatch } from "./line_chart.js";
 import { EmptyState, ErrorBox, Waiting } from "./messages.js";
 import { moveChart, setChart } from "./metric_board.js";
 import { ExemplarList, useExemplars } from "./metric_exemplars.js";
 import { FilterChips, filterKey, FilterForm, withFilter } from "./metric_filters.js";
-import { aggregates, MOST_SERIES, questionOf, seriesOf, summary, usualAggregate } from "./metric_question.js";
+import { aggregates, MOST_SERIES, questionOf, quoted, seriesOf, summary, usualAggregate } from "./metric_question.js";
 import { CsvButton, MetricTable } from "./metric_table.js";
 import { unitOf } from "./metric_units.js";
 import { Question } from "./question.js";
@@ -64,7 +64,7 @@ function Controls({ chart, at, many, agg, type, keys, set, filtering, question, 
 function Legend({ drawn: { times, series, unit }, index, only }) {
   return html`<ul class="metric-legend">${series.map(({ name, group, values }, at) => {
     const value = index === null || index >= times.length ? summary(values).last : values[index];
-    return html`<li key=${name}><i style=${{ background: lineColour(at) }}></i>
+    return html`<li key=${name}><i style=${swatch(at)}></i>
       ${only && group !== null ? html`<button class="quiet" title="Only this one" onClick=${() => only(group)}>${name}</button>` : html`<span>${name}</span>`}
       <b>${unit.one(value)}</b></li>`;
   })}</ul>`;
@@ -76,7 +76,7 @@ function Nothing({ chart, agg, type, set, bounds }) {
     const usual = usualAggregate(type);
     return html`<${EmptyState}>${agg} is of histograms, and ${chart.name} is a ${type}. <button onClick=${() => set({ ...chart, agg: usual })}>Show ${usual}</button></${EmptyState}>`;
   }
-  return html`<${EmptyState} command=${`platform metrics --name '${chart.name}' --since 7d --limit 1`}>No points of ${chart.name} ${chart.filters.length ? "with these filters " : ""}since ${bounds.since}${bounds.until ? ` until ${bounds.until}` : ""}.
+  return html`<${EmptyState} command=${`platform metrics --name ${quoted(chart.name)} --since 7d --limit 1`}>No points of ${chart.name} ${chart.filters.length ? "with these filters " : ""}since ${bounds.since}${bounds.until ? ` until ${bounds.until}` : ""}.
     ${chart.filters.length > 0 && html` <button onClick=${() => set({ ...chart, filters: [] })}>Without filters</button>`}
     ${" "}<button onClick=${() => change({ since: "7d", until: null })}>The last 7 days</button></${EmptyState}>`;
 }

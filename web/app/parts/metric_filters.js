@@ -1,6 +1,6 @@
 // The filters of one chart: by entity, service and labels, each a chip; a key has one value, as the API takes it.
 import { useAnswer } from "../api.js";
-import { html, useState } from "../html.js";
+import { html, useEffect, useRef, useState } from "../html.js";
 import { metricPath } from "./metric_question.js";
 
 /** Values that are offered for a key. */
@@ -37,6 +37,8 @@ function useValues(name, key, bounds) {
 export function FilterForm({ chart, keys, bounds, set, close }) {
   const [key, setKey] = useState("entity");
   const values = useValues(chart.name, key, bounds);
+  const box = useRef(null);
+  useEffect(() => box.current.focus(), []);
   const list = `values-${chart.name}-${key}`.replace(/[^\w-]/g, "_");
   const submit = (event) => {
     event.preventDefault();
@@ -48,7 +50,7 @@ export function FilterForm({ chart, keys, bounds, set, close }) {
     <select aria-label="Filter by" value=${key} onChange=${(event) => setKey(event.target.value)}>
       ${["entity", "service", ...keys.map((label) => `labels.${label}`)].map((one) => html`<option value=${one}>${one}</option>`)}
     </select>
-    <input name="value" key=${key} aria-label=${`Value of ${key}`} list=${list} placeholder="value" autocomplete="off" spellcheck="false" ref=${(box) => box?.focus()} />
+    <input name="value" key=${key} aria-label=${`Value of ${key}`} list=${list} placeholder="value" autocomplete="off" spellcheck="false" ref=${box} />
     <datalist id=${list}>${values.map((value) => html`<option value=${String(value)}></option>`)}</datalist>
     <button>Filter</button><button type="button" class="quiet" onClick=${close}>Cancel</button>
   </form>`;

@@ -19,8 +19,8 @@ export function aggregates(type, chosen) {
 
 export const usualAggregate = (type) => (AGGREGATES[type] || AGGREGATES.gauge)[0];
 
-const quoted = (text) => (/^[\w.:/-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`);
-const literal = (text) => `'${text.replaceAll("'", "''")}'`;
+/** As a word of a shell. */
+export const quoted = (text) => (/^[\w.:/-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`);
 
 /** The metric's part of the API. */
 export const metricPath = (name, rest = "") => `/api/v1/telemetry/metrics/${encodeURIComponent(name)}${rest}`;
@@ -34,7 +34,7 @@ export function questionOf(chart, agg, bounds, interval) {
   const shared = { ...bounds, interval, group_by: chart.group, ...filters };
   // How much was observed is a column of rows only; what a histogram's values are on average is what is answered without an aggregate.
   const params = agg === "observed" ? { ...shared, limit: 10_000 } : { ...shared, agg: agg === "mean" ? null : agg, shape: "series", fill: true, limit: MOST_SERIES };
-  return { path: metricPath(chart.name), params, command: commandOf(chart, agg, bounds, interval), sql: sqlOf(chart, agg, bounds, interval) };
+  return { path: metricPath(chart.name), params, command: commandOf(chart, agg, bounds, interval) };
 }
 
 function commandOf({ name, group, filters }, agg, { since, until }, interval) {
@@ -48,18 +48,6 @@ function commandOf({ name, group, filters }, agg, { since, until }, interval) {
     else words.push(`--${key}`, quoted(value));
   }
   return words.join(" ");
-}
-
-/** SQL has no rates and no quantiles over time. */
-function sqlOf({ name, group, filters }, agg, { since, until }, interval) {
-  if (!["avg", "min", "max", "sum", "count"].includes(agg) || filters.some(([key]) => key === "service")) return undefined;
-  const column = (key) => (/^(entity_name|entity_id|name|type)$/.test(key) ? key : `labels->>${literal(key)}`);
-  const moment = (text) => (/^\d+[smhdw]$/.test(text) ? `now() - INTERVAL '${text.slice(0, -1)} ${{ s: "seconds", m: "minutes", h: "hours", d: "days", w: "weeks" }[text.at(-1)]}'` : literal(text));
-  const where = [`name = ${literal(name)}`, `ts >= ${moment(since)}`];
-  if (until) where.push(`ts < ${moment(until)}`);
-  for (const [key, value] of filters) where.push(`${key === "entity" ? "entity_name" : column(key.slice(7))} = ${literal(value)}`);
-  const by = group ? `, ${column(group)} AS "group"` : "";
-  return `SELECT date_bin(INTERVAL '${parseInt(interval, 10)} seconds', ts) AS bucket${by}, ${agg}(value) AS value FROM metrics WHERE ${where.join(" AND ")} GROUP BY 1${group ? ", 2" : ""} ORDER BY 1`;
 }
 
 /** Seconds of an interval as the Mixer writes it: `1h30m`. */
@@ -107,4 +95,3 @@ export function summary(values) {
     most: known.reduce((a, b) => Math.max(a, b)),
   };
 }
-
