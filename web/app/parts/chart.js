@@ -5,7 +5,7 @@ import { isUtc } from "../format.js";
 const COLOURS = ["--c1", "--c2", "--c3", "--c4", "--c5", "--c6", "--c7", "--c8"];
 let loading = null;
 
-function load() {
+export function load() {
   loading ??= new Promise((resolve, reject) => {
     const style = document.createElement("link");
     [style.rel, style.href] = ["stylesheet", new URL("../../vendor/uplot.css", import.meta.url).href];
@@ -18,7 +18,7 @@ function load() {
   return loading;
 }
 
-const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+export const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
 /** The colour of a series, by its name where that has one of its own. */
 export function colourOf(name, index) {

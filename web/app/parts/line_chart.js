@@ -1,0 +1,173 @@
+// Lines over a time axis that several charts share: their cursors go in step, a brush zooms, marks lead somewhere. New values are put into
+// what is drawn already. Beyond eight series colours come again, with dashes.
+import { isUtc, time } from "../format.js";
+import { html, useEffect, useRef } from "../html.js";
+import { colour, load } from "./chart.js";
+
+const COLOURS = 8;
+/** How near to a mark a press means it, in pixels. */
+const NEAR = 10;
+
+const lineColour = (at) => colour(`--c${(at % COLOURS) + 1}`);
+
+/** The colour of a series before its name; one that has dashes is dotted. */
+export const swatch = (at) => (at < COLOURS ? { background: lineColour(at) } : { border: `2px dotted ${lineColour(at)}` });
+
+/** From 0, unless the values differ little from each other. */
+function valueRange(UPlot, least, most) {
+  if (least === null || most === null) return [0, 1];
+  if (least >= 0 && most - least > most * 0.1) return [0, most * 1.06];
+  return least === most ? [Math.min(0, least), Math.max(0, most) || 1] : UPlot.rangeNum(least, most, 0.1, false);
+}
+
+/** How far apart filled buckets usually are: a metric that comes every minute has no gaps in buckets of 20 seconds. */
+function usualDistance(values) {
+  const distances = [];
+  let before = -1;
+  values.forEach((value, at) => {
+    if (value === null) return;
+    if (before >= 0) distances.push(at - before);
+    before = at;
+  });
+  return distances.sort((a, b) => a - b)[distances.length >> 1] || 1;
+}
+
+/** The gaps that are wider than usual; the others are drawn over. */
+function wideGaps(plot, index, first, last, gaps) {
+  const bucket = plot.valToPos(plot.data[0][1], "x", true) - plot.valToPos(plot.data[0][0], "x", true);
+  const usual = bucket * usualDistance(plot.data[index]) * 2.2;
+  return gaps.filter(([from, to]) => to - from > usual);
+}
+
+/** Values without neighbours would not be seen as a line. */
+function lonePoints(plot, index, shown) {
+  if (shown) return null;
+  const values = plot.data[index];
+  const reach = usualDistance(values) * 2;
+  const empty = (from, to) => values.slice(Math.max(0, from), to).every((value) => value === null);
+  return values.flatMap((value, at) => (value !== null && empty(at - reach, at) && empty(at + 1, at + 1 + reach) ? [at] : []));
+}
+
+const place = (plot, { at, value }, scale) => {
+  const [most, least] = [plot.scales.y.max, plot.scales.y.min];
+  return [plot.valToPos(at, "x", scale), plot.valToPos(Math.min(most, Math.max(least, value ?? least)), "y", scale)];
+};
+
+function drawMarks(plot, marks) {
+  const { ctx } = plot;
+  const size = 3 * devicePixelRatio;
+  ctx.save();
+  ctx.globalAlpha = 0.6;
+  ctx.fillStyle = colour("--ink");
+  for (const mark of marks) {
+    if (mark.at < plot.scales.x.min || mark.at > plot.scales.x.max) continue;
+    const [x, y] = place(plot, mark, true);
+    ctx.beginPath();
+    for (const [right, down] of [[0, -size], [size, 0], [0, size], [-size, 0]]) ctx.lineTo(x + right, y + down);
+    ctx.fill();
+  }
+  ctx.restore();
+}
+
+function nearestMark(plot, marks) {
+  const far = (mark) => {
+    const [x, y] = place(plot, mark, false);
+    return Math.hypot(x - plot.cursor.left, y - plot.cursor.top);
+  };
+  const [nearest] = marks.map((mark) => [mark, far(mark)]).sort((a, b) => a[1] - b[1]);
+  return nearest && nearest[1] <= NEAR ? nearest[0] : null;
+}
+
+/** Times as all of the page writes them, with the day where it begins. */
+function timeTicks(ticks, step) {
+  let before = "";
+  return ticks.map((at) => {
+    const text = time(at * 1_000);
+    const day = text.slice(5, 10);
+    const clock = step >= 86_400 ? "" : text.slice(11, step < 1 ? 23 : step < 60 ? 19 : 16);
+    const shown = day === before ? clock : [clock, day].filter(Boolean).join("\n");
+    before = day;
+    return shown;
+  });
+}
+
+function optionsOf(UPlot, box, now) {
+  const axis = { stroke: colour("--ink-2"), grid: { stroke: colour("--line"), width: 1 }, font: "11px system-ui", ticks: { show: false } };
+  const { unit, series, height } = now.current;
+  return {
+    width: Math.max(200, box.clientWidth),
+    height,
+    tzDate: isUtc() ? (at) => UPlot.tzDate(new Date(at * 1_000), "Etc/UTC") : undefined,
+    legend: { show: false },
+    focus: { alpha: 0.35 },
+    cursor: {
+      drag: { x: true, y: false, setScale: false },
+      focus: { prox: 20 },
+      // The others are shown the cursor, but not the brush: each would zoom once more.
+      sync: { key: "metrics", setSeries: false, filters: { pub: (type) => type === "mousemove" || type === "mouseleave" } },
+      bind: { dblclick: () => () => now.current.zoomOut() },
+    },
+    scales: { x: { range: () => now.current.range }, y: { range: (_, least, most) => valueRange(UPlot, least, most) } },
+    axes: [{ ...axis, space: 70, values: (_, ticks, __, ___, step) => timeTicks(ticks, step) }, { ...axis, size: 72, incrs: unit.incrs, values: (_, ticks) => now.current.unit.ticks(ticks) }],
+    series: [{}, ...series.map(({ name }, at) => ({
+      label: name,
+      stroke: lineColour(at),
+      width: 1.5,
+      dash: at < COLOURS ? undefined : [4 + 2 * Math.floor(at / COLOURS), 3],
+      gaps: wideGaps,
+      points: { size: 5, filter: lonePoints },
+    }))],
+    hooks: {
+      draw: [(plot) => drawMarks(plot, now.current.marks)],
+      setCursor: [(plot) => {
+        now.current.point(plot.cursor.idx ?? null);
+        plot.over.style.cursor = nearestMark(plot, now.current.marks) ? "pointer" : "crosshair";
+      }],
+      setSelect: [(plot) => {
+        const { left, width } = plot.select;
+        const value = (pixel) => Math.round(plot.posToVal(pixel, "x") * 1_000);
+        if (width >= 4) now.current.zoom(value(left), value(left + width));
+      }],
+      ready: [(plot) => plot.over.addEventListener("click", () => {
+        const mark = nearestMark(plot, now.current.marks);
+        if (mark) location.hash = mark.to;
+      })],
+    },
+  };
+}
+
+/**
+ * @param {{ times: number[], series: { name: string, values: (number | null)[] }[], range: [number, number], height?: number, label: string,
+ *   unit: ReturnType<import("./metric_units.js").unitOf>, marks?: { at: number, value: number | null, to: string }[],
+ *   zoom: (from: number, to: number) => void, zoomOut: () => void, point: (index: number | null) => void }} props times and the range in
+ *   seconds, of `zoom` in milliseconds; `point` is told which of the times the cursor is at
+ */
+export function LineChart({ height = 170, marks = [], ...props }) {
+  const box = useRef(null);
+  const plot = useRef(null);
+  const now = useRef(null);
+  now.current = { ...props, height, marks };
+  const { times, series, range, label } = props;
+  const data = () => [now.current.times, ...now.current.series.map(({ values }) => values)];
+  const shape = JSON.stringify([series.map(({ name }) => name), height, document.documentElement.dataset.theme, isUtc(), props.unit.title]);
+  useEffect(() => {
+    let [watched, gone] = [null, false];
+    load().then((UPlot) => {
+      if (gone) return;
+      plot.current = new UPlot(optionsOf(UPlot, box.current, now), data(), box.current);
+      watched = new ResizeObserver(() => box.current && plot.current.setSize({ width: Math.max(200, box.current.clientWidth), height }));
+      watched.observe(box.current);
+    });
+    return () => {
+      gone = true;
+      watched?.disconnect();
+      plot.current?.destroy();
+      plot.current = null;
+    };
+  }, [shape]);
+  useEffect(() => {
+    plot.current?.setData(data());
+  }, [times, series, range[0], range[1]]);
+  useEffect(() => plot.current?.redraw(false), [marks]);
+  return html`<div class="line-chart" role="img" aria-label=${label} ref=${box} style=${{ minHeight: `${height}px` }}></div>`;
+}

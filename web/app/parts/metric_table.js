@@ -1,0 +1,67 @@
+// The values of a chart as a table, for who does not see the chart, and as CSV.
+import { open } from "../api.js";
+import { time } from "../format.js";
+import { html, useRef, useState } from "../html.js";
+import { summary } from "./metric_question.js";
+import { VirtualList } from "./virtual_list.js";
+
+/** @param {{ times: number[], series: any[], unit: any, label: string, only?: (group: string) => void }} props */
+export function MetricTable({ times, series, unit, label, only }) {
+  const rows = times.map((at, index) => index).reverse();
+  const width = { width: "112px" };
+  const day = (at) => time(at * 1_000).slice(5, 19);
+  const head = html`<div role="row" class="head"><span role="columnheader" style=${width}>time</span>
+    ${series.map(({ name }) => html`<span role="columnheader" class="number" style=${width} title=${name}>${name}</span>`)}</div>`;
+  const row = (index) => html`<div role="row" key=${index}><span role="cell" style=${width}>${day(times[index])}</span>
+    ${series.map(({ values }) => html`<span role="cell" class="number" style=${width}>${unit.one(values[index])}</span>`)}</div>`;
+  return html`<div class="metric-table">
+    <div class="metric-sums" tabindex="0" role="region" aria-label=${`${label}: each series`}><table>
+      <thead><tr><th scope="col">series</th>${["last", "min", "mean", "max"].map((name) => html`<th scope="col" class="number">${name}</th>`)}</tr></thead>
+      <tbody>${series.map(({ name, group, values }) => {
+        const { last, least, mean, most } = summary(values);
+        return html`<tr><th scope="row">${only && group !== null ? html`<button class="quiet" title="Only this one" onClick=${() => only(group)}>${name}</button>` : name}</th>
+          ${[last, least, mean, most].map((value) => html`<td class="number">${unit.one(value)}</td>`)}</tr>`;
+      })}</tbody>
+    </table></div>
+    <${VirtualList} rows=${rows} height=${24} row=${row} label=${`${label}: each bucket of time`} head=${head} />
+  </div>`;
+}
+
+/** Fetches all pages of a question as CSV. @param {(rows: number) => void} said how many have come */
+async function csvOf({ path, params }, signal, said) {
+  const { shape, fill, ...kept } = params;
+  let [text, cursor, rows] = ["", null, 0];
+  do {
+    const response = await open(path, { params: { ...kept, limit: 10_000, cursor, format: "csv" }, signal });
+    const page = await response.text();
+    cursor = response.headers.get("x-next-cursor");
+    text += text ? page.slice(page.indexOf("\n") + 1) : page;
+    rows = text.split("\n").length - 2;
+    said(rows);
+  } while (cursor);
+  return text;
+}
+
+/** Exports what a chart shows, all of it, as CSV; pressed again, it stops. */
+export function CsvButton({ question, name }) {
+  const [said, setSaid] = useState("");
+  const cancel = useRef(null);
+  const save = async () => {
+    if (cancel.current) return cancel.current.abort();
+    cancel.current = new AbortController();
+    setSaid("… stop");
+    try {
+      const text = await csvOf(question, cancel.current.signal, (rows) => setSaid(`${rows} rows … stop`));
+      const link = document.createElement("a");
+      link.href = URL.createObjectURL(new Blob([text], { type: "text/csv" }));
+      link.download = `${name.replace(/[^\w.-]+/g, "_")}.csv`;
+      link.click();
+      setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+      setSaid("");
+    } catch (error) {
+      setSaid(error.name === "AbortError" ? "stopped" : error.message);
+    }
+    cancel.current = null;
+  };
+  return html`<button class="quiet" onClick=${save} title="Export as CSV">CSV<span role="status">${said && ` ${said}`}</span></button>`;
+}
