@@ -59,7 +59,7 @@ export function Chart({ times, series, stacked = false, height = 140, label, uni
         },
       };
       plot = new UPlot(options, [times, ...order.map((at) => drawn[at])], box.current);
-      watched = new ResizeObserver(() => plot.setSize({ width: Math.max(200, box.current.clientWidth), height }));
+      watched = new ResizeObserver(() => box.current && plot.setSize({ width: Math.max(200, box.current.clientWidth), height }));
       watched.observe(box.current);
     });
     return () => {
