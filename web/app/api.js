@@ -9,6 +9,7 @@ export class ApiError extends Error {
     this.status = status;
     this.code = problem.code || "";
     this.retryAfter = problem.retryAfter;
+    this.errors = problem.errors || [];
   }
 }
 
