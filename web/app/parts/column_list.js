@@ -15,6 +15,8 @@ export function ColumnList({ label, columns, rows, keyOf, to, opened, marked, ma
     const key = (event) => {
       if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest?.("input:not([type=checkbox]), textarea, select, dialog, .drawer")) return;
       const now = place.current;
+      // A list without details or marks leaves the keys to the list that has them.
+      if (!now.to && !now.mark) return;
       const row = now.rows[now.at];
       const step = { j: 1, ArrowDown: 1, k: -1, ArrowUp: -1 }[event.key];
       if (step) setAt(Math.max(0, Math.min(now.rows.length - 1, now.at + step)));
