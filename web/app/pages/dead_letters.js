@@ -13,12 +13,14 @@ import { LetterDrawer } from "./dead_letters/letter_drawer.js";
 import { LettersAction } from "./dead_letters/letters_action.js";
 
 const PAGE = 500;
+/** What is looked at unless somebody says another time. */
+const AGE = "30d";
 const STATES = [["", "open or waiting"], ["open", "open"], ["waiting", "waiting for their gear"], ["replayed", "replayed"], ["dropped", "dropped"], ["all", "all"]];
 const KINDS = ["gear", "message", "telemetry", "export", "unknown"];
 const TEXTS = [["reason", "Reason", "a part of it"], ["rack", "Rack", "press-1"], ["gear", "Gear", "filter"], ["subject", "Subject", "flux.msg.…"]];
 
 const COLUMNS = [
-  { name: "ts", title: "Time", width: 190, cell: ({ ts }) => time(ts) },
+  { name: "ts", title: "Time", width: 206, cell: ({ ts }) => time(ts) },
   { name: "state", title: "State", width: 80, cell: ({ state }) => html`<span class=${state === "open" ? "bad" : state === "replayed" ? "good" : "dim"}>${state}</span>` },
   { name: "kind", title: "Kind", width: 80, cell: ({ kind }) => kind },
   { name: "place", title: "Rack, gear and port", width: 190, cell: ({ rack, gear, port }) => [rack, gear, port].filter(Boolean).join(".") },
@@ -32,7 +34,7 @@ const COLUMNS = [
 
 /** What the API filters by. */
 export function filterOf(params) {
-  const filter = {};
+  const filter = { since: AGE };
   for (const key of ["state", "rack", "gear", "subject", "reason", "since", "until"]) if (params.get(key)) filter[key] = params.get(key);
   return filter;
 }
@@ -43,14 +45,13 @@ function Filters({ params }) {
     <label>State <select value=${params.get("state") || ""} onChange=${set("state")}>${STATES.map(([value, title]) => html`<option value=${value}>${title}</option>`)}</select></label>
     <label>Kind <select value=${params.get("kind") || ""} onChange=${set("kind")}><option value="">all</option>${KINDS.map((kind) => html`<option>${kind}</option>`)}</select></label>
     ${TEXTS.map(([key, title, example], index) => html`<label>${title} <input key=${key} type="search" size="12" spellcheck="false" data-search=${index === 0 ? "" : undefined} placeholder=${example} value=${params.get(key) || ""} onChange=${set(key)} /></label>`)}
-    <${TimePicker} params=${params} fallback="30d" />
+    <${TimePicker} params=${params} fallback=${AGE} />
   </div>`;
 }
 
 function Selection({ marked, filter, total, act, clear }) {
   const ids = [...marked];
-  const filtered = Object.keys(filter).filter((key) => key !== "state").length > 0;
-  const all = { ids: null, filter, count: null, all: !filtered };
+  const all = { ids: null, filter };
   return html`<div class="bar" role="group" aria-label="Actions"><span>${ids.length ? `${ids.length} marked` : "Mark letters, or take all that the filters mean:"}</span>
     ${ids.length > 0 ? html`<button onClick=${() => act({ verb: "replay", ids })}>Replay ${ids.length}…</button><button class="danger" onClick=${() => act({ verb: "drop", ids })}>Drop ${ids.length}…</button><button onClick=${clear}>Unmark</button>`
       : total > 0 && html`<button onClick=${() => act({ verb: "replay", ...all })}>Replay all…</button><button class="danger" onClick=${() => act({ verb: "drop", ...all })}>Drop all…</button>`}</div>`;

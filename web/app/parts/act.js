@@ -8,8 +8,8 @@ import { href } from "../location.js";
  * Has something done.
  * @returns {Promise<{ data: any, awaited: any }>} `awaited` is the request that waits if a second person has to ask for the same
  */
-export async function act(path, options = {}) {
-  const response = await open(path, { method: "POST", ...options });
+export async function act(path, { method = "POST", ...options } = {}) {
+  const response = await open(path, { method, ...options });
   const { data } = response.status === 204 ? { data: null } : await response.json();
   return { data, awaited: response.status === 202 ? data : null };
 }

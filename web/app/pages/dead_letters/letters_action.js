@@ -1,8 +1,7 @@
 // Replays or drops letters: first what it would do, then the confirmation, then what became of each.
-import { useAnswer } from "../../api.js";
+import { request, useAnswer } from "../../api.js";
 import { count } from "../../format.js";
 import { html } from "../../html.js";
-import { request } from "../../api.js";
 import { href } from "../../location.js";
 import { act, at } from "../../parts/act.js";
 import { Confirm } from "../../parts/confirm.js";
@@ -33,9 +32,9 @@ function Each({ letters }) {
   return html`<ul>${letters.map((letter) => html`<li><a href=${href("dead-letters", { letter: letter.id, state: "all" })}><code>${letter.id.slice(0, 12)}</code></a> ${letter.state}${letter.note ? `: ${letter.note}` : ""}</li>`)}</ul>`;
 }
 
-/** @param {{ verb: "replay" | "drop", ids: string[] | null, filter?: any, all?: boolean, again?: boolean, done: (said: any) => void, close: () => void }} props */
-export function LettersAction({ verb, ids, filter, all, again, done, close }) {
-  const wish = ids ? { ids } : { filter, ...(all ? { all: true } : {}) };
+/** @param {{ verb: "replay" | "drop", ids: string[] | null, filter?: any, again?: boolean, done: (said: any) => void, close: () => void }} props */
+export function LettersAction({ verb, ids, filter, again, done, close }) {
+  const wish = ids ? { ids } : { filter };
   if (verb === "replay" && again) wish.again = true;
   const path = `/api/v1/dlq/${verb}`;
   const dry = useAnswer(path, {}, { method: "POST", body: { ...wish, dry_run: true } });
@@ -52,7 +51,7 @@ export function LettersAction({ verb, ids, filter, all, again, done, close }) {
   return html`<${Confirm} title=${ids ? `${action} ${ids.length === 1 ? "a letter" : `${ids.length} letters`}` : `${action} all letters that the filters mean`} action=${would ? `${action} ${count(would.changed)}` : action}
     danger=${verb === "drop"} typed=${!ids && verb === "drop" && would ? String(would.changed) : undefined} ready=${would?.changed > 0} run=${run} done=${end} close=${close}>
     <p>${means}</p>
-    ${!ids && html`<p>Filters: ${Object.entries(filter).map(([key, value]) => html`<code>${key}=${value}</code> `)}${!Object.keys(filter).length && "none: every open and waiting letter"}</p>`}
+    ${!ids && html`<p>Filters: ${Object.entries(filter).map(([key, value]) => html`<code>${key}=${value}</code> `)}</p>`}
     <${ErrorBox} error=${dry.error} again=${dry.again} />
     ${dry.loading && html`<${Waiting} what="Asking what it would do" />`}
     ${would && html`<${Counts} came=${would} verb=${verb} /><${Refused} came=${would} />`}

@@ -31,11 +31,15 @@ function Difference({ active, wanted }) {
     ${one !== undefined && other !== undefined ? html`<${Text} before=${one} after=${other} />` : (before.loading || after.loading) && html`<${Waiting} what="Asking for the texts" />`}</section>`;
 }
 
-function RackTable({ racks, label }) {
+/** What an active Rack says only because nothing was sent to it yet. */
+const NOT_YET = "it has not applied it yet";
+
+function RackTable({ racks, label, rehearsed = false }) {
+  const means = ({ converged, reason }) => (converged ? "it runs it" : rehearsed && reason === NOT_YET ? "it changes over at once" : reason);
   if (!racks.length) return html`<p class="dim">It concerns no Rack.</p>`;
-  return html`<div class="scroll"><table><caption class="hidden">${label}</caption><thead><tr><th>Rack</th><th>State</th><th>Gears</th><th>Running</th><th>Wanted</th><th>What to do</th></tr></thead>
+  return html`<div class="scroll"><table><caption class="hidden">${label}</caption><thead><tr><th>Rack</th><th>State</th><th>Gears</th><th>Running</th><th>Wanted</th><th>What it means</th></tr></thead>
     <tbody>${racks.slice(0, 200).map((rack) => html`<tr key=${rack.name}><td>${rack.name}</td><td>${rack.state || "unknown"}</td><td>${rack.gears.join(" ")}</td><td>${named(rack.running)}</td><td>${named(rack.wanted)}</td>
-      <td class=${rack.converged ? "good" : ""}>${rack.converged ? "it runs it" : rack.reason}</td></tr>`)}</tbody></table></div>
+      <td class=${rack.converged ? "good" : ""}>${means(rack)}</td></tr>`)}</tbody></table></div>
     ${racks.length > 200 && html`<p class="dim">and ${racks.length - 200} more</p>`}`;
 }
 
@@ -49,7 +53,7 @@ function WireTable({ wires }) {
 function Changes({ report, active }) {
   const moved = report.racks.filter(({ wanted, running, converged }) => !converged || wanted.hash !== running?.hash);
   return html`${report.warnings.map((text) => html`<p class="bad">Warning: ${text}</p>`)}
-    <section aria-label="Racks"><h3>${moved.length} of ${report.racks.length} Racks would change</h3><${RackTable} racks=${moved} label="Racks that would change" /></section>
+    <section aria-label="Racks"><h3>${moved.length} of ${report.racks.length} Racks would change</h3><${RackTable} racks=${moved} label="Racks that would change" rehearsed /></section>
     <${WireTable} wires=${report.wires} />
     <${Difference} active=${active} wanted=${report.scenario} />`;
 }

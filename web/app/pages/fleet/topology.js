@@ -31,6 +31,9 @@ const WAITING = [
   { name: "dropped", title: "Dropped", width: 90, number: true, cell: ({ dropped_messages }) => count(dropped_messages) },
 ];
 
+/** As high as its rows need, up to a limit. */
+const high = (rows) => ({ flex: `0 0 ${Math.min(300, 24 * rows.length + 50)}px` });
+
 const clip = (text, most) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
 
 function Drawing({ graph, status }) {
@@ -78,8 +81,8 @@ export function Topology({ caller, status }) {
     ${why && html`<p class="bad">This text cannot be drawn here (${why}). <code>platform scenario graph ${status.scenario.reference}</code> draws it.</p>`}
     ${!readable && html`<p class="dim">Wires of lane hot stand in the scenario's text, which authors, operators and admins may read.</p>`}
     ${graph && (graph.gears.length > MOST ? html`<p class="dim">${graph.gears.length} gears: too many for a picture. <code>platform scenario graph ${status.scenario.reference} --format svg</code> draws them all.</p>` : html`<${Drawing} graph=${graph} status=${status} />`)}
-    ${graph?.wires.length > 0 && html`<h2>Wires</h2><div class="list"><${ColumnList} label="Wires of the scenario" columns=${WIRES} rows=${graph.wires} keyOf=${({ from, to }) => `${from.gear}.${from.port} ${to.gear}.${to.port}`} /></div>`}
+    ${graph?.wires.length > 0 && html`<h2>Wires</h2><div class="list" style=${high(graph.wires)}><${ColumnList} label="Wires of the scenario" columns=${WIRES} rows=${graph.wires} keyOf=${({ from, to }) => `${from.gear}.${from.port} ${to.gear}.${to.port}`} /></div>`}
     ${(!graph || graph.gears.length > MOST) && html`<${GearTable} status=${status} />`}
-    ${wires.length > 0 && html`<h2>What waits for guaranteed wires</h2><div class="list"><${ColumnList} label="What waits for guaranteed wires" columns=${WAITING} rows=${wires} keyOf=${({ wire, rack }) => `${wire} ${rack}`} /></div>`}
+    ${wires.length > 0 && html`<h2>What waits for guaranteed wires</h2><div class="list" style=${high(wires)}><${ColumnList} label="What waits for guaranteed wires" columns=${WAITING} rows=${wires} keyOf=${({ wire, rack }) => `${wire} ${rack}`} /></div>`}
     ${waiting.data && !wires.length && html`<p class="dim">No wire of lane guaranteed is in force.</p>`}`;
 }

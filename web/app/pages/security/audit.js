@@ -14,11 +14,13 @@ const PAGE = 500;
 const KINDS = ["rack_pending", "rack_approved", "rack_adopted", "rack_suspended", "rack_resumed", "rack_removed", "rack_offline", "rack_online", "rack_renamed", "rack_labels", "rack_log_level", "scenario_imported", "scenario_activated", "scenario_rolled_back", "scenario_deleted",
   "letters_replayed", "letters_dropped", "invite_created", "invite_revoked", "invite_refused", "change_requested", "request_withdrawn", "token_created", "token_revoked", "call_refused", "cluster_key_rotated", "bus_authority_rotated", "backup_made", "backup_restored"];
 
-const changed = ({ from, to }) => (from || to ? `${from || "nothing"} → ${to || "nothing"}` : "");
+/** A hash as commands name it; anything else as it is. */
+const shortened = (text) => (/^[0-9a-f]{64}$/.test(text || "") ? text.slice(0, 8) : text || "nothing");
+const changed = ({ from, to }) => (from || to ? `${shortened(from)} → ${shortened(to)}` : "");
 
 const COLUMNS = [
   { name: "id", title: "No.", width: 70, cell: ({ id }) => String(id) },
-  { name: "ts", title: "Time", width: 190, cell: ({ ts }) => time(ts) },
+  { name: "ts", title: "Time", width: 206, cell: ({ ts }) => time(ts) },
   { name: "kind", title: "What", width: 160, cell: ({ kind }) => html`<span class=${kind === "call_refused" || kind === "invite_refused" || kind === "rack_removed" ? "bad" : ""}>${kind}</span>` },
   { name: "of", title: "Of", width: 150, cell: ({ rack, reference }) => rack || reference || "" },
   { name: "change", title: "Change", width: 200, cell: changed },

@@ -20,7 +20,7 @@ export function pace(tables) {
 
 /** The rule in words. */
 function rule({ policy, max_age_days, max_bytes }) {
-  const [old, large] = [`older than ${max_age_days} days`, `the oldest while files have more than ${bytes(max_bytes)}`];
+  const [old, large] = [`what is older than ${max_age_days} days`, `the oldest while files have more than ${bytes(max_bytes)}`];
   return { time: old, size: large, both: `${old}, or ${large}` }[policy] || policy;
 }
 
