@@ -64,6 +64,7 @@ export default function DeadLetters({ params, caller }) {
   const [marked, setMarked] = useState(new Set());
   const [action, setAction] = useState(null);
   const [said, setSaid] = useState(null);
+  const [acted, setActed] = useState(0);
   const acts = may(caller, "operate") && !isNarrow(caller);
   const rows = useMemo(() => (kind ? letters.rows.filter((letter) => letter.kind === kind) : letters.rows), [letters.rows, kind]);
   const mark = (keys, on) => {
@@ -88,11 +89,12 @@ export default function DeadLetters({ params, caller }) {
     ${rows.length > 0 ? html`<div class="list"><${ColumnList} label="Dead letters" columns=${COLUMNS} rows=${rows} keyOf=${({ id }) => id} to=${to} opened=${wanted} marked=${acts ? marked : undefined} mark=${acts ? mark : undefined} onEnd=${letters.more} /></div>
         <p class="dim" role="status">${rows.length} letters${letters.next ? ", more as you scroll" : ""}${letters.loading ? " …" : ""}, newest ${age(rows[0].ts)}</p>`
       : letters.loading ? html`<${Waiting} what="Asking for dead letters" />` : !letters.error && html`<${EmptyState} command="platform dlq list --state all">No letter meets the filters${params.get("state") ? "" : ": nothing waits to be mended"}. <a href=${href("dead-letters", { state: "all" })}>Letters of every state</a></${EmptyState}>`}
-    ${wanted && html`<${LetterDrawer} key=${wanted} id=${wanted} offers=${acts} act=${setAction} close=${() => change({ letter: null })} />`}
+    ${wanted && html`<${LetterDrawer} key=${`${wanted} ${acted}`} id=${wanted} offers=${acts} act=${setAction} close=${() => change({ letter: null })} />`}
     ${action && html`<${LettersAction} ...${action} close=${() => setAction(null)} done=${(text) => {
       setAction(null);
       setMarked(new Set());
       setSaid(text);
+      setActed(acted + 1);
       letters.again();
     }} />`}`;
 }

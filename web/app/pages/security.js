@@ -15,7 +15,7 @@ function Findings({ answer }) {
   const sorted = [...findings].sort((one, other) => one.ok - other.ok);
   return html`<${Question} path="/api/v1/security" params=${{}} command="platform doctor --security" />
     ${sorted.every(({ ok }) => ok) && html`<p class="good">Nothing is off.</p>`}
-    ${!sorted.length ? html`<${EmptyState}>No check was made.</${EmptyState}>` : html`<div class="scroll"><table><thead><tr><th>Check</th><th>Result</th><th>Found</th><th>How to mend it</th></tr></thead>
+    ${!sorted.length ? html`<${EmptyState}>No check was made.</${EmptyState}>` : html`<div class="scroll" tabindex="0"><table><thead><tr><th>Check</th><th>Result</th><th>Found</th><th>How to mend it</th></tr></thead>
       <tbody>${sorted.map(({ check, ok, found, fix }) => html`<tr><th scope="row">${check}</th><td class=${ok ? "good" : "bad"}>${ok ? "ok" : "off"}</td><td>${found}</td><td>${fix}</td></tr>`)}</tbody></table></div>`}`;
 }
 

@@ -59,7 +59,7 @@ function Tables({ tables }) {
     <td>${time(table.earliest)}</td><td>${time(table.latest)}</td></tr>`;
   const link = (name) => html`<a href=${href(PAGES[name] || name)}>${name.replace("_", " ")}</a>`;
   const total = { bytes: sum("bytes"), files: sum("files"), open_files: sum("open_files"), rows: sum("rows"), hot_rows: sum("hot_rows") };
-  return html`<section aria-label="Tables"><h2>Tables</h2><div class="scroll"><table>
+  return html`<section aria-label="Tables"><h2>Tables</h2><div class="scroll" tabindex="0"><table>
     <thead><tr><th>Table</th><th class="number">Bytes</th><th class="number">Files</th><th class="number">Open</th><th class="number">Rows in files</th><th class="number">Hot rows</th><th>Earliest</th><th>Latest</th></tr></thead>
     <tbody>${Object.entries(tables).map(([name, table]) => row(link(name), table))}${row("all", total)}</tbody></table></div></section>`;
 }
@@ -82,7 +82,7 @@ function ObjectStore({ store }) {
 
 function Export({ state }) {
   if (!state) return html`<section aria-label="Export"><h2>Export</h2><p class="dim">Nothing is sent to a collector. <code>observability.otlp</code> names one.</p></section>`;
-  return html`<section aria-label="Export"><h2>Export</h2><p>To <code>${state.collector}</code></p><div class="scroll"><table>
+  return html`<section aria-label="Export"><h2>Export</h2><p>To <code>${state.collector}</code></p><div class="scroll" tabindex="0"><table>
     <thead><tr><th>Signal</th><th class="number">Rows</th><th class="number">Requests</th><th class="number">Again</th><th class="number">Rejected</th><th class="number">Dead letters</th><th>Oldest that waits</th><th>Trouble</th></tr></thead>
     <tbody>${Object.entries(state.signals).map(([name, signal]) => html`<tr><th scope="row">${name}</th><td class="number">${count(signal.rows)}</td><td class="number">${count(signal.requests)}</td><td class="number">${count(signal.retries)}</td><td class="number">${count(signal.rejected_records)}</td>
       <td class="number">${signal.dead_letters ? html`<a href=${href("dead-letters", { kind: "export", state: "all" })}>${count(signal.dead_letters)}</a>` : 0}</td>

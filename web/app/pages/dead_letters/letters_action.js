@@ -14,7 +14,7 @@ const EACH = 20;
 
 function Refused({ came }) {
   if (!came.refused_total) return null;
-  return html`<p class="bad">${count(came.refused_total)} cannot be:</p><ul>${came.refused.slice(0, EACH).map(({ id, reason }) => html`<li><a href=${href("dead-letters", { letter: id, state: "all" })}><code>${id.slice(0, 12)}</code></a> ${reason}</li>`)}</ul>`;
+  return html`<p class="bad">${count(came.refused_total)} cannot be:</p><ul>${came.refused.slice(0, EACH).map(({ id, reason }) => html`<li><a href=${href("dead-letters", { letter: id, state: "all" })}><code>${id.slice(0, 16)}</code></a> ${reason}</li>`)}</ul>`;
 }
 
 function Counts({ came, verb }) {
@@ -29,7 +29,7 @@ function Counts({ came, verb }) {
 /** What became of each of a few letters. */
 function Each({ letters }) {
   if (!letters.length) return null;
-  return html`<ul>${letters.map((letter) => html`<li><a href=${href("dead-letters", { letter: letter.id, state: "all" })}><code>${letter.id.slice(0, 12)}</code></a> ${letter.state}${letter.note ? `: ${letter.note}` : ""}</li>`)}</ul>`;
+  return html`<ul>${letters.map((letter) => html`<li><a href=${href("dead-letters", { letter: letter.id, state: "all" })}><code>${letter.id.slice(0, 16)}</code></a> ${letter.state}${letter.note ? `: ${letter.note}` : ""}</li>`)}</ul>`;
 }
 
 /** @param {{ verb: "replay" | "drop", ids: string[] | null, filter?: any, again?: boolean, done: (said: any) => void, close: () => void }} props */

@@ -42,7 +42,7 @@ export function Invites({ say }) {
     ${made && html`<${Secret} secret=${made.invite} what=${`The invite for ${made.name}`} clear=${() => setMade(null)}>On the machine of the Rack: <code>platform join</code> with this text, then <code>platform</code>.</${Secret}>`}
     <${ErrorBox} error=${answer.error} again=${answer.again} />
     ${!invites ? answer.loading && html`<${Waiting} what="Asking for the invites" />` : !invites.length ? html`<${EmptyState} command="platform racks invite press-1">No invite was made. With one, a Rack joins at once:</${EmptyState}>`
-      : html`<div class="scroll"><table><thead><tr><th>Rack</th><th>State</th><th>Made</th><th>Expires</th><th>Used by</th><th><span class="hidden">Action</span></th></tr></thead><tbody>
+      : html`<div class="scroll" tabindex="0"><table><thead><tr><th>Rack</th><th>State</th><th>Made</th><th>Expires</th><th>Used by</th><th><span class="hidden">Action</span></th></tr></thead><tbody>
         ${invites.slice(0, 500).map((invite) => html`<tr key=${invite.id}><td>${invite.name}</td><td>${invite.state}</td><td>${age(invite.created)} by ${invite.created_by}</td><td>${time(invite.expires)}</td>
           <td>${invite.used_by && html`<code>${invite.used_by}</code> ${age(invite.used)}`}</td>
           <td>${invite.state === "open" && html`<button aria-label=${`Revoke the invite for ${invite.name}`} onClick=${() => setDoing({ revoke: invite })}>Revoke…</button>`}</td></tr>`)}</tbody></table></div>`}

@@ -1,5 +1,8 @@
 // How a Rack stands: what it should run and runs, and why the two differ.
 
+/** press-2 before press-10. */
+const ORDER = new Intl.Collator("en", { numeric: true });
+
 /** The beginning of a hash, by which commands name a scenario too. */
 export const short = (hash) => (hash ? hash.slice(0, 8) : "");
 
@@ -12,7 +15,7 @@ export function withStatus(racks, status) {
   const rank = (rack) => (rack.state === "pending" ? 0 : rack.behind ? 1 : 2);
   return racks
     .map((rack) => ({ ...rack, gears: known.get(rack.id)?.gears || [], behind: whyBehind(rack, known.get(rack.id)) }))
-    .sort((one, other) => rank(one) - rank(other) || one.name.localeCompare(other.name, "en", { numeric: true }));
+    .sort((one, other) => rank(one) - rank(other) || ORDER.compare(one.name, other.name));
 }
 
 /** Why a Rack does not run what it should; empty if it does. */

@@ -19,8 +19,8 @@ const COLUMNS = [
   { name: "name", title: "Rack", width: 150, cell: ({ name }) => name },
   { name: "state", title: "State", width: 90, cell: ({ state }) => html`<span class=${state === "active" ? "good" : state === "offline" || state === "pending" ? "bad" : "dim"}>${state}</span>` },
   { name: "behind", title: "Behind, and why", width: 260, cell: ({ behind }) => behind && html`<span class="bad">${behind}</span>`, hint: ({ behind }) => behind },
-  { name: "wanted", title: "Wanted", width: 130, cell: ({ scenario }) => (scenario?.wanted ? named(scenario.wanted) : "") },
-  { name: "running", title: "Running", width: 80, cell: ({ scenario }) => short(scenario?.running?.hash), hint: ({ scenario }) => named(scenario?.running) },
+  { name: "wanted", title: "Wanted", width: 160, cell: ({ scenario }) => (scenario?.wanted ? named(scenario.wanted) : "") },
+  { name: "running", title: "Running", width: 95, cell: ({ scenario }) => short(scenario?.running?.hash), hint: ({ scenario }) => named(scenario?.running) },
   { name: "seen", title: "Last seen", width: 110, cell: ({ last_seen }) => age(last_seen), hint: ({ last_seen }) => time(last_seen) },
   { name: "spool", title: "Spool", width: 80, number: true, cell: ({ spool_bytes }) => bytes(spool_bytes) },
   { name: "disk", title: "Disk free", width: 130, number: true, cell: ({ facts }) => (facts?.["disk.total"] ? `${bytes(facts["disk.free"])}, ${share(facts["disk.free"], facts["disk.total"])}` : "") },
@@ -58,7 +58,7 @@ function Pending({ racks, caller, act }) {
   const pending = racks.filter(({ state }) => state === "pending");
   if (!pending.length) return null;
   return html`<section aria-label="Waiting for admission"><h2>${pending.length} ${pending.length === 1 ? "Rack waits" : "Racks wait"} for admission</h2>
-    <div class="scroll"><table><thead><tr><th>Rack</th><th>Key: compare it with what the Rack prints at its start</th><th>Host</th><th>First seen</th><th>Last seen</th><th><span class="hidden">Action</span></th></tr></thead>
+    <div class="scroll" tabindex="0"><table><thead><tr><th>Rack</th><th>Key: compare it with what the Rack prints at its start</th><th>Host</th><th>First seen</th><th>Last seen</th><th><span class="hidden">Action</span></th></tr></thead>
     <tbody>${pending.slice(0, FIRST).map((rack) => html`<tr key=${rack.id}>
       <td><a href=${address(rack.id)}>${rack.name}</a></td>
       <td><code>${rack.key_fingerprint}</code></td><td>${rack.host} ${rack.ip}</td><td>${age(rack.first_seen)}</td><td>${age(rack.last_seen)}</td>

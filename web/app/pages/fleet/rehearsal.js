@@ -37,7 +37,7 @@ const NOT_YET = "it has not applied it yet";
 function RackTable({ racks, label, rehearsed = false }) {
   const means = ({ converged, reason }) => (converged ? "it runs it" : rehearsed && reason === NOT_YET ? "it changes over at once" : reason);
   if (!racks.length) return html`<p class="dim">It concerns no Rack.</p>`;
-  return html`<div class="scroll"><table><caption class="hidden">${label}</caption><thead><tr><th>Rack</th><th>State</th><th>Gears</th><th>Running</th><th>Wanted</th><th>What it means</th></tr></thead>
+  return html`<div class="scroll" tabindex="0"><table><caption class="hidden">${label}</caption><thead><tr><th>Rack</th><th>State</th><th>Gears</th><th>Running</th><th>Wanted</th><th>What it means</th></tr></thead>
     <tbody>${racks.slice(0, 200).map((rack) => html`<tr key=${rack.name}><td>${rack.name}</td><td>${rack.state || "unknown"}</td><td>${rack.gears.join(" ")}</td><td>${named(rack.running)}</td><td>${named(rack.wanted)}</td>
       <td class=${rack.converged ? "good" : ""}>${means(rack)}</td></tr>`)}</tbody></table></div>
     ${racks.length > 200 && html`<p class="dim">and ${racks.length - 200} more</p>`}`;
@@ -45,7 +45,7 @@ function RackTable({ racks, label, rehearsed = false }) {
 
 function WireTable({ wires }) {
   if (!wires?.length) return null;
-  return html`<section aria-label="Wires"><h3>Guaranteed wires</h3><div class="scroll"><table><thead><tr><th>Wire</th><th>What becomes of it</th><th class="number">Waiting</th></tr></thead>
+  return html`<section aria-label="Wires"><h3>Guaranteed wires</h3><div class="scroll" tabindex="0"><table><thead><tr><th>Wire</th><th>What becomes of it</th><th class="number">Waiting</th></tr></thead>
     <tbody>${wires.slice(0, 200).map((wire) => html`<tr><td><code>${wire.wire}</code></td><td>${WIRES[wire.change] || wire.change}${wire.from ? html` <code>${wire.from}</code>` : ""}</td><td class="number">${wire.waiting ?? "not known"}</td></tr>`)}</tbody></table></div></section>`;
 }
 

@@ -25,7 +25,7 @@ export function Requests({ answer, say }) {
     <${Question} path="/api/v1/requests" params=${{}} command="platform requests list" />
     <${ErrorBox} error=${answer.error} again=${answer.again} />
     ${!requests ? answer.loading && html`<${Waiting} what="Asking what waits" />` : !requests.length ? html`<${EmptyState}>Nothing waits for a second person.</${EmptyState}>`
-      : html`<div class="scroll"><table><thead><tr><th>Request</th><th>What</th><th>Of</th><th>Details</th><th>Asked by</th><th>Waits until</th><th><span class="hidden">Action</span></th></tr></thead><tbody>
+      : html`<div class="scroll" tabindex="0"><table><thead><tr><th>Request</th><th>What</th><th>Of</th><th>Details</th><th>Asked by</th><th>Waits until</th><th><span class="hidden">Action</span></th></tr></thead><tbody>
         ${requests.map((request) => html`<tr key=${request.id}><td>${request.id}</td><td>${WHAT[request.change] || request.change}</td>
           <td><a href=${place(request)}>${request.rack || `${request.reference || ""} ${short(request.hash)}`}</a></td><td><code>${request.details}</code></td>
           <td>${request.requested_by}, ${age(request.requested)}</td><td>${time(request.until)}, ${age(request.until)}</td>

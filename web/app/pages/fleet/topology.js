@@ -55,7 +55,7 @@ function Drawing({ graph, status }) {
 /** Gears by Rack, for those who may not read the text of a scenario. */
 function GearTable({ status }) {
   const places = [...status.groups.map(({ group, gears, racks }) => ({ name: `group ${group}: ${racks.join(", ") || "no Rack"}`, gears })), ...status.racks];
-  return html`<section aria-label="Gears"><h2>Gears</h2><div class="scroll"><table><thead><tr><th>Rack or group</th><th>Gears</th></tr></thead>
+  return html`<section aria-label="Gears"><h2>Gears</h2><div class="scroll" tabindex="0"><table><thead><tr><th>Rack or group</th><th>Gears</th></tr></thead>
     <tbody>${places.slice(0, 300).map(({ name, gears }) => html`<tr><td>${name}</td><td>${gears.join(", ")}</td></tr>`)}</tbody></table></div></section>`;
 }
 

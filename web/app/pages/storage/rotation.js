@@ -46,7 +46,7 @@ export function Outlook({ storage, free }) {
 
 function Removed({ check, title }) {
   if (!check?.removed?.length) return null;
-  return html`<h3>${title}: ${count(check.removed_partitions)} partitions, ${time(check.at)}</h3><div class="scroll"><table>
+  return html`<h3>${title}: ${count(check.removed_partitions)} partitions, ${time(check.at)}</h3><div class="scroll" tabindex="0"><table>
     <thead><tr><th>Table</th><th>Partition</th><th>Ends</th><th class="number">Files</th><th class="number">Rows</th><th class="number">Bytes</th><th>Why</th></tr></thead>
     <tbody>${check.removed.map((one) => html`<tr><td>${one.table}</td><td>${one.partition}</td><td>${time(one.end)}</td><td class="number">${count(one.files)}</td><td class="number">${count(one.rows)}</td><td class="number">${bytes(one.bytes)}</td><td>${one.reason}</td></tr>`)}</tbody></table></div>`;
 }
@@ -63,7 +63,7 @@ export function Rotation({ storage }) {
     ${last?.held && html`<p class="bad" role="alert">Nothing is removed by age just now: ${last.held}</p>`}
     ${last?.more && html`<p>More is due than one check removes: it goes with the next.</p>`}
     ${rotation.policy !== "time" && html`<p>Files have ${bytes(storage.bytes)} of ${bytes(rotation.max_bytes)} (${share} %)${storage.bytes > rotation.max_bytes ? html`: <span class="bad">${bytes(storage.bytes - rotation.max_bytes)} go with the next check</span>` : ""}.</p>`}
-    ${byAge && held.length > 0 && html`<div class="scroll"><table><thead><tr><th>Table</th><th>Its oldest rows</th><th>Leave after</th></tr></thead>
+    ${byAge && held.length > 0 && html`<div class="scroll" tabindex="0"><table><thead><tr><th>Table</th><th>Its oldest rows</th><th>Leave after</th></tr></thead>
       <tbody>${held.map(([name, table]) => html`<tr><th scope="row">${name.replace("_", " ")}</th><td>${time(table.earliest)}, ${age(table.earliest)}</td><td>${time(leaves(table, rotation.max_age_days))}, ${age(leaves(table, rotation.max_age_days).toISOString())}</td></tr>`)}</tbody></table></div>`}
     <p class="dim">Which partitions would go now, one by one: <code>platform-mixer retention --dry-run</code> <${CopyButton} text="platform-mixer retention --dry-run" title="Copy as a command">copy</${CopyButton}>
       Removed since the start: ${count(rotation.removed_partitions)} partitions, ${count(rotation.removed_files)} files, ${count(rotation.removed_rows)} rows, ${bytes(rotation.removed_bytes)}.</p>
