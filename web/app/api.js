@@ -10,6 +10,7 @@ export class ApiError extends Error {
     this.code = problem.code || "";
     this.retryAfter = problem.retryAfter;
     this.position = problem.position;
+    this.errors = problem.errors || [];
   }
 }
 

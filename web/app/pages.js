@@ -8,6 +8,6 @@ export const PAGES = [
   { name: "sql", title: "SQL", needs: "read", load: () => import("./pages/sql.js") },
   { name: "fleet", title: "Fleet", needs: "fleet", load: () => import("./pages/fleet.js") },
   { name: "dead-letters", title: "Dead letters", needs: "read", load: () => import("./pages/dead_letters.js") },
-  { name: "storage", title: "Storage", needs: "read", load: () => import("./pages/storage.js") },
+  { name: "storage", title: "Storage", needs: "fleet", load: () => import("./pages/storage.js") },
   { name: "security", title: "Security", needs: "audit", load: () => import("./pages/security.js") },
 ];

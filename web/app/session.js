@@ -8,12 +8,17 @@ const ROLES = {
   fleet: ["reader", "operator", "author", "auditor", "admin"],
   operate: ["operator", "admin"],
   author: ["author", "admin"],
+  texts: ["author", "operator", "admin"],
+  remove: ["admin"],
   audit: ["auditor", "admin"],
   tokens: ["admin"],
   status: ["monitor", "reader", "operator", "author", "auditor", "admin"],
 };
 
 /** @typedef {{ caller: string, roles: string[], scope: any }} Caller */
+
+/** Whether a token is for some Racks only, so that nothing that concerns all of them may be done with it. */
+export const isNarrow = (caller) => Object.keys(caller?.scope?.racks || {}).length > 0;
 
 /** Whether a caller may do something. @param {Caller | null} caller @param {keyof ROLES} what */
 export function may(caller, what) {

@@ -1,0 +1,100 @@
+// Dead letters: what gears could not handle, what arrived broken; found by filters, looked at, given back or dropped, one or many.
+import { age, bytes, time } from "../format.js";
+import { html, useMemo, useState } from "../html.js";
+import { change, href } from "../location.js";
+import { Said } from "../parts/act.js";
+import { ColumnList } from "../parts/column_list.js";
+import { EmptyState, ErrorBox, Waiting } from "../parts/messages.js";
+import { Question } from "../parts/question.js";
+import { usePagedRows } from "../parts/repeated.js";
+import { TimePicker } from "../parts/time_picker.js";
+import { isNarrow, may } from "../session.js";
+import { LetterDrawer } from "./dead_letters/letter_drawer.js";
+import { LettersAction } from "./dead_letters/letters_action.js";
+
+const PAGE = 500;
+/** What is looked at unless somebody says another time. */
+const AGE = "30d";
+const STATES = [["", "open or waiting"], ["open", "open"], ["waiting", "waiting for their gear"], ["replayed", "replayed"], ["dropped", "dropped"], ["all", "all"]];
+const KINDS = ["gear", "message", "telemetry", "export", "unknown"];
+const TEXTS = [["reason", "Reason", "a part of it"], ["rack", "Rack", "press-1"], ["gear", "Gear", "filter"], ["subject", "Subject", "flux.msg.…"]];
+
+const COLUMNS = [
+  { name: "ts", title: "Time", width: 206, cell: ({ ts }) => time(ts) },
+  { name: "state", title: "State", width: 80, cell: ({ state }) => html`<span class=${state === "open" ? "bad" : state === "replayed" ? "good" : "dim"}>${state}</span>` },
+  { name: "kind", title: "Kind", width: 80, cell: ({ kind }) => kind },
+  { name: "place", title: "Rack, gear and port", width: 190, cell: ({ rack, gear, port }) => [rack, gear, port].filter(Boolean).join(".") },
+  { name: "reason", title: "Reason", width: 420, cell: ({ reason }) => reason },
+  { name: "replay", title: "Can go back", width: 200, cell: ({ replayable, why_not }) => (replayable ? "yes" : html`<span class="dim">no: ${why_not}</span>`), hint: ({ why_not }) => why_not || "" },
+  { name: "note", title: "Note", width: 240, cell: ({ note }) => note || "" },
+  { name: "bytes", title: "Bytes", width: 80, number: true, cell: (letter) => bytes(letter.bytes) },
+  { name: "subject", title: "Subject", width: 260, cell: ({ subject }) => subject },
+  { name: "tries", title: "Tries", width: 60, number: true, cell: ({ attempts }) => String(attempts ?? "") },
+];
+
+/** What the API filters by. */
+export function filterOf(params) {
+  const filter = { since: AGE };
+  for (const key of ["state", "rack", "gear", "subject", "reason", "since", "until"]) if (params.get(key)) filter[key] = params.get(key);
+  return filter;
+}
+
+function Filters({ params }) {
+  const set = (key, replace) => (event) => change({ [key]: event.currentTarget.value }, replace);
+  return html`<div class="bar" role="search" aria-label="Filter letters">
+    <label>State <select value=${params.get("state") || ""} onChange=${set("state")}>${STATES.map(([value, title]) => html`<option value=${value}>${title}</option>`)}</select></label>
+    <label>Kind <select value=${params.get("kind") || ""} onChange=${set("kind")}><option value="">all</option>${KINDS.map((kind) => html`<option>${kind}</option>`)}</select></label>
+    ${TEXTS.map(([key, title, example], index) => html`<label>${title} <input key=${key} type="search" size="12" spellcheck="false" data-search=${index === 0 ? "" : undefined} placeholder=${example} value=${params.get(key) || ""} onChange=${set(key)} /></label>`)}
+    <${TimePicker} params=${params} fallback=${AGE} />
+  </div>`;
+}
+
+function Selection({ marked, filter, total, act, clear }) {
+  const ids = [...marked];
+  const all = { ids: null, filter };
+  return html`<div class="bar" role="group" aria-label="Actions"><span>${ids.length ? `${ids.length} marked` : "Mark letters, or take all that the filters mean:"}</span>
+    ${ids.length > 0 ? html`<button onClick=${() => act({ verb: "replay", ids })}>Replay ${ids.length}…</button><button class="danger" onClick=${() => act({ verb: "drop", ids })}>Drop ${ids.length}…</button><button onClick=${clear}>Unmark</button>`
+      : total > 0 && html`<button onClick=${() => act({ verb: "replay", ...all })}>Replay all…</button><button class="danger" onClick=${() => act({ verb: "drop", ...all })}>Drop all…</button>`}</div>`;
+}
+
+export default function DeadLetters({ params, caller }) {
+  const filter = filterOf(params);
+  const kind = params.get("kind");
+  const letters = usePagedRows("/api/v1/dlq", { ...filter, limit: PAGE });
+  const [marked, setMarked] = useState(new Set());
+  const [action, setAction] = useState(null);
+  const [said, setSaid] = useState(null);
+  const [acted, setActed] = useState(0);
+  const acts = may(caller, "operate") && !isNarrow(caller);
+  const rows = useMemo(() => (kind ? letters.rows.filter((letter) => letter.kind === kind) : letters.rows), [letters.rows, kind]);
+  const mark = (keys, on) => {
+    const now = new Set(marked);
+    keys.forEach((key) => (on ? now.add(key) : now.delete(key)));
+    setMarked(now);
+  };
+  const to = ({ id }) => {
+    const now = new URLSearchParams(params);
+    now.set("letter", id);
+    return href("dead-letters", now);
+  };
+  const wanted = params.get("letter");
+  const command = `platform dlq list${Object.entries(filter).map(([key, value]) => ` --${key} '${value.replaceAll("'", "'\\''")}'`).join("")}`;
+  return html`<${Filters} params=${params} />
+    <${Question} path="/api/v1/dlq" params=${{ ...filter, limit: PAGE }} command=${command} />
+    ${kind && html`<p class="dim">Of the ${letters.rows.length} letters that are loaded, those of kind ${kind}: the Mixer does not filter by kind.</p>`}
+    <${Said} said=${said} clear=${() => setSaid(null)} />
+    <${ErrorBox} error=${letters.error} again=${letters.again} />
+    ${letters.partial && html`<p class="bad" role="alert">This list is partial: ${letters.partial}</p>`}
+    ${acts && rows.length > 0 && html`<${Selection} marked=${marked} filter=${filter} total=${kind ? 0 : rows.length} act=${setAction} clear=${() => setMarked(new Set())} />`}
+    ${rows.length > 0 ? html`<div class="list"><${ColumnList} label="Dead letters" columns=${COLUMNS} rows=${rows} keyOf=${({ id }) => id} to=${to} opened=${wanted} marked=${acts ? marked : undefined} mark=${acts ? mark : undefined} onEnd=${letters.more} /></div>
+        <p class="dim" role="status">${rows.length} letters${letters.next ? ", more as you scroll" : ""}${letters.loading ? " …" : ""}, newest ${age(rows[0].ts)}</p>`
+      : letters.loading ? html`<${Waiting} what="Asking for dead letters" />` : !letters.error && html`<${EmptyState} command="platform dlq list --state all">No letter meets the filters${params.get("state") ? "" : ": nothing waits to be mended"}. <a href=${href("dead-letters", { state: "all" })}>Letters of every state</a></${EmptyState}>`}
+    ${wanted && html`<${LetterDrawer} key=${`${wanted} ${acted}`} id=${wanted} offers=${acts} act=${setAction} close=${() => change({ letter: null })} />`}
+    ${action && html`<${LettersAction} ...${action} close=${() => setAction(null)} done=${(text) => {
+      setAction(null);
+      setMarked(new Set());
+      setSaid(text);
+      setActed(acted + 1);
+      letters.again();
+    }} />`}`;
+}

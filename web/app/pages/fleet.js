@@ -1,0 +1,42 @@
+// The fleet: Racks and their admission, scenarios and their activation, the topology, and what waits for a second person.
+import { useAnswer } from "../api.js";
+import { html, useState } from "../html.js";
+import { Said } from "../parts/act.js";
+import { ErrorBox, Waiting } from "../parts/messages.js";
+import { useRepeated } from "../parts/repeated.js";
+import { Tabs } from "../parts/tabs.js";
+import { isNarrow, may } from "../session.js";
+import { Invites } from "./fleet/invites.js";
+import { Racks } from "./fleet/racks.js";
+import { Requests } from "./fleet/requests.js";
+import { Scenarios } from "./fleet/scenarios.js";
+import { Topology } from "./fleet/topology.js";
+
+export default function Fleet({ params, caller }) {
+  const [said, setSaid] = useState(null);
+  const decides = may(caller, "operate") && !isNarrow(caller);
+  const racks = useRepeated("/api/v1/racks");
+  const status = useRepeated("/api/v1/scenarios/status");
+  const requests = useRepeated(decides ? "/api/v1/requests" : null);
+  const waiting = requests.data?.data || [];
+  const again = () => [racks, status, requests].forEach((answer) => answer.again());
+  const say = (text) => {
+    setSaid(text);
+    again();
+  };
+  const view = params.get("view") || "racks";
+  const views = [["racks", "Racks", racks.data?.data.filter(({ state }) => state !== "removed").length], ["scenarios", "Scenarios"], ["topology", "Topology"]];
+  if (decides) views.push(["requests", "Waiting requests", waiting.length], ["invites", "Invites"]);
+  const shared = { params, caller, status: status.data?.data, say };
+  const body = () => {
+    if (view === "scenarios") return html`<${Scenarios} ...${shared} />`;
+    if (view === "topology") return html`<${Topology} ...${shared} />`;
+    if (view === "requests" && decides) return html`<${Requests} answer=${requests} say=${say} />`;
+    if (view === "invites" && decides) return html`<${Invites} say=${say} />`;
+    return racks.data ? html`<${Racks} ...${shared} racks=${racks.data.data} />` : racks.loading && html`<${Waiting} what="Asking for the Racks" cancel=${racks.cancel} />`;
+  };
+  return html`<${Tabs} page="fleet" label="Views of the fleet" views=${views} view=${view} />
+    <${Said} said=${said} clear=${() => setSaid(null)} />
+    <${ErrorBox} error=${racks.error || status.error} again=${again} />
+    ${body()}`;
+}

@@ -1,0 +1,100 @@
+// An activation or a rollback: first what it would do to Racks and wires and in what the texts differ, then the confirmation, then what came of it.
+import { useAnswer } from "../../api.js";
+import { html, useState } from "../../html.js";
+import { act, at, Awaited } from "../../parts/act.js";
+import { CopyButton } from "../../parts/copy_button.js";
+import { Drawer } from "../../parts/drawer.js";
+import { ErrorBox, Waiting } from "../../parts/messages.js";
+import { lineDiff } from "./line_diff.js";
+import { named } from "./rack_state.js";
+
+/** How long the Mixer waits for Racks before it says how they stand. */
+const WAIT = "20s";
+const WIRES = { begins: "gets what comes from now on", resumes: "goes on where it was paused", takes_over: "takes over what waits for", pauses: "is paused, what waits is kept", ends: "ends" };
+
+function Text({ before, after }) {
+  const lines = lineDiff(before, after);
+  if (!lines) return html`<p class="dim">The texts differ too much to be compared here: <code>platform scenario diff</code>.</p>`;
+  const kinds = { "+": "plus", "-": "minus" };
+  if (lines.every(({ sign }) => sign === "…")) return html`<p class="dim">The texts are the same.</p>`;
+  return html`<pre class="diff" tabindex="0" role="group" aria-label="Differences of the texts">${lines.map(({ sign, text }) => html`<div class=${kinds[sign] || "dim"}>${sign} ${text}</div>`)}</pre>`;
+}
+
+/** In what the text differs from that of the active scenario. */
+function Difference({ active, wanted }) {
+  const before = useAnswer(active ? at("/api/v1/scenarios", active.hash) : null);
+  const after = useAnswer(wanted ? at("/api/v1/scenarios", wanted.hash) : null);
+  if (!active || !wanted) return null;
+  const [one, other] = [before.data?.data.text, after.data?.data.text];
+  return html`<section aria-label="Texts"><h3>From ${named(active)} to ${named(wanted)}</h3>
+    <${ErrorBox} error=${before.error || after.error} />
+    ${one !== undefined && other !== undefined ? html`<${Text} before=${one} after=${other} />` : (before.loading || after.loading) && html`<${Waiting} what="Asking for the texts" />`}</section>`;
+}
+
+/** What an active Rack says only because nothing was sent to it yet. */
+const NOT_YET = "it has not applied it yet";
+
+function RackTable({ racks, label, rehearsed = false }) {
+  const means = ({ converged, reason }) => (converged ? "it runs it" : rehearsed && reason === NOT_YET ? "it changes over at once" : reason);
+  if (!racks.length) return html`<p class="dim">It concerns no Rack.</p>`;
+  return html`<div class="scroll" tabindex="0"><table><caption class="hidden">${label}</caption><thead><tr><th>Rack</th><th>State</th><th>Gears</th><th>Running</th><th>Wanted</th><th>What it means</th></tr></thead>
+    <tbody>${racks.slice(0, 200).map((rack) => html`<tr key=${rack.name}><td>${rack.name}</td><td>${rack.state || "unknown"}</td><td>${rack.gears.join(" ")}</td><td>${named(rack.running)}</td><td>${named(rack.wanted)}</td>
+      <td class=${rack.converged ? "good" : ""}>${means(rack)}</td></tr>`)}</tbody></table></div>
+    ${racks.length > 200 && html`<p class="dim">and ${racks.length - 200} more</p>`}`;
+}
+
+function WireTable({ wires }) {
+  if (!wires?.length) return null;
+  return html`<section aria-label="Wires"><h3>Guaranteed wires</h3><div class="scroll" tabindex="0"><table><thead><tr><th>Wire</th><th>What becomes of it</th><th class="number">Waiting</th></tr></thead>
+    <tbody>${wires.slice(0, 200).map((wire) => html`<tr><td><code>${wire.wire}</code></td><td>${WIRES[wire.change] || wire.change}${wire.from ? html` <code>${wire.from}</code>` : ""}</td><td class="number">${wire.waiting ?? "not known"}</td></tr>`)}</tbody></table></div></section>`;
+}
+
+/** Only Racks that would run another text, or cannot. */
+function Changes({ report, active }) {
+  const moved = report.racks.filter(({ wanted, running, converged }) => !converged || wanted.hash !== running?.hash);
+  return html`${report.warnings.map((text) => html`<p class="bad">Warning: ${text}</p>`)}
+    <section aria-label="Racks"><h3>${moved.length} of ${report.racks.length} Racks would change</h3><${RackTable} racks=${moved} label="Racks that would change" rehearsed /></section>
+    <${WireTable} wires=${report.wires} />
+    <${Difference} active=${active} wanted=${report.scenario} />`;
+}
+
+function Outcome({ outcome }) {
+  if (outcome.awaited) return html`<${Awaited} awaited=${outcome.awaited} />`;
+  const { scenario, converged, racks } = outcome.data;
+  return html`<p role="status"><strong class=${converged ? "good" : "bad"}>${named(scenario)} is active${converged ? ", and every Rack that it concerns runs it." : "; not every Rack runs it yet. The Mixer goes on trying:"}</strong></p>
+    <${RackTable} racks=${racks} label="How Racks follow" />`;
+}
+
+/** @param {{ reference: string | null, active: any, close: () => void, say: (said: any) => void }} props no reference: a rollback */
+export function Rehearsal({ reference, active, close, say }) {
+  const path = reference ? at("/api/v1/scenarios", reference, "activate") : "/api/v1/scenarios/rollback";
+  const [resume, setResume] = useState("floor");
+  const [state, setState] = useState({ busy: false, error: null, outcome: null });
+  const dry = useAnswer(path, { dry_run: true, resume_from: resume === "floor" ? null : resume }, { method: "POST" });
+  const report = dry.data?.data;
+  const title = reference ? `Activate ${reference}` : "Roll back";
+  const run = async () => {
+    setState({ busy: true, error: null, outcome: null });
+    try {
+      // The content that was rehearsed, whatever the name means by now.
+      const exact = reference ? at("/api/v1/scenarios", report.scenario.hash, "activate") : path;
+      const outcome = await act(exact, { params: { wait: WAIT, resume_from: resume === "floor" ? null : resume } });
+      setState({ busy: false, error: null, outcome });
+      say(outcome.awaited ? html`<${Awaited} awaited=${outcome.awaited} />` : html`<p>${named(outcome.data.scenario)} is active.</p>`);
+    } catch (error) {
+      setState({ busy: false, error, outcome: null });
+    }
+  };
+  const command = reference ? `platform scenario activate ${reference}` : "platform scenario rollback";
+  return html`<${Drawer} title=${title} close=${close}>
+    ${state.outcome ? html`<${Outcome} outcome=${state.outcome} /><button onClick=${close}>Close</button>` : html`
+      <p>Nothing is changed yet. This is what it would do <${CopyButton} text=${`${command} --dry-run`} title="Copy as a command">command</${CopyButton}></p>
+      <${ErrorBox} error=${dry.error} again=${dry.again} />
+      ${dry.loading && html`<${Waiting} what="Rehearsing" />`}
+      ${report && html`<${Changes} report=${report} active=${active} />
+        ${report.wires?.some(({ change }) => change === "resumes") && html`<label>Wires that were paused go on <select value=${resume} onChange=${(event) => setResume(event.currentTarget.value)}><option value="floor">where they were paused</option><option value="now">with what comes from now on</option></select></label>`}
+        <p class="bar"><button class="primary" disabled=${state.busy || dry.loading} onClick=${run}>${reference ? `Activate ${named(report.scenario)}` : `Roll back to ${named(report.scenario)}`}</button><button onClick=${close}>Cancel</button></p>`}
+      <${ErrorBox} error=${state.error} />
+      ${state.busy && html`<${Waiting} what=${`Racks are told; the Mixer waits for them, ${WAIT} at most`} />`}`}
+  </${Drawer}>`;
+}

@@ -1,0 +1,98 @@
+// Stored scenarios: which is active and how Racks follow it, the text of one, import, deletion, and the way to activate or roll back.
+import { ApiError, useAnswer } from "../../api.js";
+import { age, time } from "../../format.js";
+import { html, useState } from "../../html.js";
+import { change, href } from "../../location.js";
+import { act, at } from "../../parts/act.js";
+import { ColumnList } from "../../parts/column_list.js";
+import { Confirm } from "../../parts/confirm.js";
+import { CopyButton } from "../../parts/copy_button.js";
+import { Drawer } from "../../parts/drawer.js";
+import { EmptyState, ErrorBox, Waiting } from "../../parts/messages.js";
+import { Question } from "../../parts/question.js";
+import { isNarrow, may } from "../../session.js";
+import { Import } from "./scenario_import.js";
+import { named, short } from "./rack_state.js";
+import { Rehearsal } from "./rehearsal.js";
+
+const COLUMNS = [
+  { name: "reference", title: "Scenario", width: 200, cell: ({ reference }) => reference },
+  { name: "hash", title: "Hash", width: 90, cell: ({ hash }) => short(hash), hint: ({ hash }) => hash },
+  { name: "active", title: "Active", width: 80, cell: ({ active }) => active && html`<strong class="good">active</strong>` },
+  { name: "stored", title: "Stored", width: 200, cell: ({ stored }) => time(stored) },
+  { name: "age", title: "Age", width: 110, cell: ({ stored }) => age(stored) },
+];
+
+/** Which one is active, and what was before. */
+function Active({ status, canActivate, rollBack }) {
+  const behind = status.racks.filter(({ converged }) => !converged);
+  return html`<section aria-label="Active scenario"><p class="bar"><strong>${status.scenario ? named(status.scenario) : "No scenario is active"}</strong>
+    ${status.activated && html`<span class="dim">since ${time(status.activated)}, ${age(status.activated)}</span>`}
+    ${status.scenario && (status.converged ? html`<span class="good">all ${status.racks.length} Racks run it</span>` : html`<a class="bad" href=${href("fleet", { behind: "1" })}>${behind.length} of ${status.racks.length} Racks do not</a>`)}
+    ${canActivate && status.history.length > 0 && html`<button onClick=${rollBack}>Roll back to ${named(status.history[0])}…</button>`}</p>
+    ${behind.slice(0, 5).map(({ name, reason }) => html`<p class="dim">${name}: ${reason}</p>`)}
+    ${status.warnings.map((text) => html`<p class="bad">Warning: ${text}</p>`)}</section>`;
+}
+
+function ScenarioDrawer({ wanted, listed, caller, decides, close, activate, remove }) {
+  const readable = may(caller, "texts");
+  const answer = useAnswer(readable ? at("/api/v1/scenarios", wanted) : null);
+  const one = answer.data?.data || listed;
+  const save = () => {
+    const link = document.createElement("a");
+    link.href = URL.createObjectURL(new Blob([one.text], { type: "application/yaml" }));
+    link.download = `${one.name}-${one.version}.yaml`;
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 1_000);
+  };
+  return html`<${Drawer} title=${one?.reference || wanted} close=${close}>
+    <${ErrorBox} error=${answer.error} again=${answer.again} />
+    ${!one ? answer.loading && html`<${Waiting} what="Asking for the scenario" cancel=${close} />` : html`
+      <p class="bar">${decides && !one.active && html`<button class="primary" onClick=${activate}>Activate: dry run first…</button>`}
+        ${one.text !== undefined && html`<button onClick=${save}>Save as a file</button><${CopyButton} text=${one.text} title="Copy the text">copy</${CopyButton}>`}
+        ${may(caller, "author") && !isNarrow(caller) && !one.active && html`<button class="danger" onClick=${() => remove(one)}>Delete…</button>`}</p>
+      <dl class="facts"><dt>Hash</dt><dd><code>${one.hash}</code></dd><dt>Stored</dt><dd>${time(one.stored)}</dd><dt>Active</dt><dd>${one.active ? html`yes <a href=${href("fleet", { view: "topology" })}>its topology</a>` : "no"}</dd></dl>
+      ${one.text !== undefined ? html`<pre tabindex="0" role="group" aria-label="Text of the scenario"><code>${one.text}</code></pre>` : !readable && html`<p class="dim">The text is for authors, operators and admins.</p>`}
+      <${Question} path=${at("/api/v1/scenarios", one.reference)} params=${{}} command=${`platform scenario show ${one.reference}`} />`}
+  </${Drawer}>`;
+}
+
+function Delete({ scenario, done, close }) {
+  const run = (signal) => act(at("/api/v1/scenarios", scenario.hash, "delete"), { signal });
+  return html`<${Confirm} title=${`Delete ${scenario.reference}`} action="Delete" danger typed=${scenario.reference} run=${run} done=${done} close=${close}>
+    <p>Its name and its text (${short(scenario.hash)}) are forgotten. A rollback can still restore it if it was active before.</p></${Confirm}>`;
+}
+
+export function Scenarios({ params, caller, status, say }) {
+  const answer = useAnswer("/api/v1/scenarios");
+  const [deleted, setDeleted] = useState(null);
+  const decides = may(caller, "operate") && !isNarrow(caller);
+  const authors = may(caller, "author") && !isNarrow(caller);
+  const rows = [...(answer.data?.data || [])].sort((one, other) => other.active - one.active || other.stored.localeCompare(one.stored));
+  const [wanted, doing] = [params.get("scenario"), params.get("do")];
+  const close = () => change({ scenario: null, do: null });
+  const told = (text) => {
+    answer.again();
+    say(text);
+  };
+  const listed = rows.find(({ hash, reference }) => wanted === reference || (wanted && hash.startsWith(wanted)));
+  const missing = answer.error instanceof ApiError;
+  return html`${status && html`<${Active} status=${status} canActivate=${decides} rollBack=${() => change({ do: "rollback" })} />`}
+    <p class="bar">${authors && html`<button aria-expanded=${doing === "import"} onClick=${() => change({ do: doing === "import" ? null : "import" })}>Import…</button>`}
+      <${Question} path="/api/v1/scenarios" params=${{}} command="platform scenario list" /></p>
+    ${authors && doing === "import" && html`<${Import} done=${(imported) => {
+      change({ do: null, scenario: imported.reference });
+      told(html`<p>${imported.reference} ${short(imported.hash)} is ${imported.new ? "stored" : "stored already"}; nothing runs it before it is activated. ${imported.warnings.map(({ line, text }) => `Line ${line}: ${text} `)}</p>`);
+    }} />`}
+    <${ErrorBox} error=${answer.error} again=${answer.again} />
+    ${!answer.data ? answer.loading && html`<${Waiting} what="Asking for the scenarios" cancel=${answer.cancel} />` : !rows.length && !missing ? html`<${EmptyState} command="platform scenario import press.yaml">No scenario is stored. Import one:</${EmptyState}>`
+      : html`<div class="list"><${ColumnList} label="Scenarios" columns=${COLUMNS} rows=${rows} keyOf=${({ reference }) => reference} to=${({ reference }) => href("fleet", { view: "scenarios", scenario: reference })} opened=${listed?.reference} /></div>`}
+    ${decides && doing === "rollback" && html`<${Rehearsal} reference=${null} active=${status?.scenario} close=${close} say=${told} />`}
+    ${wanted && decides && doing === "activate" && html`<${Rehearsal} key=${wanted} reference=${wanted} active=${status?.scenario} close=${close} say=${told} />`}
+    ${wanted && doing !== "activate" && html`<${ScenarioDrawer} key=${wanted} wanted=${wanted} listed=${listed} caller=${caller} decides=${decides} close=${close} activate=${() => change({ do: "activate" })} remove=${setDeleted} />`}
+    ${deleted && html`<${Delete} scenario=${deleted} close=${() => setDeleted(null)} done=${() => {
+      setDeleted(null);
+      close();
+      told(html`<p>${deleted.reference} is deleted.</p>`);
+    }} />`}`;
+}

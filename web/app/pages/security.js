@@ -1,0 +1,34 @@
+// Who may call and what was done: tokens, the audit log with its signed checkpoints, and what is off in the Mixer's settings.
+import { useAnswer } from "../api.js";
+import { html } from "../html.js";
+import { EmptyState, ErrorBox, Waiting } from "../parts/messages.js";
+import { Question } from "../parts/question.js";
+import { Tabs } from "../parts/tabs.js";
+import { isNarrow, may } from "../session.js";
+import { Audit } from "./security/audit.js";
+import { Checkpoints } from "./security/checkpoints.js";
+import { Tokens } from "./security/tokens.js";
+
+function Findings({ answer }) {
+  const findings = answer.data?.data;
+  if (!findings) return html`<${ErrorBox} error=${answer.error} again=${answer.again} />${answer.loading && html`<${Waiting} what="Asking what is off" />`}`;
+  const sorted = [...findings].sort((one, other) => one.ok - other.ok);
+  return html`<${Question} path="/api/v1/security" params=${{}} command="platform doctor --security" />
+    ${sorted.every(({ ok }) => ok) && html`<p class="good">Nothing is off.</p>`}
+    ${!sorted.length ? html`<${EmptyState}>No check was made.</${EmptyState}>` : html`<div class="scroll" tabindex="0"><table><thead><tr><th>Check</th><th>Result</th><th>Found</th><th>How to mend it</th></tr></thead>
+      <tbody>${sorted.map(({ check, ok, found, fix }) => html`<tr><th scope="row">${check}</th><td class=${ok ? "good" : "bad"}>${ok ? "ok" : "off"}</td><td>${found}</td><td>${fix}</td></tr>`)}</tbody></table></div>`}`;
+}
+
+export default function Security({ params, caller }) {
+  const findings = useAnswer("/api/v1/security");
+  const manages = may(caller, "tokens") && !isNarrow(caller);
+  const views = [["audit", "Audit log"], ["checkpoints", "Checkpoints"], ["checks", "Checks", findings.data?.data.filter(({ ok }) => !ok).length]];
+  if (manages) views.unshift(["tokens", "Tokens"]);
+  const view = params.get("view") || views[0][0];
+  const body = () => {
+    if (view === "tokens" && manages) return html`<${Tokens} params=${params} />`;
+    if (view === "checkpoints") return html`<${Checkpoints} />`;
+    return view === "checks" ? html`<${Findings} answer=${findings} />` : html`<${Audit} params=${params} />`;
+  };
+  return html`<${Tabs} page="security" label="Views of security" views=${views} view=${view} />${body()}`;
+}

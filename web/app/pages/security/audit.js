@@ -1,0 +1,64 @@
+// The audit log: what was done, when and by whom, the newest first.
+import { time } from "../../format.js";
+import { html, useMemo } from "../../html.js";
+import { change, href } from "../../location.js";
+import { ColumnList } from "../../parts/column_list.js";
+import { CopyButton } from "../../parts/copy_button.js";
+import { Drawer } from "../../parts/drawer.js";
+import { EmptyState, ErrorBox, Waiting } from "../../parts/messages.js";
+import { Question } from "../../parts/question.js";
+import { usePagedRows } from "../../parts/repeated.js";
+import { TimePicker } from "../../parts/time_picker.js";
+
+const PAGE = 500;
+const KINDS = ["rack_pending", "rack_approved", "rack_adopted", "rack_suspended", "rack_resumed", "rack_removed", "rack_offline", "rack_online", "rack_renamed", "rack_labels", "rack_log_level", "scenario_imported", "scenario_activated", "scenario_rolled_back", "scenario_deleted",
+  "letters_replayed", "letters_dropped", "invite_created", "invite_revoked", "invite_refused", "change_requested", "request_withdrawn", "token_created", "token_revoked", "call_refused", "cluster_key_rotated", "bus_authority_rotated", "backup_made", "backup_restored"];
+
+/** A hash as commands name it; anything else as it is. */
+const shortened = (text) => (/^[0-9a-f]{64}$/.test(text || "") ? text.slice(0, 8) : text || "nothing");
+const changed = ({ from, to }) => (from || to ? `${shortened(from)} → ${shortened(to)}` : "");
+
+const COLUMNS = [
+  { name: "id", title: "No.", width: 70, cell: ({ id }) => String(id) },
+  { name: "ts", title: "Time", width: 206, cell: ({ ts }) => time(ts) },
+  { name: "kind", title: "What", width: 160, cell: ({ kind }) => html`<span class=${kind === "call_refused" || kind === "invite_refused" || kind === "rack_removed" ? "bad" : ""}>${kind}</span>` },
+  { name: "of", title: "Of", width: 150, cell: ({ rack, reference }) => rack || reference || "" },
+  { name: "change", title: "Change", width: 200, cell: changed },
+  { name: "by", title: "By", width: 280, cell: ({ by }) => by },
+  { name: "why", title: "Why, or details", width: 520, cell: ({ why }) => why || "" },
+];
+
+function EntryDrawer({ entry, close }) {
+  const facts = Object.entries(entry).filter(([, value]) => value !== null && value !== "");
+  return html`<${Drawer} title=${`Entry ${entry.id}: ${entry.kind}`} close=${close}>
+    <dl class="facts">${facts.map(([name, value]) => html`<dt>${name}</dt><dd>${name === "ts" ? time(value) : name === "entity_id" ? html`<a href=${href("fleet", { rack: value })}><code>${value}</code></a>` : name === "chain" || name === "hash" ? html`<code>${value}</code>` : String(value)}</dd>`)}</dl>
+    <p class="bar"><${CopyButton} text=${JSON.stringify(entry, null, 2)} title="Copy as JSON">copy JSON</${CopyButton}><a href=${href("security", { view: "audit", kind: entry.kind, since: "90d" })}>all of this kind</a></p></${Drawer}>`;
+}
+
+export function Audit({ params }) {
+  const asked = { since: params.get("since") || "90d", until: params.get("until"), kind: params.get("kind"), rack: params.get("rack"), limit: PAGE };
+  const entries = usePagedRows("/api/v1/audit", asked);
+  const text = (params.get("q") || "").toLowerCase();
+  const rows = useMemo(() => entries.rows.filter((entry) => !text || Object.values(entry).some((value) => value !== null && String(value).toLowerCase().includes(text))), [entries.rows, text]);
+  const wanted = params.get("entry");
+  const open = wanted && entries.rows.find(({ id }) => String(id) === wanted);
+  const to = ({ id }) => {
+    const now = new URLSearchParams(params);
+    now.set("view", "audit");
+    now.set("entry", id);
+    return href("security", now);
+  };
+  const set = (key, replace) => (event) => change({ [key]: event.currentTarget.value }, replace);
+  const command = `platform audit --since ${asked.since}${asked.kind ? ` --kind ${asked.kind}` : ""}${asked.rack ? ` --rack ${asked.rack}` : ""}`;
+  return html`<div class="bar" role="search" aria-label="Filter entries">
+      <label>Kind <select value=${asked.kind || ""} onChange=${set("kind")}><option value="">all</option>${KINDS.map((kind) => html`<option>${kind}</option>`)}</select></label>
+      <label>Rack <input type="search" size="12" spellcheck="false" placeholder="name or id" value=${asked.rack || ""} onChange=${set("rack")} /></label>
+      <label>Text <input type="search" data-search size="16" placeholder="in loaded entries" value=${params.get("q") || ""} onInput=${set("q", true)} /></label>
+      <${TimePicker} params=${params} fallback="90d" /></div>
+    <${Question} path="/api/v1/audit" params=${asked} command=${command} />
+    <${ErrorBox} error=${entries.error} again=${entries.again} />
+    ${rows.length ? html`<div class="list"><${ColumnList} label="Audit log" columns=${COLUMNS} rows=${rows} keyOf=${({ id }) => String(id)} to=${to} opened=${wanted} onEnd=${entries.more} /></div>
+        <p class="dim" role="status">${rows.length}${text ? ` of ${entries.rows.length} loaded` : ""} entries${entries.next ? ", more as you scroll" : ""}${entries.loading ? " …" : ""}</p>`
+      : entries.loading ? html`<${Waiting} what="Asking for the audit log" />` : !entries.error && html`<${EmptyState}>Nothing was recorded that meets the filters${entries.next ? html` among the ${entries.rows.length} that are loaded <button onClick=${entries.more}>Load more</button>` : ""}. <a href=${href("security", { view: "audit" })}>Without filters</a></${EmptyState}>`}
+    ${open && html`<${EntryDrawer} key=${wanted} entry=${open} close=${() => change({ entry: null })} />`}`;
+}

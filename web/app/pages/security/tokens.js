@@ -1,0 +1,80 @@
+// API tokens: who has which roles and until when; made with the secret shown once, revoked at once.
+import { useAnswer } from "../../api.js";
+import { age, time } from "../../format.js";
+import { html, useState } from "../../html.js";
+import { change, href } from "../../location.js";
+import { act, at, Said } from "../../parts/act.js";
+import { ColumnList } from "../../parts/column_list.js";
+import { Confirm } from "../../parts/confirm.js";
+import { Drawer } from "../../parts/drawer.js";
+import { EmptyState, ErrorBox, Waiting } from "../../parts/messages.js";
+import { Question } from "../../parts/question.js";
+import { Secret } from "../../parts/secret.js";
+import { NewToken } from "./new_token.js";
+
+/** `press-1 press-2, tables logs`. */
+function scopeText({ entities = [], tables = [], racks = {} }) {
+  const parts = [tables.length && `tables ${tables.join(" ")}`, entities.length && `entities ${entities.join(" ")}`, Object.keys(racks).length && `Racks ${Object.entries(racks).map(([key, value]) => `${key}=${value}`).join(" ")}`];
+  return parts.filter(Boolean).join(", ") || "everything";
+}
+
+const ends = ({ expires }) => !expires ? "never" : Date.parse(expires) < Date.now() ? "expired" : age(expires);
+
+const COLUMNS = [
+  { name: "name", title: "Token", width: 170, cell: ({ name }) => name },
+  { name: "roles", title: "Roles", width: 170, cell: ({ roles }) => roles.join(", ") },
+  { name: "scope", title: "Limited to", width: 240, cell: ({ scope }) => scopeText(scope) },
+  { name: "expires", title: "Expires", width: 120, cell: (token) => html`<span class=${token.expires ? "" : "bad"}>${ends(token)}</span>`, hint: ({ expires }) => time(expires) },
+  { name: "used", title: "Last used", width: 120, cell: ({ last_used }) => (last_used ? age(last_used) : "never"), hint: ({ last_used }) => time(last_used) },
+  { name: "by", title: "Made by", width: 280, cell: ({ created_by }) => created_by },
+  { name: "created", title: "Made", width: 120, cell: ({ created }) => age(created), hint: ({ created }) => time(created) },
+  { name: "id", title: "Id", width: 140, cell: ({ id }) => id },
+];
+
+function TokenDrawer({ token, wanted, close, revoke }) {
+  if (!token) return html`<${Drawer} title="Not found" close=${close}><p>There is no token ${wanted}: it was revoked, or has another name.</p></${Drawer}>`;
+  const quotas = Object.entries(token.quotas || {}).filter(([, value]) => value !== null);
+  const ofFile = token.created_by === "api.tokens_file";
+  return html`<${Drawer} title=${token.name} close=${close}>
+    <p class="bar">${ofFile ? html`<span class="dim">It stands in <code>api.tokens_file</code>: take it out of there.</span>` : html`<button class="danger" onClick=${revoke}>Revoke…</button>`}
+      <a href=${href("security", { view: "audit", q: token.id })}>what was done with it</a></p>
+    <dl class="facts"><dt>Id</dt><dd><code>${token.id}</code></dd><dt>Roles</dt><dd>${token.roles.join(", ")}</dd><dt>Limited to</dt><dd>${scopeText(token.scope)}</dd>
+      <dt>Quotas</dt><dd>${quotas.map(([name, value]) => `${name}=${value}`).join(", ") || "those of the Mixer"}</dd>
+      <dt>Expires</dt><dd>${token.expires ? `${time(token.expires)}, ${ends(token)}` : "never: give tokens an end"}</dd>
+      <dt>Last used</dt><dd>${token.last_used ? `${time(token.last_used)}, ${age(token.last_used)}` : "never"}</dd>
+      <dt>Made</dt><dd>${time(token.created)} by ${token.created_by}</dd></dl></${Drawer}>`;
+}
+
+export function Tokens({ params }) {
+  const answer = useAnswer("/api/v1/tokens");
+  const [doing, setDoing] = useState(null);
+  const [made, setMade] = useState(null);
+  const [said, setSaid] = useState(null);
+  const text = (params.get("q") || "").toLowerCase();
+  const tokens = answer.data?.data;
+  const rows = (tokens || []).filter((token) => !text || [token.name, token.id, token.created_by, ...token.roles].some((value) => value.toLowerCase().includes(text)));
+  const wanted = params.get("token");
+  const open = tokens?.find(({ id, name }) => id === wanted || name === wanted);
+  const end = (what) => {
+    setDoing(null);
+    setSaid(what);
+    answer.again();
+  };
+  return html`<div class="bar"><button onClick=${() => setDoing("create")}>New token…</button>
+      <input type="search" data-search aria-label="Text" placeholder="name, role, who made it" value=${params.get("q") || ""} onInput=${(event) => change({ q: event.currentTarget.value }, true)} />
+      <${Question} path="/api/v1/tokens" params=${{}} command="platform token list" /></div>
+    ${made && html`<${Secret} secret=${made.token} what=${`The secret of ${made.name}`} clear=${() => setMade(null)}>It goes into <code>Authorization: Bearer</code>, or into the password of a PostgreSQL client with the user ${made.name}.</${Secret}>`}
+    <${Said} said=${said} clear=${() => setSaid(null)} />
+    <${ErrorBox} error=${answer.error} again=${answer.again} />
+    ${!tokens ? answer.loading && html`<${Waiting} what="Asking for the tokens" cancel=${answer.cancel} />` : !tokens.length ? html`<${EmptyState} command="platform token create grafana --role reader --expires-in 90d">No token was made. Local users need none where api.auth is "auto"; everybody else does:</${EmptyState}>`
+      : html`<div class="list"><${ColumnList} label="Tokens" columns=${COLUMNS} rows=${rows} keyOf=${({ id }) => id} to=${({ id }) => href("security", { view: "tokens", q: params.get("q"), token: id })} opened=${open?.id} /></div>`}
+    ${wanted && tokens && html`<${TokenDrawer} key=${wanted} token=${open} wanted=${wanted} close=${() => change({ token: null })} revoke=${() => setDoing("revoke")} />`}
+    ${doing === "create" && html`<${NewToken} close=${() => setDoing(null)} done=${({ data }) => {
+      setMade(data);
+      end(null);
+    }} />`}
+    ${doing === "revoke" && open && html`<${Confirm} title=${`Revoke ${open.name}`} action="Revoke" danger typed=${open.name} run=${(signal) => act(at("/api/v1/tokens", open.id, "revoke"), { signal })} close=${() => setDoing(null)} done=${() => {
+      change({ token: null });
+      end(html`<p>${open.name} is revoked: it opens nothing any more.</p>`);
+    }}><p>For ever, and at once: its requests, live tails, taps and PostgreSQL sessions end. It was last used ${open.last_used ? age(open.last_used) : "never"}.</p></${Confirm}>`}`;
+}

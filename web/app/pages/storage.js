@@ -1,0 +1,108 @@
+// What the Mixer keeps: bytes, files and rows by table, what is not in a file or not in the object store yet, what rotation removes and when.
+import { open } from "../api.js";
+import { age, bytes, count, duration, time } from "../format.js";
+import { html, useEffect, useState } from "../html.js";
+import { href } from "../location.js";
+import { CopyButton } from "../parts/copy_button.js";
+import { ErrorBox, Waiting } from "../parts/messages.js";
+import { Question } from "../parts/question.js";
+import { useRepeated } from "../parts/repeated.js";
+import { Outlook, Rotation } from "./storage/rotation.js";
+
+/** How often the free bytes of the disk are looked at, ms. */
+const EVERY = 30_000;
+const PAGES = { dead_letters: "dead-letters", messages: "sql" };
+
+/** Free bytes of the disk, as `/metrics` has them; none if they are not told. */
+function useFreeBytes() {
+  const [free, setFree] = useState(null);
+  useEffect(() => {
+    const cancel = new AbortController();
+    const look = () =>
+      open("/metrics", { accept: "text/plain", signal: cancel.signal })
+        .then((response) => response.text())
+        .then((text) => {
+          const found = /^platform_bus_store_free_bytes(?:\{[^}]*\})? (\S+)/m.exec(text);
+          setFree(found ? Number(found[1]) : null);
+        })
+        .catch(() => setFree(null));
+    look();
+    const timer = setInterval(() => document.hidden || look(), EVERY);
+    return () => {
+      cancel.abort();
+      clearInterval(timer);
+    };
+  }, []);
+  return free;
+}
+
+function Tile({ label, value, note, bad }) {
+  return html`<div class=${bad ? "tile bad" : "tile"}><span class="dim">${label}</span><strong>${value}</strong><span class="dim">${note}</span></div>`;
+}
+
+function Tiles({ storage }) {
+  const full = storage.wal_max_bytes > 0 && storage.wal_bytes / storage.wal_max_bytes > 0.8;
+  return html`<section aria-label="Store"><h2>Store</h2><div class="tiles">
+    <${Tile} label="In files" value=${bytes(storage.bytes)} note=${`${count(storage.files)} files, ${count(storage.open_files)} of them open; ${count(storage.rows)} rows`} />
+    <${Tile} label="Hot rows" value=${count(storage.hot_rows)} note=${`${bytes(storage.hot_bytes)} in memory and in the log, not in a file yet`} />
+    <${Tile} label="Write-ahead log" value=${bytes(storage.wal_bytes)} bad=${full} note=${`of ${bytes(storage.wal_max_bytes)}${full ? ": ingest waits when it is full" : ""}`} />
+    <${Tile} label="Indexes" value=${bytes(storage.index_bytes)} note=${`${count(storage.index_files)} files, ${count(storage.index_waiting)} to be made`} />
+    <${Tile} label="Quarantined files" value=${count(storage.quarantined_files)} bad=${storage.quarantined_files > 0} note=${storage.quarantined_files > 0 ? "they cannot be read: platform-mixer check names them" : "every file can be read"} />
+    <${Tile} label="Since the start" value=${count(storage.appended_rows, true)} note=${`rows taken; ${count(storage.duplicate_batches)} batches came twice, ${count(storage.misdated_rows)} rows have an impossible time`} />
+  </div></section>`;
+}
+
+function Tables({ tables }) {
+  const sum = (key) => Object.values(tables).reduce((total, table) => total + table[key], 0);
+  const row = (name, table) => html`<tr><th scope="row">${name}</th>
+    <td class="number">${bytes(table.bytes)}</td><td class="number">${count(table.files)}</td><td class="number">${count(table.open_files)}</td><td class="number">${count(table.rows)}</td><td class="number">${count(table.hot_rows)}</td>
+    <td>${time(table.earliest)}</td><td>${time(table.latest)}</td></tr>`;
+  const link = (name) => html`<a href=${href(PAGES[name] || name)}>${name.replace("_", " ")}</a>`;
+  const total = { bytes: sum("bytes"), files: sum("files"), open_files: sum("open_files"), rows: sum("rows"), hot_rows: sum("hot_rows") };
+  return html`<section aria-label="Tables"><h2>Tables</h2><div class="scroll" tabindex="0"><table>
+    <thead><tr><th>Table</th><th class="number">Bytes</th><th class="number">Files</th><th class="number">Open</th><th class="number">Rows in files</th><th class="number">Hot rows</th><th>Earliest</th><th>Latest</th></tr></thead>
+    <tbody>${Object.entries(tables).map(([name, table]) => row(link(name), table))}${row("all", total)}</tbody></table></div></section>`;
+}
+
+function ObjectStore({ store }) {
+  if (!store) return html`<section aria-label="Object store"><h2>Object store</h2><p class="dim">None: files are on this machine only. <code>observability.embedded.storage.url</code> names one.</p></section>`;
+  const behind = store.unuploaded_files > 0 || store.unuploaded_rows > 0;
+  return html`<section aria-label="Object store"><h2>Object store</h2>
+    <p><code>${store.url}</code>${store.read_only ? ", read only" : ""}</p>
+    ${store.trouble && html`<p class="bad" role="alert">${store.trouble}</p>`}
+    <div class="tiles">
+      ${!store.read_only && html`<${Tile} label="Not uploaded" value=${bytes(store.unuploaded_bytes)} bad=${Boolean(store.trouble) && behind} note=${`${count(store.unuploaded_files)} files, ${count(store.unuploaded_rows)} rows`} />
+      <${Tile} label="Lag" value=${duration(1_000 * (store.unuploaded_age_seconds || 0))} note="age of the oldest row that is not there" />
+      <${Tile} label="Uploaded" value=${bytes(store.uploaded_bytes)} note=${`${count(store.uploaded_files)} files since the start`} />`}
+      <${Tile} label="Local copies" value=${bytes(store.cached_bytes)} note=${`${count(store.cached_files)} files, of ${bytes(store.cache_max_bytes)}`} />
+      <${Tile} label="Fetched" value=${bytes(store.fetched_bytes)} note=${`${count(store.fetched_files)} files since the start`} />
+      <${Tile} label="Requests" value=${count(store.writes + store.reads, true)} note=${`${count(store.writes)} writes, ${count(store.reads)} reads, ${count(store.retries)} again`} />
+    </div></section>`;
+}
+
+function Export({ state }) {
+  if (!state) return html`<section aria-label="Export"><h2>Export</h2><p class="dim">Nothing is sent to a collector. <code>observability.otlp</code> names one.</p></section>`;
+  return html`<section aria-label="Export"><h2>Export</h2><p>To <code>${state.collector}</code></p><div class="scroll" tabindex="0"><table>
+    <thead><tr><th>Signal</th><th class="number">Rows</th><th class="number">Requests</th><th class="number">Again</th><th class="number">Rejected</th><th class="number">Dead letters</th><th>Oldest that waits</th><th>Trouble</th></tr></thead>
+    <tbody>${Object.entries(state.signals).map(([name, signal]) => html`<tr><th scope="row">${name}</th><td class="number">${count(signal.rows)}</td><td class="number">${count(signal.requests)}</td><td class="number">${count(signal.retries)}</td><td class="number">${count(signal.rejected_records)}</td>
+      <td class="number">${signal.dead_letters ? html`<a href=${href("dead-letters", { kind: "export", state: "all" })}>${count(signal.dead_letters)}</a>` : 0}</td>
+      <td>${signal.oldest_waiting ? age(signal.oldest_waiting) : "nothing waits"}</td><td class=${signal.trouble ? "bad" : ""}>${signal.trouble ? `${signal.trouble}, since ${time(signal.trouble_since)}` : ""}</td></tr>`)}</tbody></table></div></section>`;
+}
+
+export default function Storage() {
+  const answer = useRepeated("/api/v1/storage");
+  const free = useFreeBytes();
+  const storage = answer.data?.data;
+  return html`<${Question} path="/api/v1/storage" params=${{}} command="platform storage" />
+    <${ErrorBox} error=${answer.error} again=${answer.again} />
+    ${!storage ? answer.loading && html`<${Waiting} what="Asking what is stored" cancel=${answer.cancel} />` : html`
+      ${storage.trouble && html`<p class="bad" role="alert"><strong>Trouble:</strong> ${storage.trouble} <a href=${href("overview")}>checks</a></p>`}
+      ${storage.partial && html`<p class="bad" role="alert"><strong>Answers are partial:</strong> ${storage.partial}</p>`}
+      <${Tiles} storage=${storage} />
+      <${Outlook} storage=${storage} free=${free} />
+      <${Tables} tables=${storage.tables} />
+      <${Rotation} storage=${storage} />
+      <${ObjectStore} store=${storage.object_store} />
+      <${Export} state=${storage.export} />
+      <p class="dim">To see whether every file is as it was written: <code>platform-mixer check</code> <${CopyButton} text="platform-mixer check" title="Copy as a command">copy</${CopyButton}></p>`}`;
+}

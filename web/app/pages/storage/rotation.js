@@ -1,0 +1,71 @@
+// What becomes of the store: how fast it grows, how long the disk lasts, what rotation removes and when.
+import { age, bytes, count, duration, time } from "../../format.js";
+import { html } from "../../html.js";
+import { CopyButton } from "../../parts/copy_button.js";
+
+const DAY = 86_400_000;
+/** Less than this tells nothing of a day's growth. */
+const LEAST = 600_000;
+
+/** Bytes of files a day, by the span of time that they have; none if that is too short. */
+export function pace(tables) {
+  let [sum, span] = [0, 0];
+  for (const { bytes: size, earliest, latest } of Object.values(tables)) {
+    if (!earliest) continue;
+    sum += size;
+    span = Math.max(span, Date.parse(latest) - Date.parse(earliest));
+  }
+  return span < LEAST || !sum ? null : { perDay: (sum * DAY) / span, span };
+}
+
+/** The rule in words. */
+function rule({ policy, max_age_days, max_bytes }) {
+  const [old, large] = [`what is older than ${max_age_days} days`, `the oldest while files have more than ${bytes(max_bytes)}`];
+  return { time: old, size: large, both: `${old}, or ${large}` }[policy] || policy;
+}
+
+/** When the first row leaves, by its age. */
+const leaves = ({ earliest }, days) => new Date(Date.parse(earliest) + days * DAY);
+
+/** Days until the disk is full, where that can be said. */
+export function Outlook({ storage, free }) {
+  const found = pace(storage.tables);
+  const { rotation } = storage;
+  const room = free === null ? null : html`${bytes(free)} of its disk are free`;
+  if (!found) return html`<section aria-label="Outlook"><h2>Outlook</h2><p>${room || "The free bytes of the disk are not known here."} <span class="dim">There is too little yet to say how fast the store grows.</span></p></section>`;
+  const days = free === null ? null : free / found.perDay;
+  const limits = [rotation.policy !== "size" && found.perDay * rotation.max_age_days, rotation.policy !== "time" && rotation.max_bytes].filter(Boolean);
+  const largest = Math.min(...limits);
+  const fits = free === null || largest - storage.bytes < free;
+  return html`<section aria-label="Outlook"><h2>Outlook</h2><div class="tiles">
+    <div class="tile"><span class="dim">Grows by</span><strong>${bytes(found.perDay)} a day</strong><span class="dim">by the ${duration(found.span)} that files cover</span></div>
+    <div class=${fits ? "tile" : "tile bad"}><span class="dim">Disk lasts</span><strong>${days === null ? "not known" : days > 3_650 ? "over 10 years" : `${count(Math.floor(days))} days`}</strong><span class="dim">${room || "the Mixer does not say what is free"}, without rotation</span></div>
+    <div class="tile"><span class="dim">With rotation at most about</span><strong>${bytes(largest)}</strong><span class=${fits ? "dim" : "bad"}>${fits ? "that fits" : "more than the disk has: lower max_age_days, or set a policy by size"}</span></div>
+  </div></section>`;
+}
+
+function Removed({ check, title }) {
+  if (!check?.removed?.length) return null;
+  return html`<h3>${title}: ${count(check.removed_partitions)} partitions, ${time(check.at)}</h3><div class="scroll" tabindex="0"><table>
+    <thead><tr><th>Table</th><th>Partition</th><th>Ends</th><th class="number">Files</th><th class="number">Rows</th><th class="number">Bytes</th><th>Why</th></tr></thead>
+    <tbody>${check.removed.map((one) => html`<tr><td>${one.table}</td><td>${one.partition}</td><td>${time(one.end)}</td><td class="number">${count(one.files)}</td><td class="number">${count(one.rows)}</td><td class="number">${bytes(one.bytes)}</td><td>${one.reason}</td></tr>`)}</tbody></table></div>`;
+}
+
+export function Rotation({ storage }) {
+  const { rotation, tables } = storage;
+  const last = rotation.last_check;
+  const next = last && new Date(Date.parse(last.at) + rotation.check_interval_ms);
+  const byAge = rotation.policy !== "size";
+  const held = Object.entries(tables).filter(([, table]) => table.earliest);
+  const share = rotation.max_bytes > 0 ? Math.round((100 * storage.bytes) / rotation.max_bytes) : 0;
+  return html`<section aria-label="Rotation"><h2>Rotation</h2>
+    <p>Removes ${rule(rotation)}; whole partitions at a time. Checked every ${duration(rotation.check_interval_ms)}${last ? html`, last ${age(last.at)}, next ${age(next.toISOString())}` : ", not yet"}.</p>
+    ${last?.held && html`<p class="bad" role="alert">Nothing is removed by age just now: ${last.held}</p>`}
+    ${last?.more && html`<p>More is due than one check removes: it goes with the next.</p>`}
+    ${rotation.policy !== "time" && html`<p>Files have ${bytes(storage.bytes)} of ${bytes(rotation.max_bytes)} (${share} %)${storage.bytes > rotation.max_bytes ? html`: <span class="bad">${bytes(storage.bytes - rotation.max_bytes)} go with the next check</span>` : ""}.</p>`}
+    ${byAge && held.length > 0 && html`<div class="scroll" tabindex="0"><table><thead><tr><th>Table</th><th>Its oldest rows</th><th>Leave after</th></tr></thead>
+      <tbody>${held.map(([name, table]) => html`<tr><th scope="row">${name.replace("_", " ")}</th><td>${time(table.earliest)}, ${age(table.earliest)}</td><td>${time(leaves(table, rotation.max_age_days))}, ${age(leaves(table, rotation.max_age_days).toISOString())}</td></tr>`)}</tbody></table></div>`}
+    <p class="dim">Which partitions would go now, one by one: <code>platform-mixer retention --dry-run</code> <${CopyButton} text="platform-mixer retention --dry-run" title="Copy as a command">copy</${CopyButton}>
+      Removed since the start: ${count(rotation.removed_partitions)} partitions, ${count(rotation.removed_files)} files, ${count(rotation.removed_rows)} rows, ${bytes(rotation.removed_bytes)}.</p>
+    <${Removed} check=${rotation.last_removal} title="Removed last" /></section>`;
+}
