@@ -10,10 +10,11 @@
 //! - A field whose name ends with [`ANY_KEY`] holds the parameters of a family, by what they have in the place of it:
 //!   `attr.http.status=500` is the entry `http.status` of `attr.<key>`. The value is compared with the text of a JSON
 //!   scalar: `500` meets the number 500 and the text "500".
+//! - What begins with `not.` leaves out rows that have one of its values, and may be given more than once.
 
 mod param_values;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -29,6 +30,8 @@ pub use param_values::{
 pub const ANY_KEY: &str = "<key>";
 /// A family's values by their keys.
 pub type KeyedValues = BTreeMap<String, String>;
+/// A family's values by their keys, where one may be given more than once.
+pub type KeyedValueSets = BTreeMap<String, BTreeSet<String>>;
 
 /// The default number of rows.
 pub const DEFAULT_LIMIT: u32 = 100;
@@ -102,6 +105,21 @@ filters! {
         /// scalar.
         #[serde(rename = "attr.<key>")]
         pub attributes: KeyedValues,
+        /// Not of these levels.
+        #[serde(rename = "not.level")]
+        pub not_level: BTreeSet<Level>,
+        /// Not of these entities, by name or id.
+        #[serde(rename = "not.entity")]
+        pub not_entity: BTreeSet<String>,
+        /// Not of these services.
+        #[serde(rename = "not.service")]
+        pub not_service: BTreeSet<String>,
+        /// Without any of these parts in the message, case-insensitive.
+        #[serde(rename = "not.q")]
+        pub not_q: BTreeSet<String>,
+        /// Without these values of attributes: `not.attr.http.status=200`. A record that lacks the attribute stays.
+        #[serde(rename = "not.attr.<key>")]
+        pub not_attributes: KeyedValueSets,
         /// Which rows come first.
         pub order: Option<SortOrder>,
         /// At most so many rows; [`DEFAULT_LIMIT`].
@@ -137,6 +155,18 @@ filters! {
         /// scalar.
         #[serde(rename = "attr.<key>")]
         pub attributes: KeyedValues,
+        /// Not of these entities, by name or id.
+        #[serde(rename = "not.entity")]
+        pub not_entity: BTreeSet<String>,
+        /// Not of these services.
+        #[serde(rename = "not.service")]
+        pub not_service: BTreeSet<String>,
+        /// Not these operations.
+        #[serde(rename = "not.span_name")]
+        pub not_span_name: BTreeSet<String>,
+        /// Without these values of attributes: `not.attr.http.status=200`. A span that lacks the attribute stays.
+        #[serde(rename = "not.attr.<key>")]
+        pub not_attributes: KeyedValueSets,
         /// Which rows come first.
         pub order: Option<SortOrder>,
         /// At most so many rows; [`DEFAULT_LIMIT`].

@@ -37,7 +37,7 @@ pub(super) const PATHS: [&str; 22] = [
     "flux/{}",
 ];
 
-pub(super) const NAMES: [&str; 39] = [
+pub(super) const NAMES: [&str; 43] = [
     "level",
     "min_level",
     "since",
@@ -71,6 +71,10 @@ pub(super) const NAMES: [&str; 39] = [
     "direction",
     "raw",
     "attr.n",
+    "not.level",
+    "not.q",
+    "not.attr.n",
+    "not.attr.",
     "attr.",
     "labels.cpu",
     "promoted.k",
