@@ -13,6 +13,7 @@
 //! - What begins with `not.` leaves out rows that have one of its values, and may be given more than once.
 
 mod param_values;
+mod row_position;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,6 +27,8 @@ pub use param_values::{
     SortOrder, TimePoint,
 };
 
+pub use row_position::RowPosition;
+
 /// In the name of a family of parameters, the place of the key.
 pub const ANY_KEY: &str = "<key>";
 /// A family's values by their keys.
@@ -37,6 +40,11 @@ pub type KeyedValueSets = BTreeMap<String, BTreeSet<String>>;
 pub const DEFAULT_LIMIT: u32 = 100;
 /// The greatest number of rows one answer holds.
 pub const MAX_LIMIT: u32 = 10_000;
+
+/// The default number of rows before and after one.
+pub const DEFAULT_CONTEXT: u32 = 20;
+/// The greatest number of rows before one, and after it.
+pub const MAX_CONTEXT: u32 = 1_000;
 
 /// A number of rows that no page can have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -224,6 +232,20 @@ filters! {
         pub offset: Option<u32>,
         /// Go on where an answer's `next_cursor` says.
         pub cursor: Option<String>,
+    }
+
+    /// How the rows of a list are shown, and around which of them.
+    pub struct RowFilter {
+        /// Whether each row says its `position`.
+        pub positions: Option<bool>,
+        /// Instead of a page, the row of this `position`, with what came before and after it; or what did so at a time.
+        pub around: Option<RowPosition>,
+        /// How many rows before it; 20 by default.
+        #[schemars(range(max = MAX_CONTEXT))]
+        pub before: Option<u32>,
+        /// How many rows after it; 20 by default.
+        #[schemars(range(max = MAX_CONTEXT))]
+        pub after: Option<u32>,
     }
 
     /// Which entries of the audit log.

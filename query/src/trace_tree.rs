@@ -13,7 +13,7 @@ use std::time::Duration;
 use arrow_array::cast::AsArray;
 use arrow_array::{Int64Array, RecordBatch, StringArray, UInt64Array};
 use datafusion::error::DataFusionError;
-use model::filter::{LogFilter, MAX_LIMIT, RawForm, SortOrder};
+use model::filter::{LogFilter, MAX_LIMIT, SortOrder};
 use model::{Table, Timestamp, TraceId};
 
 use crate::Error;
@@ -21,6 +21,7 @@ use crate::filter::{self, PageBounds};
 use crate::keyset_pagination;
 use crate::query_result::ListAnswer;
 use crate::query_scan::QueryScan;
+use crate::row_rendering::RowRendering;
 use crate::scan::times_of;
 use crate::time_range::TimeRange;
 
@@ -34,7 +35,7 @@ pub(crate) async fn tree(mut scan: QueryScan, id: TraceId) -> Result<ListAnswer,
     let most = MAX_LIMIT as usize;
     scan.order = SortOrder::Asc;
     let paging = PageBounds { limit: most, offset: 0 };
-    let spans = keyset_pagination::list(&scan, paging, None, 0, RawForm::Hex).await?;
+    let spans = keyset_pagination::list(&scan, paging, None, 0, RowRendering::default()).await?;
     // Until they are there in their order.
     let memory = scan.memory("spans");
     memory.try_grow(spans.rows().get_array_memory_size())?;
@@ -85,7 +86,7 @@ async fn logs(scan: &QueryScan, id: TraceId, window: TimeRange) -> Result<ListAn
         limit: MOST_LOGS,
         offset: 0,
     };
-    keyset_pagination::list(&logs, paging, None, 0, RawForm::Hex).await
+    keyset_pagination::list(&logs, paging, None, 0, RowRendering::default()).await
 }
 
 /// A span's place among others: its time, its id and its parent's.

@@ -98,6 +98,15 @@ pub(crate) struct LogsArgs {
     /// What a histogram's counts are split by: none, level or entity_name
     #[arg(long, value_name = "COLUMN", requires = "histogram", value_parser = histogram_by)]
     pub(crate) by: Option<HistogramGrouping>,
+    /// List the entries before and after a time, which is written as with --since, of the day before it and the day after
+    #[arg(long, value_name = "WHEN", conflicts_with_all = ["follow", "histogram", "limit"])]
+    pub(crate) around: Option<TimeArg>,
+    /// How many entries before --around [default: 20]
+    #[arg(long, value_name = "COUNT", requires = "around")]
+    pub(crate) before: Option<u32>,
+    /// How many entries after --around [default: 20]
+    #[arg(long, value_name = "COUNT", requires = "around")]
+    pub(crate) after: Option<u32>,
     #[command(flatten)]
     pub(crate) page: PageArgs,
 }

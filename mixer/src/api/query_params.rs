@@ -19,11 +19,11 @@ use serde_json::{Map, Value};
 use super::problem::ApiProblem;
 
 /// Parameters that are numbers in a filter.
-const NUMBERS: [&str; 3] = ["limit", "offset", "min_duration_ms"];
+const NUMBERS: [&str; 5] = ["limit", "offset", "min_duration_ms", "before", "after"];
 /// Parameters that may hold an RFC 3339 time.
-const TIMES: [&str; 2] = ["since", "until"];
+const TIMES: [&str; 3] = ["since", "until", "around"];
 /// Parameters that are true or false.
-const SWITCHES: [&str; 3] = ["fill", "dry_run", "replace"];
+const SWITCHES: [&str; 4] = ["fill", "dry_run", "replace", "positions"];
 /// The parameter of the format that rows are answered in.
 pub(crate) const FORMAT: &str = "format";
 /// What the names of families' members begin with.

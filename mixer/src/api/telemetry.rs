@@ -12,7 +12,7 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use http::{HeaderName, HeaderValue, header};
-use model::filter::{MessageFilter, MetricFilter, SortOrder, TimePoint};
+use model::filter::{MessageFilter, MetricFilter, RowFilter, SortOrder, TimePoint};
 use model::{FluxId, TraceId};
 use query::{AnswerMemory, JsonPage, ListQuery, QueryEngine, QueryStats};
 use serde::Serialize;
@@ -118,8 +118,8 @@ impl IntoResponse for PageResponse {
 }
 
 async fn logs(CallerQuerier(querier): CallerQuerier, asked: RowRequest) -> Result<Response, ApiProblem> {
-    let (filter, asked) = asked.filter()?;
-    asked.list(&querier, ListQuery::Logs(filter)).await
+    let (filter, rows, asked) = asked.shown_filter()?;
+    asked.list_shown(&querier, ListQuery::Logs(filter), &rows).await
 }
 
 async fn logs_histogram(
@@ -145,8 +145,8 @@ async fn traces_top(CallerQuerier(querier): CallerQuerier, params: QueryParams) 
 }
 
 async fn traces(CallerQuerier(querier): CallerQuerier, asked: RowRequest) -> Result<Response, ApiProblem> {
-    let (filter, asked) = asked.filter()?;
-    asked.list(&querier, ListQuery::Traces(filter)).await
+    let (filter, rows, asked) = asked.shown_filter()?;
+    asked.list_shown(&querier, ListQuery::Traces(filter), &rows).await
 }
 
 async fn services(CallerQuerier(querier): CallerQuerier, params: QueryParams) -> Result<PageResponse, ApiProblem> {
@@ -197,8 +197,8 @@ async fn metric_label_values(
 }
 
 async fn messages(CallerQuerier(querier): CallerQuerier, asked: RowRequest) -> Result<Response, ApiProblem> {
-    let (filter, asked) = asked.filter()?;
-    asked.list(&querier, ListQuery::Messages(filter)).await
+    let (filter, rows, asked) = asked.shown_filter()?;
+    asked.list_shown(&querier, ListQuery::Messages(filter), &rows).await
 }
 
 fn flux_id(id: InPath) -> Result<FluxId, ApiProblem> {
@@ -213,7 +213,7 @@ async fn messages_of(
     asked: RowRequest,
 ) -> Result<Response, ApiProblem> {
     let id = flux_id(id)?;
-    let (mut filter, asked) = asked.filter::<MessageFilter>()?;
+    let (mut filter, rows, asked) = asked.shown_filter::<MessageFilter>()?;
     if filter.flux_id.is_some_and(|given| given != id) {
         return Err(ApiProblem::parameter(
             "flux_id",
@@ -224,7 +224,7 @@ async fn messages_of(
     filter.order = filter.order.or(Some(SortOrder::Asc));
     // An index says where an id is: no clock has to be trusted.
     filter.since = filter.since.or(Some(TimePoint::EVER));
-    asked.list(&querier, ListQuery::Messages(filter)).await
+    asked.list_shown(&querier, ListQuery::Messages(filter), &rows).await
 }
 
 /// One business signal: its messages, spans and log records.
@@ -235,8 +235,8 @@ async fn flux(CallerQuerier(querier): CallerQuerier, id: InPath, asked: RowReque
 }
 
 async fn dead_letters(CallerQuerier(querier): CallerQuerier, asked: RowRequest) -> Result<Response, ApiProblem> {
-    let (filter, asked) = asked.filter()?;
-    asked.list(&querier, ListQuery::DeadLetters(filter)).await
+    let (filter, rows, asked) = asked.shown_filter()?;
+    asked.list_shown(&querier, ListQuery::DeadLetters(filter), &rows).await
 }
 
 async fn trace(CallerQuerier(querier): CallerQuerier, id: InPath, _: NoParams) -> Result<Response, ApiProblem> {
@@ -257,7 +257,7 @@ async fn metric(
         ..filter.clone()
     };
     if filter.name.as_ref().is_none_or(|given| *given == name)
-        && let Some(unchanged) = asked.unchanged(&querier, &ListQuery::Metrics(named))
+        && let Some(unchanged) = asked.unchanged(&querier, &ListQuery::Metrics(named), &RowFilter::default())
     {
         return Ok(unchanged);
     }

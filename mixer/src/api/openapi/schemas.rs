@@ -166,6 +166,13 @@ fn row(table: Table) -> Value {
     object(properties.into())
 }
 
+/// A row of a list that can say its position.
+fn positioned_row(table: Table) -> Value {
+    let mut row = row(table);
+    row["properties"]["position"] = text();
+    row
+}
+
 /// A message's bytes as they are shown.
 fn raw() -> Value {
     json!({ "description": "As `raw` says: a text, with `json` an object; absent with `none`.", "type": ["string", "object"] })
@@ -217,9 +224,10 @@ fn rows() -> Value {
     let mut counted = object(json!({ "ts": time(), "count": count() }));
     counted["properties"]["level"] = inline_schema::<Level>();
     counted["properties"]["entity_name"] = text();
+    message["properties"]["position"] = text();
     json!({
-        "Log": row(Table::Logs),
-        "Span": row(Table::Traces),
+        "Log": positioned_row(Table::Logs),
+        "Span": positioned_row(Table::Traces),
         "Node": { "description": "A span, with 0 for a root and for one whose parent is not stored, else one more than its parent has.",
                   "allOf": [reference("Span"), object(json!({ "depth": count() }))] },
         "Point": row(Table::Metrics),
@@ -227,7 +235,7 @@ fn rows() -> Value {
         "Line": object(summed),
         "Message": message,
         "Item": item(),
-        "DeadLetter": row(Table::DeadLetters),
+        "DeadLetter": positioned_row(Table::DeadLetters),
         "Count": counted,
         "Value": object(json!({ "value": reference("Any"), "count": count() })),
         "Service": object(json!({ "service": text(), "spans": count(), "errors": count(), "p50_ms": reference("Number"),
@@ -251,6 +259,16 @@ pub(super) fn answer(of: Value, beside: &Value) -> Value {
     answer
 }
 
+/// A list of rows, or those around one of them.
+fn page(of: &str) -> Value {
+    let mut page = answer(reference(of), &json!({}));
+    let flag = json!({ "type": "boolean" });
+    page["properties"]["around"] = object(json!({
+        "position": text(), "row": or_null(count()), "more_before": flag, "more_after": flag,
+    }));
+    page
+}
+
 fn lists() -> Value {
     let none = json!({});
     let metric = object(json!({
@@ -265,14 +283,14 @@ fn lists() -> Value {
     }));
     let points = || json!({ "anyOf": [reference("Point"), reference("Bucket"), reference("Line")] });
     json!({
-        "Logs": answer(reference("Log"), &none),
-        "Spans": answer(reference("Span"), &none),
+        "Logs": page("Log"),
+        "Spans": page("Span"),
         "Trace": answer(reference("Node"), &json!({ "trace": trace, "logs": list(reference("Log")) })),
         "Points": answer(points(), &none),
         "Metric": answer(points(), &json!({ "metric": metric })),
-        "Messages": answer(reference("Message"), &none),
+        "Messages": page("Message"),
         "Signal": answer(reference("Item"), &json!({ "flux": signal })),
-        "DeadLetters": answer(reference("DeadLetter"), &none),
+        "DeadLetters": page("DeadLetter"),
         "Histogram": answer(reference("Count"), &json!({ "histogram": object(json!({ "interval": text() })) })),
         "Values": answer(reference("Value"), &none),
         "Services": answer(reference("Service"), &none),

@@ -9,7 +9,7 @@ use axum::body::Body;
 use http::{Request, StatusCode, header};
 use model::filter::{
     AuditFilter, CheckpointFilter, DeadLetterFilter, FluxFilter, HistogramFilter, LetterFilter, LogFilter,
-    MessageFilter, MetricFilter, SeriesFilter, TopFilter, TraceFilter,
+    MessageFilter, MetricFilter, RowFilter, SeriesFilter, TopFilter, TraceFilter,
 };
 use model::telemetry_codec::{self, BatchEncoding, PublisherIdentity};
 use model::{EntityId, Level, MetricType, SpanStatus, Table, inline_schema};
@@ -121,9 +121,10 @@ fn lists_rows(route: &ApiRoute) -> bool {
 #[test]
 fn the_parameters_of_lists_are_the_fields_of_their_filters() {
     let both = |one: BTreeSet<String>, other: BTreeSet<String>| one.union(&other).cloned().collect::<BTreeSet<_>>();
+    let messages = || both(fields::<MessageFilter>(), fields::<RowFilter>());
     // With what a path always refuses, or names itself.
     let filters: [(&str, BTreeSet<String>, &[&str]); 21] = [
-        ("logs", fields::<LogFilter>(), &[]),
+        ("logs", both(fields::<LogFilter>(), fields::<RowFilter>()), &[]),
         (
             "logs/histogram",
             both(fields::<LogFilter>(), fields::<HistogramFilter>()),
@@ -135,7 +136,7 @@ fn the_parameters_of_lists_are_the_fields_of_their_filters() {
             &["offset", "cursor", "order"],
         ),
         ("logs/tail", fields::<LogFilter>(), &["until", "offset", "order"]),
-        ("traces", fields::<TraceFilter>(), &[]),
+        ("traces", both(fields::<TraceFilter>(), fields::<RowFilter>()), &[]),
         (
             "traces/top",
             both(fields::<TraceFilter>(), fields::<TopFilter>()),
@@ -153,17 +154,21 @@ fn the_parameters_of_lists_are_the_fields_of_their_filters() {
             fields::<SeriesFilter>(),
             &[],
         ),
-        ("messages", fields::<MessageFilter>(), &[]),
-        ("messages/{flux_id}", fields::<MessageFilter>(), &["flux_id"]),
-        ("/api/v1/messages", fields::<MessageFilter>(), &[]),
+        ("messages", messages(), &[]),
+        ("messages/{flux_id}", messages(), &["flux_id"]),
+        ("/api/v1/messages", messages(), &[]),
         (
             "/api/v1/messages/tail",
             fields::<MessageFilter>(),
             &["until", "offset", "order"],
         ),
-        ("/api/v1/messages/{flux_id}", fields::<MessageFilter>(), &["flux_id"]),
+        ("/api/v1/messages/{flux_id}", messages(), &["flux_id"]),
         ("/api/v1/flux/{flux_id}", fields::<FluxFilter>(), &[]),
-        ("dead_letters", fields::<DeadLetterFilter>(), &[]),
+        (
+            "dead_letters",
+            both(fields::<DeadLetterFilter>(), fields::<RowFilter>()),
+            &[],
+        ),
     ];
     let lists = ROUTES.iter().filter(|route| lists_rows(route));
     assert_eq!(

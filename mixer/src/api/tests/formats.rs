@@ -470,3 +470,41 @@ async fn a_tag_is_of_one_question_and_open_ranges_have_none() {
     assert!(api.tag(&next, 1).await.is_some());
     api.bench.close().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_row_says_its_position_and_the_rows_around_it_are_found_by_that() {
+    let api = Api::new().await;
+    api.bench.append(&(0..5).map(log).collect::<Vec<_>>()).await;
+    let all = api.get("logs?positions=true", &[]).await.json();
+    let all = all["data"].as_array().unwrap();
+    let position = all[2]["position"].as_str().unwrap();
+    let around = |rest: &str| format!("logs?positions=true&around={position}&{rest}");
+    let found = api.get(&around("before=1&after=1"), &[]).await.json();
+    assert_eq!(found["data"].as_array().unwrap(), &all[1..4]);
+    assert_eq!(
+        found["around"],
+        json!({ "position": position, "row": 1, "more_before": true, "more_after": true })
+    );
+    let alone = api.get(&around("before=0&after=0&format=csv"), &[]).await;
+    let text = String::from_utf8(alone.body.to_vec()).unwrap();
+    let lines: Vec<_> = text.lines().collect();
+    assert_eq!(lines.len(), 2, "{text}");
+    assert!(
+        lines[0].ends_with(",position") && lines[1].ends_with(position),
+        "{text}"
+    );
+    let plain = api.get("logs", &[]).await.json();
+    assert_eq!(
+        (&plain["data"][0]["position"], &plain["around"]),
+        (&Value::Null, &Value::Null)
+    );
+    for (bad, name) in [
+        ("around=x", "around"),
+        ("before=1", "before"),
+        ("positions=x", "positions"),
+    ] {
+        let refused = api.get(&format!("logs?{bad}"), &[]).await;
+        assert_eq!(refused.status, StatusCode::BAD_REQUEST, "{bad}");
+        assert_eq!(refused.json()["errors"][0]["parameter"], name, "{bad}");
+    }
+}

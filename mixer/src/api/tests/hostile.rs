@@ -37,7 +37,7 @@ pub(super) const PATHS: [&str; 22] = [
     "flux/{}",
 ];
 
-pub(super) const NAMES: [&str; 43] = [
+pub(super) const NAMES: [&str; 47] = [
     "level",
     "min_level",
     "since",
@@ -75,6 +75,10 @@ pub(super) const NAMES: [&str; 43] = [
     "not.q",
     "not.attr.n",
     "not.attr.",
+    "positions",
+    "around",
+    "before",
+    "after",
     "attr.",
     "labels.cpu",
     "promoted.k",
