@@ -41,6 +41,11 @@ pub const DEFAULT_LIMIT: u32 = 100;
 /// The greatest number of rows one answer holds.
 pub const MAX_LIMIT: u32 = 10_000;
 
+/// The least and the greatest size that cells are cut to.
+pub const MIN_CELL: u32 = 64;
+/// See [`MIN_CELL`].
+pub const MAX_CELL: u32 = 1 << 20;
+
 /// The default number of rows before and after one.
 pub const DEFAULT_CONTEXT: u32 = 20;
 /// The greatest number of rows before one, and after it.
@@ -234,8 +239,18 @@ filters! {
         pub cursor: Option<String>,
     }
 
+    /// How long the cells of rows are.
+    pub struct CellFilter {
+        /// Cut cells to so many bytes; `cut` of a row has the whole sizes of those that were longer.
+        #[schemars(range(min = MIN_CELL, max = MAX_CELL))]
+        pub cells: Option<u32>,
+    }
+
     /// How the rows of a list are shown, and around which of them.
     pub struct RowFilter {
+        /// Cut cells to so many bytes; `cut` of a row has the whole sizes of those that were longer.
+        #[schemars(range(min = MIN_CELL, max = MAX_CELL))]
+        pub cells: Option<u32>,
         /// Whether each row says its `position`.
         pub positions: Option<bool>,
         /// Instead of a page, the row of this `position`, with what came before and after it; or what did so at a time.

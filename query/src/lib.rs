@@ -27,6 +27,7 @@ mod admission_gate;
 mod aggregation;
 mod approx_percentile;
 mod bucket_histogram;
+mod cell_cut;
 mod columns;
 mod cursor;
 mod data_scope;

@@ -8,6 +8,7 @@ use model::filter::{
 use model::{FluxId, Table};
 
 use crate::Error;
+use crate::cell_cut::cell_size;
 use crate::filter::PageBounds;
 
 /// A row, and how many before and after it are asked for.
@@ -37,6 +38,8 @@ pub(crate) struct RowQuery {
     pub(crate) positions: bool,
     /// Instead of a page.
     pub(crate) around: Option<RowContext>,
+    /// Longer cells are cut.
+    pub(crate) cells: Option<usize>,
 }
 
 impl RowQuery {
@@ -60,12 +63,14 @@ impl RowQuery {
             raw: RawForm::default(),
             positions: false,
             around: None,
+            cells: None,
         }
     }
 
     /// Shown as a request says it. Around a row, the window is a day before and after it unless the request has another.
     pub(crate) fn shown_as(mut self, rows: &RowFilter) -> Result<Self, Error> {
         self.positions = rows.positions.unwrap_or_default();
+        self.cells = cell_size(rows.cells)?;
         let Some(position) = rows.around else {
             let counts = [("before", rows.before.is_some()), ("after", rows.after.is_some())];
             refuse(counts, "it counts rows beside one: give its position as around")?;

@@ -17,6 +17,7 @@ use model::filter::{LogFilter, MAX_LIMIT, SortOrder};
 use model::{Table, Timestamp, TraceId};
 
 use crate::Error;
+use crate::cell_cut::cut_cells;
 use crate::filter::{self, PageBounds};
 use crate::keyset_pagination;
 use crate::query_result::ListAnswer;
@@ -30,8 +31,9 @@ const MOST_LOGS: usize = 1_000;
 /// How far the clocks of who logs and who traces may be apart.
 const SKEW: Duration = Duration::from_secs(3_600);
 
-/// The spans that `scan` finds in tree order, each with its depth, and beside them the logs of their trace.
-pub(crate) async fn tree(mut scan: QueryScan, id: TraceId) -> Result<ListAnswer, Error> {
+/// The spans that `scan` finds in tree order, each with its depth, and beside them the logs of their trace; with longer cells than
+/// these cut.
+pub(crate) async fn tree(mut scan: QueryScan, id: TraceId, cells: Option<usize>) -> Result<ListAnswer, Error> {
     let most = MAX_LIMIT as usize;
     scan.order = SortOrder::Asc;
     let paging = PageBounds { limit: most, offset: 0 };
@@ -54,9 +56,8 @@ pub(crate) async fn tree(mut scan: QueryScan, id: TraceId) -> Result<ListAnswer,
     let latest_last = UInt64Array::from_iter_values((0..logs.rows().num_rows() as u64).rev());
     let spans = spans.take(&UInt64Array::from(order))?;
     let spans = spans.with_column("depth", Arc::new(Int64Array::from(depths)))?;
-    let mut spans = spans
-        .about("trace", about)
-        .with_beside("logs", logs.take(&latest_last)?);
+    let logs = cut_cells(logs.take(&latest_last)?, cells)?;
+    let mut spans = cut_cells(spans, cells)?.about("trace", about).with_beside("logs", logs);
     (spans.next_cursor, spans.stats) = (None, stats);
     spans.reserve_memory(&scan.session())
 }

@@ -19,7 +19,7 @@ use serde_json::{Map, Value};
 use super::problem::ApiProblem;
 
 /// Parameters that are numbers in a filter.
-const NUMBERS: [&str; 5] = ["limit", "offset", "min_duration_ms", "before", "after"];
+const NUMBERS: [&str; 6] = ["limit", "offset", "min_duration_ms", "before", "after", "cells"];
 /// Parameters that may hold an RFC 3339 time.
 const TIMES: [&str; 3] = ["since", "until", "around"];
 /// Parameters that are true or false.

@@ -77,8 +77,8 @@ impl RowRequest {
         Ok((filter, Self { params, ..self }))
     }
 
-    /// The filter that the parameters spell, how the rows are shown, and the rest of the request.
-    pub(crate) fn shown_filter<F: DeserializeOwned>(self) -> Result<(F, RowFilter, Self), ApiProblem> {
+    /// The two filters that the parameters spell, such as which rows and how they are shown, and the rest of the request.
+    pub(crate) fn filters<F: DeserializeOwned, G: DeserializeOwned>(self) -> Result<(F, G, Self), ApiProblem> {
         let (filter, rows) = self.params.filters()?;
         let params = QueryParams::default();
         Ok((filter, rows, Self { params, ..self }))

@@ -12,7 +12,7 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use http::{HeaderName, HeaderValue, header};
-use model::filter::{MessageFilter, MetricFilter, RowFilter, SortOrder, TimePoint};
+use model::filter::{CellFilter, MessageFilter, MetricFilter, RowFilter, SortOrder, TimePoint};
 use model::{FluxId, TraceId};
 use query::{AnswerMemory, JsonPage, ListQuery, QueryEngine, QueryStats};
 use serde::Serialize;
@@ -21,7 +21,7 @@ use serde_json::{Map, Value};
 use super::authorization::CallerQuerier;
 use super::json_response;
 use super::problem::ApiProblem;
-use super::query_params::{InPath, NoParams, QueryParams, in_path};
+use super::query_params::{InPath, QueryParams, in_path};
 use super::row_response::RowRequest;
 
 /// When the v0.4.4 paths were deprecated, as RFC 9745 writes it.
@@ -118,7 +118,7 @@ impl IntoResponse for PageResponse {
 }
 
 async fn logs(CallerQuerier(querier): CallerQuerier, asked: RowRequest) -> Result<Response, ApiProblem> {
-    let (filter, rows, asked) = asked.shown_filter()?;
+    let (filter, rows, asked) = asked.filters()?;
     asked.list_shown(&querier, ListQuery::Logs(filter), &rows).await
 }
 
@@ -145,7 +145,7 @@ async fn traces_top(CallerQuerier(querier): CallerQuerier, params: QueryParams) 
 }
 
 async fn traces(CallerQuerier(querier): CallerQuerier, asked: RowRequest) -> Result<Response, ApiProblem> {
-    let (filter, rows, asked) = asked.shown_filter()?;
+    let (filter, rows, asked) = asked.filters()?;
     asked.list_shown(&querier, ListQuery::Traces(filter), &rows).await
 }
 
@@ -197,7 +197,7 @@ async fn metric_label_values(
 }
 
 async fn messages(CallerQuerier(querier): CallerQuerier, asked: RowRequest) -> Result<Response, ApiProblem> {
-    let (filter, rows, asked) = asked.shown_filter()?;
+    let (filter, rows, asked) = asked.filters()?;
     asked.list_shown(&querier, ListQuery::Messages(filter), &rows).await
 }
 
@@ -213,7 +213,7 @@ async fn messages_of(
     asked: RowRequest,
 ) -> Result<Response, ApiProblem> {
     let id = flux_id(id)?;
-    let (mut filter, rows, asked) = asked.shown_filter::<MessageFilter>()?;
+    let (mut filter, rows, asked) = asked.filters::<MessageFilter, RowFilter>()?;
     if filter.flux_id.is_some_and(|given| given != id) {
         return Err(ApiProblem::parameter(
             "flux_id",
@@ -230,19 +230,24 @@ async fn messages_of(
 /// One business signal: its messages, spans and log records.
 async fn flux(CallerQuerier(querier): CallerQuerier, id: InPath, asked: RowRequest) -> Result<Response, ApiProblem> {
     let id = flux_id(id)?;
-    let (filter, asked) = asked.filter()?;
-    asked.list(&querier, ListQuery::Flux(id, filter)).await
+    let (filter, CellFilter { cells }, asked) = asked.filters()?;
+    let rows = RowFilter {
+        cells,
+        ..RowFilter::default()
+    };
+    asked.list_shown(&querier, ListQuery::Flux(id, filter), &rows).await
 }
 
 async fn dead_letters(CallerQuerier(querier): CallerQuerier, asked: RowRequest) -> Result<Response, ApiProblem> {
-    let (filter, rows, asked) = asked.shown_filter()?;
+    let (filter, rows, asked) = asked.filters()?;
     asked.list_shown(&querier, ListQuery::DeadLetters(filter), &rows).await
 }
 
-async fn trace(CallerQuerier(querier): CallerQuerier, id: InPath, _: NoParams) -> Result<Response, ApiProblem> {
+async fn trace(CallerQuerier(querier): CallerQuerier, id: InPath, params: QueryParams) -> Result<Response, ApiProblem> {
     let id = in_path("trace_id", id)?;
     let id: TraceId = id.parse().map_err(|error| ApiProblem::parameter("trace_id", error))?;
-    RowRequest::of_json().listed(querier.trace(id).await?).await
+    let found = querier.trace_cut(id, &params.filter()?).await?;
+    RowRequest::of_json().listed(found).await
 }
 
 async fn metric(

@@ -21,6 +21,7 @@ use serde_json::Value;
 use super::QueryEngine;
 use crate::ListQuery;
 use crate::aggregation::metric_aggregation::{self, MetricAggregation};
+use crate::cell_cut::cut_cells;
 use crate::cursor::PageCursor;
 use crate::flux::{self, FluxScan};
 use crate::query_result::{JsonPage, ListAnswer};
@@ -93,7 +94,7 @@ impl QueryEngine {
         W: Future<Output = Result<ListAnswer, Error>> + Send + 'static,
     {
         let (window, from) = self.resolve_start::<P>(asked)?;
-        let conditions = query.conditions();
+        let (conditions, cells) = (query.conditions(), asked.cells);
         self.run(|| {
             let scan = self.scan(asked.table, window, conditions.clone());
             let begun = scan.map(|mut scan| {
@@ -103,7 +104,7 @@ impl QueryEngine {
             });
             async move {
                 let (list, tag, session) = begun?;
-                let mut list = list.await?;
+                let mut list = cut_cells(list.await?, cells)?;
                 list.tag = tag;
                 list.reserve_memory(&session)
             }
@@ -156,7 +157,7 @@ impl QueryEngine {
         (env!("CARGO_PKG_VERSION"), self.engine.store_id(), &*self.scope).hash(&mut hasher);
         (asked.table, asked.fingerprint, paging.limit, paging.offset).hash(&mut hasher);
         (&asked.cursor, window.since, window.until, view.partial()).hash(&mut hasher);
-        (asked.positions, asked.around).hash(&mut hasher);
+        (asked.positions, asked.around, asked.cells).hash(&mut hasher);
         let files = tables().flat_map(|table| view.files(*table));
         for file in files.filter(|file| window.overlaps(file.min_ts, file.max_ts)) {
             (file.id, file.version, file.rows, file.size, file.min_ts, file.max_ts).hash(&mut hasher);

@@ -32,6 +32,7 @@ fn with_positions(around: Option<RowPosition>, before: usize, after: usize) -> R
         around,
         before: count(before),
         after: count(after),
+        ..RowFilter::default()
     }
 }
 

@@ -166,10 +166,21 @@ fn row(table: Table) -> Value {
     object(properties.into())
 }
 
-/// A row of a list that can say its position.
-fn positioned_row(table: Table) -> Value {
-    let mut row = row(table);
+/// What rows of lists have where it is asked for: their positions, and what was cut of them.
+fn add_shown(row: &mut Value) {
     row["properties"]["position"] = text();
+    row["properties"]["cut"] = cut();
+}
+
+/// The sizes of cut cells.
+fn cut() -> Value {
+    json!({ "description": "The whole sizes of cells that `cells` cut, in bytes.", "type": "object", "additionalProperties": count() })
+}
+
+/// A row of a list.
+fn listed_row(table: Table) -> Value {
+    let mut row = row(table);
+    add_shown(&mut row);
     row
 }
 
@@ -189,6 +200,7 @@ fn item() -> Value {
         properties.extend(columns.map(|column| (column.name.to_owned(), value(&column))));
     }
     properties.insert("raw_msg".to_owned(), raw());
+    properties.insert("cut".to_owned(), cut());
     json!({
         "description": "What it lacks, and what is null, is left out.",
         "type": "object", "required": ["kind", "ts", "entity_id", "entity_name"], "properties": properties, "additionalProperties": false,
@@ -224,10 +236,10 @@ fn rows() -> Value {
     let mut counted = object(json!({ "ts": time(), "count": count() }));
     counted["properties"]["level"] = inline_schema::<Level>();
     counted["properties"]["entity_name"] = text();
-    message["properties"]["position"] = text();
+    add_shown(&mut message);
     json!({
-        "Log": positioned_row(Table::Logs),
-        "Span": positioned_row(Table::Traces),
+        "Log": listed_row(Table::Logs),
+        "Span": listed_row(Table::Traces),
         "Node": { "description": "A span, with 0 for a root and for one whose parent is not stored, else one more than its parent has.",
                   "allOf": [reference("Span"), object(json!({ "depth": count() }))] },
         "Point": row(Table::Metrics),
@@ -235,7 +247,7 @@ fn rows() -> Value {
         "Line": object(summed),
         "Message": message,
         "Item": item(),
-        "DeadLetter": positioned_row(Table::DeadLetters),
+        "DeadLetter": listed_row(Table::DeadLetters),
         "Count": counted,
         "Value": object(json!({ "value": reference("Any"), "count": count() })),
         "Service": object(json!({ "service": text(), "spans": count(), "errors": count(), "p50_ms": reference("Number"),

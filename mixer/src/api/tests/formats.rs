@@ -508,3 +508,49 @@ async fn a_row_says_its_position_and_the_rows_around_it_are_found_by_that() {
         assert_eq!(refused.json()["errors"][0]["parameter"], name, "{bad}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn long_cells_are_cut_and_rows_say_of_which_size_they_were() {
+    let api = Api::new().await;
+    let long = LogRecord {
+        message: "ä".repeat(50_000),
+        attributes: Attributes::new()
+            .with("http.status", 500)
+            .with("stack", "x".repeat(200_000)),
+        ..log(0)
+    };
+    let size = json!({ "http.status": 500, "stack": "x".repeat(200_000) })
+        .to_string()
+        .len();
+    api.bench.append(&[long, log(1)]).await;
+    let cut = api.get("logs?cells=101", &[]).await;
+    assert!(cut.body.len() < 2_000, "{}", cut.body.len());
+    let rows = &cut.json()["data"];
+    assert_eq!(rows[0]["message"], "ä".repeat(50));
+    assert_eq!(rows[0]["attributes"]["http.status"], 500);
+    let stack = rows[0]["attributes"]["stack"].as_str().unwrap();
+    assert!((20..101).contains(&stack.len()), "{stack}");
+    assert_eq!(rows[0]["cut"], json!({ "message": 100_000, "attributes": size }));
+    assert_eq!((&rows[1]["cut"], &rows[1]["message"]), (&Value::Null, &json!("line 1")));
+    assert!(!rows[1].as_object().unwrap().contains_key("cut"));
+    let lines = api.get("logs?cells=101&format=ndjson", &[]).await;
+    let first: Value = serde_json::from_slice(lines.body.split(|byte| *byte == b'\n').next().unwrap()).unwrap();
+    assert_eq!(first, rows[0]);
+    let table = api.get("logs?cells=101&format=csv&positions=true", &[]).await;
+    let text = String::from_utf8(table.body.to_vec()).unwrap();
+    assert!(text.lines().next().unwrap().ends_with(",position,cut"), "{text}");
+    // One row whole, by its position.
+    let listed = api.get("logs?cells=64&positions=true", &[]).await.json();
+    let position = listed["data"][0]["position"].as_str().unwrap();
+    let whole = api
+        .get(&format!("logs?around={position}&before=0&after=0"), &[])
+        .await
+        .json();
+    assert_eq!(whole["data"][0]["message"], "ä".repeat(50_000));
+    assert_eq!(whole["data"].as_array().unwrap().len(), 1);
+    for bad in ["cells=63", "cells=1048577", "cells=x"] {
+        let refused = api.get(&format!("logs?{bad}"), &[]).await;
+        assert_eq!(refused.status, StatusCode::BAD_REQUEST, "{bad}");
+        assert_eq!(refused.json()["errors"][0]["parameter"], "cells", "{bad}");
+    }
+}

@@ -37,7 +37,7 @@ pub(super) const PATHS: [&str; 22] = [
     "flux/{}",
 ];
 
-pub(super) const NAMES: [&str; 47] = [
+pub(super) const NAMES: [&str; 48] = [
     "level",
     "min_level",
     "since",
@@ -75,6 +75,7 @@ pub(super) const NAMES: [&str; 47] = [
     "not.q",
     "not.attr.n",
     "not.attr.",
+    "cells",
     "positions",
     "around",
     "before",

@@ -1,7 +1,8 @@
 //! Routes that read rows: logs, traces, metrics, messages, signals, Jaeger's, SQL; with their former paths.
 
 use model::filter::{
-    FluxFilter, HistogramFilter, LogFilter, MessageFilter, MetricFilter, RowFilter, SeriesFilter, TraceFilter,
+    CellFilter, FluxFilter, HistogramFilter, LogFilter, MessageFilter, MetricFilter, RowFilter, SeriesFilter,
+    TraceFilter,
 };
 use model::{Table, inline_schema};
 
@@ -47,6 +48,7 @@ const TRACE: ApiRoute = get(
     "One trace: its spans as a tree, and its logs",
 )
 .of(&[Table::Traces, Table::Logs])
+.filters_by(&[inline_schema::<CellFilter>])
 .takes(&[p::TRACE_PATH])
 .gives(ResponseBody::Json("Trace"))
 .fails(FIND);
@@ -244,7 +246,7 @@ pub(super) const ROUTES: &[ApiRoute] = &[
         "One business signal: its messages, spans and log records, the oldest first",
     )
 .of(&[Table::Messages, Table::Traces, Table::Logs])
-    .filters_by(&[inline_schema::<FluxFilter>])
+    .filters_by(&[inline_schema::<FluxFilter>, inline_schema::<CellFilter>])
     .takes(&[p::FLUX_PATH, p::ALL_TIMES, p::SIGNAL, p::FORMAT, p::KNOWN])
     .gives(ResponseBody::Rows("Signal"))
     .fails(ROWS_OF_ONE)
