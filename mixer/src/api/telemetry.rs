@@ -32,7 +32,9 @@ pub(crate) fn routes(querier: Arc<QueryEngine>) -> Router {
         .route("/api/v1/telemetry/logs", get(logs))
         .route("/api/v1/telemetry/logs/histogram", get(logs_histogram))
         .route("/api/v1/telemetry/logs/top", get(logs_top))
+        .route("/api/v1/telemetry/logs/fields", get(log_fields))
         .route("/api/v1/telemetry/traces", get(traces))
+        .route("/api/v1/telemetry/traces/fields", get(trace_fields))
         .route("/api/v1/telemetry/traces/top", get(traces_top))
         .route("/api/v1/telemetry/traces/{trace_id}", get(trace))
         .route("/api/v1/telemetry/services", get(services))
@@ -142,6 +144,14 @@ async fn logs_top(CallerQuerier(querier): CallerQuerier, params: QueryParams) ->
 async fn traces_top(CallerQuerier(querier): CallerQuerier, params: QueryParams) -> Result<PageResponse, ApiProblem> {
     let (filter, top) = params.filters()?;
     Ok(querier.traces_top(&filter, &top).await?.into())
+}
+
+async fn log_fields(CallerQuerier(querier): CallerQuerier, params: QueryParams) -> Result<PageResponse, ApiProblem> {
+    Ok(querier.log_fields(&params.filter()?).await?.into())
+}
+
+async fn trace_fields(CallerQuerier(querier): CallerQuerier, params: QueryParams) -> Result<PageResponse, ApiProblem> {
+    Ok(querier.trace_fields(&params.filter()?).await?.into())
 }
 
 async fn traces(CallerQuerier(querier): CallerQuerier, asked: RowRequest) -> Result<Response, ApiProblem> {

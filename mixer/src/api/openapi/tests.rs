@@ -123,7 +123,7 @@ fn the_parameters_of_lists_are_the_fields_of_their_filters() {
     let both = |one: BTreeSet<String>, other: BTreeSet<String>| one.union(&other).cloned().collect::<BTreeSet<_>>();
     let messages = || both(fields::<MessageFilter>(), fields::<RowFilter>());
     // With what a path always refuses, or names itself.
-    let filters: [(&str, BTreeSet<String>, &[&str]); 22] = [
+    let filters: [(&str, BTreeSet<String>, &[&str]); 24] = [
         ("logs", both(fields::<LogFilter>(), fields::<RowFilter>()), &[]),
         (
             "logs/histogram",
@@ -135,6 +135,8 @@ fn the_parameters_of_lists_are_the_fields_of_their_filters() {
             both(fields::<LogFilter>(), fields::<TopFilter>()),
             &["offset", "cursor", "order"],
         ),
+        ("logs/fields", fields::<LogFilter>(), &["offset", "cursor", "order"]),
+        ("traces/fields", fields::<TraceFilter>(), &["offset", "cursor", "order"]),
         ("logs/tail", fields::<LogFilter>(), &["until", "offset", "order"]),
         ("traces", both(fields::<TraceFilter>(), fields::<RowFilter>()), &[]),
         (

@@ -12,12 +12,14 @@ use super::*;
 
 const REQUESTS: u64 = 10_000;
 
-pub(super) const PATHS: [&str; 22] = [
+pub(super) const PATHS: [&str; 24] = [
     "telemetry/logs",
     "telemetry/logs/histogram",
     "telemetry/logs/top",
+    "telemetry/logs/fields",
     "telemetry/traces",
     "telemetry/traces/top",
+    "telemetry/traces/fields",
     "telemetry/traces/{}",
     "telemetry/services",
     "telemetry/dependencies",

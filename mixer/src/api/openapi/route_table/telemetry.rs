@@ -140,6 +140,16 @@ pub(super) const ROUTES: &[ApiRoute] = &[
     .gives(ResponseBody::Json("Values"))
     .fails(QUERY)
     .details(WINDOW),
+    get(AccessRight::ReadRows, "/api/v1/telemetry/logs/fields",
+        "log_fields",
+        "The fields of log records: columns and attributes, with how many records have each",
+    )
+    .of(LOGS_ONLY)
+    .filters_by(&[inline_schema::<LogFilter>])
+    .takes(&[p::SERIES_PAGE])
+    .gives(ResponseBody::Json("FieldCounts"))
+    .fails(QUERY)
+    .details(WINDOW),
     get(AccessRight::ReadRows, "/api/v1/telemetry/logs/tail",
         "logs_tail",
         "Log records as they become visible, as server-sent events",
@@ -162,6 +172,16 @@ pub(super) const ROUTES: &[ApiRoute] = &[
     .filters_by(&[inline_schema::<TraceFilter>])
     .takes(&[p::TRACES_TOP, p::TIMES])
     .gives(ResponseBody::Json("Values"))
+    .fails(QUERY)
+    .details(WINDOW),
+    get(AccessRight::ReadRows, "/api/v1/telemetry/traces/fields",
+        "trace_fields",
+        "The fields of spans: columns and attributes, with how many spans have each",
+    )
+    .of(TRACES_ONLY)
+    .filters_by(&[inline_schema::<TraceFilter>])
+    .takes(&[p::SERIES_PAGE])
+    .gives(ResponseBody::Json("FieldCounts"))
     .fails(QUERY)
     .details(WINDOW),
     TRACE,
