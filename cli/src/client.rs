@@ -380,7 +380,8 @@ fn object(value: Value) -> Option<Row> {
     }
 }
 
-/// A filter's fields as query parameters, the same struct that the API parses: of a family's field, a parameter for each entry.
+/// A filter's fields as query parameters, the same struct that the API parses: of a family's field, a parameter for each entry,
+/// and of a list one for each value.
 fn parameters<F: Serialize>(filter: &F) -> Result<Vec<(String, String)>, Error> {
     let fields = serde_json::to_value(filter).map_err(|error| Error::Usage(error.to_string()))?;
     let Value::Object(fields) = fields else {
@@ -390,13 +391,20 @@ fn parameters<F: Serialize>(filter: &F) -> Result<Vec<(String, String)>, Error> 
         Value::String(text) => text,
         other => other.to_string(),
     };
+    let of_each = |name: &str, value: Value| -> Vec<(String, String)> {
+        let values = match value {
+            Value::Null => Vec::new(),
+            Value::Array(values) => values,
+            value => vec![value],
+        };
+        values.into_iter().map(|value| (name.to_owned(), text(value))).collect()
+    };
     let parameters = |(name, value): (String, Value)| match value {
         Value::Object(entries) => {
-            let entry = |(key, value): (String, Value)| (name.replace(ANY_KEY, &key), text(value));
-            entries.into_iter().map(entry).collect()
+            let entry = |(key, value): (String, Value)| of_each(&name.replace(ANY_KEY, &key), value);
+            entries.into_iter().flat_map(entry).collect()
         }
-        Value::Null => Vec::new(),
-        value => vec![(name, text(value))],
+        value => of_each(&name, value),
     };
     Ok(fields.into_iter().flat_map(parameters).collect())
 }

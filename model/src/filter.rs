@@ -10,10 +10,12 @@
 //! - A field whose name ends with [`ANY_KEY`] holds the parameters of a family, by what they have in the place of it:
 //!   `attr.http.status=500` is the entry `http.status` of `attr.<key>`. The value is compared with the text of a JSON
 //!   scalar: `500` meets the number 500 and the text "500".
+//! - What begins with `not.` leaves out rows that have one of its values, and may be given more than once.
 
 mod param_values;
+mod row_position;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -25,15 +27,29 @@ pub use param_values::{
     SortOrder, TimePoint,
 };
 
+pub use row_position::RowPosition;
+
 /// In the name of a family of parameters, the place of the key.
 pub const ANY_KEY: &str = "<key>";
 /// A family's values by their keys.
 pub type KeyedValues = BTreeMap<String, String>;
+/// A family's values by their keys, where one may be given more than once.
+pub type KeyedValueSets = BTreeMap<String, BTreeSet<String>>;
 
 /// The default number of rows.
 pub const DEFAULT_LIMIT: u32 = 100;
 /// The greatest number of rows one answer holds.
 pub const MAX_LIMIT: u32 = 10_000;
+
+/// The least and the greatest size that cells are cut to.
+pub const MIN_CELL: u32 = 64;
+/// See [`MIN_CELL`].
+pub const MAX_CELL: u32 = 1 << 20;
+
+/// The default number of rows before and after one.
+pub const DEFAULT_CONTEXT: u32 = 20;
+/// The greatest number of rows before one, and after it.
+pub const MAX_CONTEXT: u32 = 1_000;
 
 /// A number of rows that no page can have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -102,6 +118,21 @@ filters! {
         /// scalar.
         #[serde(rename = "attr.<key>")]
         pub attributes: KeyedValues,
+        /// Not of these levels.
+        #[serde(rename = "not.level")]
+        pub not_level: BTreeSet<Level>,
+        /// Not of these entities, by name or id.
+        #[serde(rename = "not.entity")]
+        pub not_entity: BTreeSet<String>,
+        /// Not of these services.
+        #[serde(rename = "not.service")]
+        pub not_service: BTreeSet<String>,
+        /// Without any of these parts in the message, case-insensitive.
+        #[serde(rename = "not.q")]
+        pub not_q: BTreeSet<String>,
+        /// Without these values of attributes: `not.attr.http.status=200`. A record that lacks the attribute stays.
+        #[serde(rename = "not.attr.<key>")]
+        pub not_attributes: KeyedValueSets,
         /// Which rows come first.
         pub order: Option<SortOrder>,
         /// At most so many rows; [`DEFAULT_LIMIT`].
@@ -137,6 +168,18 @@ filters! {
         /// scalar.
         #[serde(rename = "attr.<key>")]
         pub attributes: KeyedValues,
+        /// Not of these entities, by name or id.
+        #[serde(rename = "not.entity")]
+        pub not_entity: BTreeSet<String>,
+        /// Not of these services.
+        #[serde(rename = "not.service")]
+        pub not_service: BTreeSet<String>,
+        /// Not these operations.
+        #[serde(rename = "not.span_name")]
+        pub not_span_name: BTreeSet<String>,
+        /// Without these values of attributes: `not.attr.http.status=200`. A span that lacks the attribute stays.
+        #[serde(rename = "not.attr.<key>")]
+        pub not_attributes: KeyedValueSets,
         /// Which rows come first.
         pub order: Option<SortOrder>,
         /// At most so many rows; [`DEFAULT_LIMIT`].
@@ -194,6 +237,30 @@ filters! {
         pub offset: Option<u32>,
         /// Go on where an answer's `next_cursor` says.
         pub cursor: Option<String>,
+    }
+
+    /// How long the cells of rows are.
+    pub struct CellFilter {
+        /// Cut cells to so many bytes; `cut` of a row has the whole sizes of those that were longer.
+        #[schemars(range(min = MIN_CELL, max = MAX_CELL))]
+        pub cells: Option<u32>,
+    }
+
+    /// How the rows of a list are shown, and around which of them.
+    pub struct RowFilter {
+        /// Cut cells to so many bytes; `cut` of a row has the whole sizes of those that were longer.
+        #[schemars(range(min = MIN_CELL, max = MAX_CELL))]
+        pub cells: Option<u32>,
+        /// Whether each row says its `position`.
+        pub positions: Option<bool>,
+        /// Instead of a page, the row of this `position`, with what came before and after it; or what did so at a time.
+        pub around: Option<RowPosition>,
+        /// How many rows before it; 20 by default.
+        #[schemars(range(max = MAX_CONTEXT))]
+        pub before: Option<u32>,
+        /// How many rows after it; 20 by default.
+        #[schemars(range(max = MAX_CONTEXT))]
+        pub after: Option<u32>,
     }
 
     /// Which entries of the audit log.

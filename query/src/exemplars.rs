@@ -13,7 +13,6 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
 use datafusion::logical_expr::{Expr, ident, lit};
-use model::filter::RawForm;
 use model::{SpanId, Timestamp, TraceId};
 use serde_json::{Map, Value};
 
@@ -24,6 +23,7 @@ use crate::keyset_pagination;
 use crate::point_labels::{EXEMPLARS, is_of_point};
 use crate::query_result::{JsonPage, QueryStats, object_bytes};
 use crate::query_scan::QueryScan;
+use crate::row_rendering::RowRendering;
 use crate::scalar_functions::json_text;
 
 /// More exemplars of one point are not looked at; OTLP's have eight at most.
@@ -47,7 +47,8 @@ pub(crate) async fn newest(
 ) -> Result<JsonPage, Error> {
     conditions.push(json_text(ident("labels"), lit(EXEMPLARS)).is_not_null());
     let paging = PageBounds { limit, offset: 0 };
-    let points = keyset_pagination::list(&scan.scan_with(conditions)?, paging, None, 0, RawForm::Hex).await?;
+    let points =
+        keyset_pagination::list(&scan.scan_with(conditions)?, paging, None, 0, RowRendering::default()).await?;
     if points.rows().num_rows() == 0 && !has_rows(&scan).await? {
         return Err(no_metric(name, &scan));
     }

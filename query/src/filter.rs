@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use datafusion::common::ScalarValue;
 use datafusion::logical_expr::{Case, Expr, ident, lit};
 use model::filter::{
-    KeyedValues, LetterFilter, LogFilter, MessageFilter, MetricFilter, SeriesFilter, TraceFilter, page_size,
+    KeyedValueSets, KeyedValues, LetterFilter, LogFilter, MessageFilter, MetricFilter, SeriesFilter, TraceFilter,
+    page_size,
 };
 use model::{EntityId, FluxId, Level, MessageDirection, Span, SpanStatus, Table, Timestamp, TraceId};
 
@@ -79,6 +80,21 @@ fn fields(column: &str, values: &KeyedValues) -> impl Iterator<Item = Option<Exp
     values.iter().map(move |(key, value)| Some(field(column, key, value)))
 }
 
+/// That what an expression gives is none of these texts; null is none of them.
+fn is_none_of(of: Expr, texts: &BTreeSet<String>) -> Option<Expr> {
+    let is_one = of.in_list(texts.iter().map(lit).collect(), false);
+    (!texts.is_empty()).then(|| is_one.is_not_true())
+}
+
+fn is_not_of_entities(texts: &BTreeSet<String>) -> Option<Expr> {
+    (!texts.is_empty()).then(|| of_entities(texts).is_not_true())
+}
+
+fn without_fields(column: &str, values: &KeyedValueSets) -> impl Iterator<Item = Option<Expr>> {
+    let of = move |key: &String| json_text(ident(column), lit(key));
+    values.iter().map(move |(key, texts)| is_none_of(of(key), texts))
+}
+
 /// The conditions of a filter, all of which must hold; the window aside.
 pub(crate) fn logs(filter: &LogFilter) -> Vec<Expr> {
     let attribute = |key, value: &str| field("attributes", key, value);
@@ -92,9 +108,24 @@ pub(crate) fn logs(filter: &LogFilter) -> Vec<Expr> {
         filter.gear_id.as_deref().map(|id| attribute("gear.id", id)),
         filter.trace_id.map(|id| attribute("trace_id", &id.to_string())),
         filter.q.as_deref().map(|q| contains_fold(ident("message"), q)),
+        is_not_of_entities(&filter.not_entity),
+        is_none_of(service_of("attributes"), &filter.not_service),
     ]
     .into_iter()
+    .chain(
+        filter
+            .not_level
+            .iter()
+            .map(|level| Some(ident("level").not_eq(lit(level.as_str())))),
+    )
+    .chain(
+        filter
+            .not_q
+            .iter()
+            .map(|q| Some(contains_fold(ident("message"), q).is_not_true())),
+    )
     .chain(fields("attributes", &filter.attributes))
+    .chain(without_fields("attributes", &filter.not_attributes))
     .flatten()
     .collect()
 }
@@ -110,9 +141,13 @@ pub(crate) fn traces(filter: &TraceFilter) -> Vec<Expr> {
         filter
             .min_duration_ms
             .map(|ms| ident("duration_ms").gt_eq(lit(least_f32(ms)))),
+        is_not_of_entities(&filter.not_entity),
+        is_none_of(service_of("attributes"), &filter.not_service),
+        is_none_of(ident("span_name"), &filter.not_span_name),
     ]
     .into_iter()
     .chain(fields("attributes", &filter.attributes))
+    .chain(without_fields("attributes", &filter.not_attributes))
     .flatten()
     .collect()
 }

@@ -11,6 +11,8 @@
 //! ```text
 //! cursor's ts: rest of its ties │ rows beyond it: top-k by ts │ ties at the cut, by hash
 //! ```
+//!
+//! Where a scan reverses ties, all hashes here are the complements of the rows', so that they ascend in either order.
 
 use std::sync::Arc;
 
@@ -20,17 +22,18 @@ use datafusion::arrow::compute::{cast, interleave_record_batch};
 use datafusion::execution::memory_pool::MemoryReservation;
 use datafusion::logical_expr::{SortExpr, ident, lit};
 use model::Timestamp;
-use model::filter::{RawForm, SortOrder};
+use model::filter::SortOrder;
 
+use crate::Error;
 use crate::cursor::{KeysetPosition, PageCursor};
 use crate::filter::PageBounds;
 use crate::query_result::ListAnswer;
 use crate::query_scan::QueryScan;
+use crate::row_rendering::RowRendering;
 use crate::scalar_functions::{FunctionKind, hash_rows};
 use crate::scan::{rank, times_of};
 use crate::time_range::TimeRange;
 use crate::view_table::RowOrder;
-use crate::{Error, message_rendering};
 
 /// The name of the hash beside the table's own columns.
 const HASH: &str = "_hash";
@@ -40,15 +43,15 @@ const MAX_SKIP: u64 = 1 << 40;
 /// Rows to skip, at most, that a scan finds: a plan only counts them.
 const MOST_SKIPPED: usize = 100_000;
 
-/// A page of the scan's rows, after `from` if given, with the bytes of messages in a form.
+/// A page of the scan's rows, after `from` if given.
 pub(crate) async fn list(
     scan: &QueryScan,
     paging: PageBounds,
     from: Option<KeysetPosition>,
     fingerprint: u64,
-    raw: RawForm,
+    shown: RowRendering,
 ) -> Result<ListAnswer, Error> {
-    render_page(scan, read_page(scan, paging, from).await?, fingerprint, raw)
+    render_page(scan, read_page(scan, paging, from).await?, fingerprint, shown)
 }
 
 /// Rows in order with their places in it.
@@ -84,7 +87,12 @@ async fn read_page(scan: &QueryScan, paging: PageBounds, from: Option<KeysetPosi
     }
 }
 
-fn render_page(scan: &QueryScan, given: KeysetPage, fingerprint: u64, raw: RawForm) -> Result<ListAnswer, Error> {
+fn render_page(
+    scan: &QueryScan,
+    given: KeysetPage,
+    fingerprint: u64,
+    shown: RowRendering,
+) -> Result<ListAnswer, Error> {
     let next = match given.rows.in_order.last() {
         Some(last) if given.more => {
             let position = given.rows.position_after(last, given.from);
@@ -96,12 +104,10 @@ fn render_page(scan: &QueryScan, given: KeysetPage, fingerprint: u64, raw: RawFo
     let copy = scan.memory("page");
     copy.try_grow(given.rows.batches.iter().map(RecordBatch::get_array_memory_size).sum())?;
     let rows = given.rows.concat_rows(given.skip, &scan.table().schema())?;
+    let in_order = given.rows.in_order.iter().skip(given.skip);
+    let places: Vec<_> = in_order.map(|row| (row.ts, row.hash)).collect();
     drop(given);
-    ListAnswer::new(
-        &message_rendering::render_messages(&rows, raw, Some(&copy))?,
-        next,
-        scan.stats(rows.num_rows()),
-    )
+    shown.render(scan, (&rows, &places), next, &copy)
 }
 
 /// The rows of a page in order.
@@ -136,7 +142,7 @@ async fn page_by_scan(
     let Some(found) = scan.top_k(window, from.map(|from| from.ts), offset, wanted).await? else {
         return Ok(None);
     };
-    let mut rows = SortedRows::of(found.batches, scan.order)?;
+    let mut rows = SortedRows::of_scan(found.batches, scan)?;
     if let Some(from) = from {
         rows.begin_after(from);
     }
@@ -173,7 +179,7 @@ async fn page_by_plan(scan: &QueryScan, paging: PageBounds, from: Option<KeysetP
 
 /// The rows of a page in order, and whether there are more after them.
 async fn gather(scan: &QueryScan, limit: usize, from: Option<KeysetPosition>) -> Result<(SortedRows, bool), Error> {
-    let mut rows = SortedRows::default();
+    let mut rows = SortedRows::of_scan(Vec::new(), scan)?;
     let mut window = scan.window;
     if let Some(from) = from {
         rows.extend(ties(scan, from, limit + 1).await?)?;
@@ -182,7 +188,7 @@ async fn gather(scan: &QueryScan, limit: usize, from: Option<KeysetPosition>) ->
     let mut more = rows.in_order.len() > limit;
     if !more {
         let wanted = limit + 1 - rows.in_order.len();
-        let mut first = SortedRows::of(first_rows(scan, window, wanted).await?, scan.order)?;
+        let mut first = SortedRows::of_scan(first_rows(scan, window, wanted).await?, scan)?;
         if first.in_order.len() >= wanted {
             more = true;
             first.complete_last_ties(scan, limit - rows.in_order.len()).await?;
@@ -233,11 +239,15 @@ async fn ties(scan: &QueryScan, from: KeysetPosition, count: usize) -> Result<Ve
     let own: Vec<_> = columns.collect();
     let frame = scan.frame(range_from(scan, from.moment()), RowOrder::Any)?;
     let skip = usize::try_from(from.seen.min(MAX_SKIP)).unwrap_or(usize::MAX);
+    let is_after = match scan.ties_reversed {
+        true => ident(HASH).lt_eq(lit(!from.hash)),
+        false => ident(HASH).gt_eq(lit(from.hash)),
+    };
     let frame = frame
         .filter(ident("ts").eq(crate::filter::timestamp_literal(from.moment())))?
         .with_column(HASH, FunctionKind::RowHash.call(own.clone()))?
-        .filter(ident(HASH).gt_eq(lit(from.hash)))?
-        .sort(vec![ident(HASH).sort(true, false)])?
+        .filter(is_after)?
+        .sort(vec![ident(HASH).sort(!scan.ties_reversed, false)])?
         .limit(skip, Some(count))?
         .select(own)?;
     Ok(frame.collect().await?)
@@ -299,21 +309,38 @@ pub(crate) struct RowRef {
 pub(crate) struct SortedRows {
     pub(crate) batches: Vec<RecordBatch>,
     pub(crate) in_order: Vec<RowRef>,
+    /// Whether hashes are complements.
+    ties_reversed: bool,
 }
 
 impl SortedRows {
     /// All rows of batches.
     pub(crate) fn of(batches: Vec<RecordBatch>, order: SortOrder) -> Result<Self, Error> {
-        let mut rows = Self::default();
-        rows.extend(batches)?;
-        rows.in_order
+        Self::default().filled(batches, order)
+    }
+
+    /// All rows of batches in the order of a scan.
+    fn of_scan(batches: Vec<RecordBatch>, scan: &QueryScan) -> Result<Self, Error> {
+        let rows = Self {
+            ties_reversed: scan.ties_reversed,
+            ..Self::default()
+        };
+        rows.filled(batches, scan.order)
+    }
+
+    fn filled(mut self, batches: Vec<RecordBatch>, order: SortOrder) -> Result<Self, Error> {
+        self.extend(batches)?;
+        self.in_order
             .sort_by_key(|row| (std::cmp::Reverse(rank(order, row.ts)), row.hash));
-        Ok(rows)
+        Ok(self)
     }
 
     fn extend(&mut self, batches: Vec<RecordBatch>) -> Result<(), Error> {
         for batch in batches {
-            let hashes = hash_rows(batch.columns(), batch.num_rows())?;
+            let mut hashes = hash_rows(batch.columns(), batch.num_rows())?;
+            if self.ties_reversed {
+                hashes.iter_mut().for_each(|hash| *hash = !*hash);
+            }
             let number = self.batches.len();
             let places = times_of(&batch).iter().zip(hashes).enumerate();
             self.in_order.extend(places.map(|(index, (ts, hash))| RowRef {

@@ -26,12 +26,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use engine::Engine;
+use model::filter::CellFilter;
 use model::{ByteSize, Clock, Table, Timestamp, TraceId};
 use parking_lot::Mutex;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::admission_gate::{AdmissionGate, QueryClass, QueryPermit, QueryRuntimes};
+use crate::cell_cut::cell_size;
 use crate::data_scope::DataScope;
 use crate::filter;
 use crate::limits::{DAMAGED_FILES, QueryLimits};
@@ -177,9 +179,18 @@ impl QueryEngine {
     /// # Errors
     /// [`Error::NotFound`] if the store has no span of it; see [`Error`].
     pub async fn trace(&self, id: TraceId) -> Result<ListAnswer, Error> {
+        self.trace_cut(id, &CellFilter::default()).await
+    }
+
+    /// As [`QueryEngine::trace`], with long cells cut.
+    ///
+    /// # Errors
+    /// Those of [`QueryEngine::trace`].
+    pub async fn trace_cut(&self, id: TraceId, cells: &CellFilter) -> Result<ListAnswer, Error> {
+        let cells = cell_size(cells.cells)?;
         self.run(|| {
             let spans = self.scan(Table::Traces, TimeRange::ALL, vec![filter::of_trace(id)]);
-            async move { trace_tree::tree(spans?, id).await }
+            async move { trace_tree::tree(spans?, id, cells).await }
         })
         .await
     }

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use arrow_array::{ArrayRef, RecordBatch, UInt64Array};
-use arrow_schema::{Field, Schema};
+use arrow_schema::extension::Json;
+use arrow_schema::{DataType, Field, Schema};
 use datafusion::arrow::compute::take_record_batch;
 use datafusion::execution::memory_pool::MemoryReservation;
 use model::batch::row_json;
@@ -71,9 +72,28 @@ impl ListAnswer {
         })
     }
 
+    /// With other cells in its columns, of the same types.
+    pub(crate) fn map_columns(self, change: impl FnMut((&SqlColumn, &ArrayRef)) -> ArrayRef) -> Result<Self, Error> {
+        let cells = self.columns.iter().zip(self.rows.columns()).map(change).collect();
+        Ok(Self {
+            rows: RecordBatch::try_new(self.rows.schema(), cells)?,
+            ..self
+        })
+    }
+
     /// With one more column.
     pub(crate) fn with_column(self, name: &str, column: ArrayRef) -> Result<Self, Error> {
         let field = Field::new(name, column.data_type().clone(), true);
+        self.with_field(field, column)
+    }
+
+    /// With one more column of texts that are JSON.
+    pub(crate) fn with_json_column(self, name: &str, column: ArrayRef) -> Result<Self, Error> {
+        let field = Field::new(name, DataType::Utf8, true).with_extension_type(Json::default());
+        self.with_field(field, column)
+    }
+
+    fn with_field(self, field: Field, column: ArrayRef) -> Result<Self, Error> {
         let (mut columns, schema) = (self.columns, self.rows.schema());
         columns.extend(columns_of(&Schema::new(vec![field.clone()])).0);
         let fields = schema.fields().iter().cloned().chain([Arc::new(field)]);
@@ -103,9 +123,10 @@ impl ListAnswer {
         }
     }
 
-    /// With columns that objects leave out where they have no value; the first is never one of them.
-    pub(crate) fn with_sparse(self, sparse: Vec<&'static str>) -> Self {
-        Self { sparse, ..self }
+    /// With more columns that objects leave out where they have no value; the first is never one of them.
+    pub(crate) fn with_sparse(mut self, sparse: Vec<&'static str>) -> Self {
+        self.sparse.extend(sparse);
+        self
     }
 
     /// A row as an object.

@@ -99,6 +99,8 @@ pub(crate) struct QueryScan {
     pub(crate) window: TimeRange,
     /// Which rows of a list come first.
     pub(crate) order: SortOrder,
+    /// Whether rows of one `ts` come in the opposite order of lists.
+    pub(crate) ties_reversed: bool,
     /// Those of the scope, and those of the query.
     conditions: Vec<Expr>,
     meter: Arc<ScanMeter>,
@@ -124,6 +126,7 @@ impl QueryScan {
             table,
             window,
             order: SortOrder::Desc,
+            ties_reversed: false,
             conditions,
             started: Instant::now(),
         })
@@ -151,6 +154,25 @@ impl QueryScan {
             started: self.started,
             ..self.scan_table(self.table, self.window, asked)?
         })
+    }
+
+    /// The same rows in exactly the opposite order, as a part of the same query.
+    pub(crate) fn reversed(&self) -> Self {
+        Self {
+            state: Arc::clone(&self.state),
+            view: self.view.clone(),
+            scope: Arc::clone(&self.scope),
+            table: self.table,
+            window: self.window,
+            order: match self.order {
+                SortOrder::Desc => SortOrder::Asc,
+                SortOrder::Asc => SortOrder::Desc,
+            },
+            ties_reversed: !self.ties_reversed,
+            conditions: self.conditions.clone(),
+            meter: Arc::clone(&self.meter),
+            started: self.started,
+        }
     }
 
     /// The rows within a part of the window that meet the conditions.

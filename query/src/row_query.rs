@@ -2,11 +2,22 @@
 //!
 //! Not here: the filters of each table ([`crate::list_query`]), how a page is found ([`crate::keyset_pagination`]).
 
-use model::filter::{RawForm, SortOrder, TimePoint};
+use model::filter::{
+    DEFAULT_CONTEXT, DEFAULT_WINDOW, MAX_CONTEXT, RawForm, RowFilter, RowPosition, SortOrder, TimePoint,
+};
 use model::{FluxId, Table};
 
 use crate::Error;
+use crate::cell_cut::cell_size;
 use crate::filter::PageBounds;
+
+/// A row, and how many before and after it are asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct RowContext {
+    pub(crate) position: RowPosition,
+    pub(crate) before: usize,
+    pub(crate) after: usize,
+}
 
 /// What the lists of all tables have in common.
 pub(crate) struct RowQuery {
@@ -23,6 +34,12 @@ pub(crate) struct RowQuery {
     pub(crate) flux_id: Option<FluxId>,
     /// How the bytes of messages are shown.
     pub(crate) raw: RawForm,
+    /// Whether each row says its position.
+    pub(crate) positions: bool,
+    /// Instead of a page.
+    pub(crate) around: Option<RowContext>,
+    /// Longer cells are cut.
+    pub(crate) cells: Option<usize>,
 }
 
 impl RowQuery {
@@ -44,10 +61,60 @@ impl RowQuery {
             order: None,
             flux_id: None,
             raw: RawForm::default(),
+            positions: false,
+            around: None,
+            cells: None,
         }
+    }
+
+    /// Shown as a request says it. Around a row, the window is a day before and after it unless the request has another.
+    pub(crate) fn shown_as(mut self, rows: &RowFilter) -> Result<Self, Error> {
+        self.positions = rows.positions.unwrap_or_default();
+        self.cells = cell_size(rows.cells)?;
+        let Some(position) = rows.around else {
+            let counts = [("before", rows.before.is_some()), ("after", rows.after.is_some())];
+            refuse(counts, "it counts rows beside one: give its position as around")?;
+            return Ok(self);
+        };
+        let paging = [
+            ("limit", self.limit.is_some()),
+            ("offset", self.offset.is_some()),
+            ("cursor", self.cursor.is_some()),
+        ];
+        refuse(
+            paging,
+            "the rows around one have no pages: before and after say how many there are",
+        )?;
+        self.around = Some(RowContext {
+            position,
+            before: context_size("before", rows.before)?,
+            after: context_size("after", rows.after)?,
+        });
+        let (earliest, latest) = (
+            position.ts.minus(DEFAULT_WINDOW.get()),
+            position.ts.plus(DEFAULT_WINDOW.get()),
+        );
+        self.since = self.since.or(Some(TimePoint::At(earliest)));
+        self.until = self.until.or(Some(TimePoint::At(latest)));
+        Ok(self)
     }
 
     pub(crate) fn paging(&self) -> Result<PageBounds, Error> {
         PageBounds::check(self.limit, self.offset, self.cursor.as_deref())
+    }
+}
+
+/// Refuses the first of some parameters that is given.
+fn refuse<const N: usize>(given: [(&'static str, bool); N], reason: &str) -> Result<(), Error> {
+    match given.into_iter().find(|(_, is_given)| *is_given) {
+        Some((name, _)) => Err(Error::parameter(name, reason)),
+        None => Ok(()),
+    }
+}
+
+fn context_size(name: &'static str, rows: Option<u32>) -> Result<usize, Error> {
+    match rows.unwrap_or(DEFAULT_CONTEXT) {
+        rows if rows > MAX_CONTEXT => Err(Error::parameter(name, format!("{rows} is more than {MAX_CONTEXT}"))),
+        rows => Ok(rows as usize),
     }
 }

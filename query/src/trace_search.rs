@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use datafusion::functions_aggregate::expr_fn::max;
 use datafusion::logical_expr::{Expr, ident};
-use model::filter::{KeyedValues, MAX_LIMIT, RawForm, TraceFilter};
+use model::filter::{KeyedValues, MAX_LIMIT, TraceFilter};
 use model::{Table, TraceId};
 
 use crate::aggregation::metric_aggregation::column;
@@ -22,6 +22,7 @@ use crate::filter::{self, PageBounds};
 use crate::keyset_pagination;
 use crate::query_result::JsonPage;
 use crate::query_scan::QueryScan;
+use crate::row_rendering::RowRendering;
 use crate::scalar_functions::texts;
 use crate::time_range::TimeRange;
 use crate::view_table::RowOrder;
@@ -103,7 +104,7 @@ async fn spans_of(scan: &QueryScan, ids: &[TraceId]) -> Result<JsonPage, Error> 
         }
         let spans = scan.scan_table(Table::Traces, TimeRange::ALL, vec![filter::of_traces(ids)])?;
         let paging = PageBounds { limit: left, offset: 0 };
-        let page = keyset_pagination::list(&spans, paging, None, 0, RawForm::Hex).await?;
+        let page = keyset_pagination::list(&spans, paging, None, 0, RowRendering::default()).await?;
         let columns = page.rows().get_array_memory_size();
         memory.try_grow(columns)?;
         let page = page.into_objects(&memory)?;

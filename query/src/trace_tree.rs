@@ -13,14 +13,16 @@ use std::time::Duration;
 use arrow_array::cast::AsArray;
 use arrow_array::{Int64Array, RecordBatch, StringArray, UInt64Array};
 use datafusion::error::DataFusionError;
-use model::filter::{LogFilter, MAX_LIMIT, RawForm, SortOrder};
+use model::filter::{LogFilter, MAX_LIMIT, SortOrder};
 use model::{Table, Timestamp, TraceId};
 
 use crate::Error;
+use crate::cell_cut::cut_cells;
 use crate::filter::{self, PageBounds};
 use crate::keyset_pagination;
 use crate::query_result::ListAnswer;
 use crate::query_scan::QueryScan;
+use crate::row_rendering::RowRendering;
 use crate::scan::times_of;
 use crate::time_range::TimeRange;
 
@@ -29,12 +31,13 @@ const MOST_LOGS: usize = 1_000;
 /// How far the clocks of who logs and who traces may be apart.
 const SKEW: Duration = Duration::from_secs(3_600);
 
-/// The spans that `scan` finds in tree order, each with its depth, and beside them the logs of their trace.
-pub(crate) async fn tree(mut scan: QueryScan, id: TraceId) -> Result<ListAnswer, Error> {
+/// The spans that `scan` finds in tree order, each with its depth, and beside them the logs of their trace; with longer cells than
+/// these cut.
+pub(crate) async fn tree(mut scan: QueryScan, id: TraceId, cells: Option<usize>) -> Result<ListAnswer, Error> {
     let most = MAX_LIMIT as usize;
     scan.order = SortOrder::Asc;
     let paging = PageBounds { limit: most, offset: 0 };
-    let spans = keyset_pagination::list(&scan, paging, None, 0, RawForm::Hex).await?;
+    let spans = keyset_pagination::list(&scan, paging, None, 0, RowRendering::default()).await?;
     // Until they are there in their order.
     let memory = scan.memory("spans");
     memory.try_grow(spans.rows().get_array_memory_size())?;
@@ -53,9 +56,8 @@ pub(crate) async fn tree(mut scan: QueryScan, id: TraceId) -> Result<ListAnswer,
     let latest_last = UInt64Array::from_iter_values((0..logs.rows().num_rows() as u64).rev());
     let spans = spans.take(&UInt64Array::from(order))?;
     let spans = spans.with_column("depth", Arc::new(Int64Array::from(depths)))?;
-    let mut spans = spans
-        .about("trace", about)
-        .with_beside("logs", logs.take(&latest_last)?);
+    let logs = cut_cells(logs.take(&latest_last)?, cells)?;
+    let mut spans = cut_cells(spans, cells)?.about("trace", about).with_beside("logs", logs);
     (spans.next_cursor, spans.stats) = (None, stats);
     spans.reserve_memory(&scan.session())
 }
@@ -85,7 +87,7 @@ async fn logs(scan: &QueryScan, id: TraceId, window: TimeRange) -> Result<ListAn
         limit: MOST_LOGS,
         offset: 0,
     };
-    keyset_pagination::list(&logs, paging, None, 0, RawForm::Hex).await
+    keyset_pagination::list(&logs, paging, None, 0, RowRendering::default()).await
 }
 
 /// A span's place among others: its time, its id and its parent's.

@@ -67,6 +67,14 @@ fn counts_names_and_values_are_those_of_the_rows() -> Result<(), Failure> {
         (counted(&top, "value", "cut"), counted(&top, "value", "drill")),
         (Some(2), Some(1))
     );
+    let fields = of("logs/fields?entity=press")?;
+    assert_eq!(
+        (counted(&fields, "field", "level"), counted(&fields, "field", "flux_id")),
+        (Some(8), Some(0)),
+        "{fields:?}"
+    );
+    let fields = of("traces/fields?entity=press")?;
+    assert_eq!(counted(&fields, "field", "span_name"), Some(3), "{fields:?}");
     let services = of("services?entity=press")?;
     assert_eq!(
         (&services[0]["service"], &services[0]["spans"], &services[0]["p99_ms"]),

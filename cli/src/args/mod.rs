@@ -29,7 +29,7 @@ pub(crate) use self::admin::{
 };
 pub(crate) use self::dlq::{DlqArgs, DlqDropArgs, DlqListArgs, DlqReplayArgs, DlqVerb, LetterSelectionArgs};
 pub(crate) use self::program::{CompletionsArgs, DoctorArgs, JoinArgs, ManArgs, SchemaArgs};
-pub(crate) use self::shared::{ApiArgs, ChartMode, OutputFormat, PageArgs, values_by_key, window};
+pub(crate) use self::shared::{ApiArgs, ChartMode, OutputFormat, PageArgs, value_sets_by_key, values_by_key, window};
 pub(crate) use self::telemetry::{
     FluxArgs, LogsArgs, MessagesArgs, MetricsArgs, SqlArgs, TailArgs, TraceArgs, TracesArgs,
 };

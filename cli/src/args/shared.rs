@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use clap::{Args as ClapArgs, ValueEnum};
 use model::HumanDuration;
-use model::filter::{KeyedValues, TimePoint};
+use model::filter::{KeyedValueSets, KeyedValues, TimePoint};
 
 use crate::error::Error;
 use crate::time_args::{DisplayZone, TimeArg};
@@ -102,4 +102,13 @@ pub(crate) fn values_by_key(flag: &str, pairs: &[(String, String)]) -> Result<Ke
         Some((key, _)) => Err(Error::Usage(format!("--{flag}: {key} is given twice"))),
         None => Ok(pairs.iter().cloned().collect()),
     }
+}
+
+/// Values of flags that may be repeated with the same key.
+pub(crate) fn value_sets_by_key(pairs: &[(String, String)]) -> KeyedValueSets {
+    let mut sets = KeyedValueSets::new();
+    for (key, value) in pairs {
+        sets.entry(key.clone()).or_default().insert(value.clone());
+    }
+    sets
 }

@@ -8,7 +8,7 @@ use model::{FluxId, HumanDuration, Level, MessageDirection, SpanStatus, TraceId}
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::shared::{ApiArgs, ChartMode, PageArgs, values_by_key};
+use super::shared::{ApiArgs, ChartMode, PageArgs, value_sets_by_key, values_by_key};
 use crate::error::Error;
 use crate::time_args::TimeArg;
 
@@ -42,6 +42,21 @@ pub(crate) struct LogFilterArgs {
     /// An attribute and its value; may be repeated with another key
     #[arg(long, value_name = "KEY=VALUE", value_parser = pair)]
     pub(crate) attr: Vec<(String, String)>,
+    /// Leave out a level; may be repeated
+    #[arg(long, value_name = "LEVEL")]
+    pub(crate) not_level: Vec<Level>,
+    /// Leave out an entity; may be repeated
+    #[arg(long, value_name = "ENTITY")]
+    pub(crate) not_entity: Vec<String>,
+    /// Leave out a service; may be repeated
+    #[arg(long, value_name = "NAME")]
+    pub(crate) not_service: Vec<String>,
+    /// Leave out messages with this part, case-insensitive; may be repeated
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) not_q: Vec<String>,
+    /// Leave out a value of an attribute; may be repeated
+    #[arg(long, value_name = "KEY=VALUE", value_parser = pair)]
+    pub(crate) not_attr: Vec<(String, String)>,
 }
 
 impl LogFilterArgs {
@@ -57,6 +72,11 @@ impl LogFilterArgs {
             trace_id: self.trace_id,
             q: self.q.clone(),
             attributes: values_by_key("attr", &self.attr)?,
+            not_level: self.not_level.iter().copied().collect(),
+            not_entity: self.not_entity.iter().cloned().collect(),
+            not_service: self.not_service.iter().cloned().collect(),
+            not_q: self.not_q.iter().cloned().collect(),
+            not_attributes: value_sets_by_key(&self.not_attr),
             ..LogFilter::default()
         })
     }
@@ -78,6 +98,15 @@ pub(crate) struct LogsArgs {
     /// What a histogram's counts are split by: none, level or entity_name
     #[arg(long, value_name = "COLUMN", requires = "histogram", value_parser = histogram_by)]
     pub(crate) by: Option<HistogramGrouping>,
+    /// List the entries before and after a time, which is written as with --since, of the day before it and the day after
+    #[arg(long, value_name = "WHEN", conflicts_with_all = ["follow", "histogram", "limit"])]
+    pub(crate) around: Option<TimeArg>,
+    /// How many entries before --around [default: 20]
+    #[arg(long, value_name = "COUNT", requires = "around")]
+    pub(crate) before: Option<u32>,
+    /// How many entries after --around [default: 20]
+    #[arg(long, value_name = "COUNT", requires = "around")]
+    pub(crate) after: Option<u32>,
     #[command(flatten)]
     pub(crate) page: PageArgs,
 }
@@ -155,6 +184,18 @@ pub(crate) struct TracesArgs {
     /// An attribute and its value; may be repeated with another key
     #[arg(long, value_name = "KEY=VALUE", value_parser = pair)]
     pub(crate) attr: Vec<(String, String)>,
+    /// Leave out an entity; may be repeated
+    #[arg(long, value_name = "ENTITY")]
+    pub(crate) not_entity: Vec<String>,
+    /// Leave out a service; may be repeated
+    #[arg(long, value_name = "NAME")]
+    pub(crate) not_service: Vec<String>,
+    /// Leave out an operation; may be repeated
+    #[arg(long, value_name = "NAME")]
+    pub(crate) not_span_name: Vec<String>,
+    /// Leave out a value of an attribute; may be repeated
+    #[arg(long, value_name = "KEY=VALUE", value_parser = pair)]
+    pub(crate) not_attr: Vec<(String, String)>,
     #[command(flatten)]
     pub(crate) page: PageArgs,
 }

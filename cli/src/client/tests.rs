@@ -56,12 +56,22 @@ fn every_entry_of_a_family_is_a_parameter() {
     let attributes = [("http.status", "500"), ("a", "<key>")];
     let filter = LogFilter {
         attributes: attributes.map(|(key, value)| (key.to_owned(), value.to_owned())).into(),
+        not_entity: ["x", "y"].map(str::to_owned).into(),
+        not_attributes: [("b".to_owned(), ["1", "2"].map(str::to_owned).into())].into(),
         limit: Some(7),
         ..LogFilter::default()
     };
     let mut given = parameters(&filter).unwrap();
     given.sort();
-    let expected = [("attr.a", "<key>"), ("attr.http.status", "500"), ("limit", "7")];
+    let expected = [
+        ("attr.a", "<key>"),
+        ("attr.http.status", "500"),
+        ("limit", "7"),
+        ("not.attr.b", "1"),
+        ("not.attr.b", "2"),
+        ("not.entity", "x"),
+        ("not.entity", "y"),
+    ];
     assert_eq!(given, expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
 }
 

@@ -1,6 +1,6 @@
 //! `platform logs` and `platform dead-letters`.
 
-use model::filter::{HistogramFilter, HistogramGrouping, LogFilter};
+use model::filter::{HistogramFilter, HistogramGrouping, LogFilter, RowFilter, RowPosition};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -30,7 +30,7 @@ pub(crate) fn run(args: &LogsArgs) -> Result<(), Error> {
     let filter = LogFilter {
         since,
         until,
-        limit: (!args.histogram).then_some(args.page.limit),
+        limit: (!args.histogram && args.around.is_none()).then_some(args.page.limit),
         ..args.rows.filter()?
     };
     if args.histogram {
@@ -39,13 +39,42 @@ pub(crate) fn run(args: &LogsArgs) -> Result<(), Error> {
     if args.follow {
         return tail::follow(&args.page.api, filter, tail::LOGS);
     }
-    let page = ApiClient::new(&args.page.api).page_within("/api/v1/telemetry/logs", &filter, args.page.wait)?;
+    let rows = rows_shown(args)?;
+    let listed = ListParams { filter: &filter, rows };
+    let page = ApiClient::new(&args.page.api).page_within("/api/v1/telemetry/logs", &listed, args.page.wait)?;
     let printer = RowPrinter::from(&args.page.api);
     match printer.format {
         OutputFormat::Table => printer.text(&lines(&page.rows, printer))?,
         _ => printer.rows(&page.rows, COLUMNS)?,
     }
     super::notes(&page, super::NO_ROWS)
+}
+
+/// The parameters of a list.
+#[derive(Serialize)]
+struct ListParams<'a> {
+    #[serde(flatten)]
+    filter: &'a LogFilter,
+    #[serde(flatten)]
+    rows: RowFilter,
+}
+
+/// Around which moment they are, if around one.
+fn rows_shown(args: &LogsArgs) -> Result<RowFilter, Error> {
+    let now = chassis::system_clock().now();
+    let around = args.around.map(|time| time.when(args.page.api.zone(), now));
+    let around = around
+        .transpose()
+        .map_err(|reason| Error::Usage(format!("--around: {reason}")))?;
+    Ok(RowFilter {
+        around: around.map(|time| RowPosition {
+            ts: time.resolve(now),
+            hash: 0,
+        }),
+        before: args.before,
+        after: args.after,
+        ..RowFilter::default()
+    })
 }
 
 /// The parameters of a histogram.

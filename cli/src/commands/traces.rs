@@ -53,6 +53,10 @@ fn query(args: &TracesArgs, path: &str, columns: &[&str]) -> Result<(), Error> {
         service: args.service.clone(),
         span_name: args.span_name.clone(),
         attributes: crate::args::values_by_key("attr", &args.attr)?,
+        not_entity: args.not_entity.iter().cloned().collect(),
+        not_service: args.not_service.iter().cloned().collect(),
+        not_span_name: args.not_span_name.iter().cloned().collect(),
+        not_attributes: crate::args::value_sets_by_key(&args.not_attr),
         limit: Some(args.page.limit),
         ..TraceFilter::default()
     };

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `GET /api/v1/telemetry/{logs,traces,traces/{id},metrics,metrics/{name},messages,messages/{flux_id},dead_letters}` | [`query::QueryEngine`] |
 //! | `GET /api/v1/{messages,messages/{flux_id},flux/{flux_id}}` | the same |
-//! | `GET /api/v1/telemetry/{logs/histogram,logs/top,traces/top,services,dependencies,metrics/names,metrics/{name}/exemplars,metrics/{name}/labels,metrics/{name}/labels/{key}}` | the same |
+//! | `GET /api/v1/telemetry/{logs/histogram,logs/top,logs/fields,traces/top,traces/fields,services,dependencies,metrics/names,metrics/{name}/exemplars,metrics/{name}/labels,metrics/{name}/labels/{key}}` | the same |
 //! | `GET /api/v1/telemetry/logs/tail` | the same, as events while they come |
 //! | `GET /api/v1/messages/tail` | business messages, as events while they come |
 //! | `GET /api/v1/{logs,traces,traces/{id},metrics,metrics/{name}}` | the same, with a `Deprecation` header (v0.4.4) |

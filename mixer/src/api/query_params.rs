@@ -1,7 +1,8 @@
 //! Query parameters: decodes query strings strictly into filters, each parameter by itself so that the bad one
 //! is named; and path parameters.
 //!
-//! `attr.http.status=500` is a member of a family: the entry `http.status` of the filter's field `attr.<key>`.
+//! `attr.http.status=500` is a member of a family: the entry `http.status` of the filter's field `attr.<key>`. What begins with `not.`
+//! is a list of values, each a parameter of its own; all else is given once.
 
 use std::collections::HashSet;
 
@@ -18,15 +19,17 @@ use serde_json::{Map, Value};
 use super::problem::ApiProblem;
 
 /// Parameters that are numbers in a filter.
-const NUMBERS: [&str; 3] = ["limit", "offset", "min_duration_ms"];
+const NUMBERS: [&str; 6] = ["limit", "offset", "min_duration_ms", "before", "after", "cells"];
 /// Parameters that may hold an RFC 3339 time.
-const TIMES: [&str; 2] = ["since", "until"];
+const TIMES: [&str; 3] = ["since", "until", "around"];
 /// Parameters that are true or false.
-const SWITCHES: [&str; 3] = ["fill", "dry_run", "replace"];
+const SWITCHES: [&str; 4] = ["fill", "dry_run", "replace", "positions"];
 /// The parameter of the format that rows are answered in.
 pub(crate) const FORMAT: &str = "format";
 /// What the names of families' members begin with.
-const FAMILIES: [&str; 3] = ["attr.", "labels.", "promoted."];
+const FAMILIES: [&str; 4] = ["attr.", "labels.", "promoted.", "not.attr."];
+/// What the names of parameters begin with that may be given more than once.
+const REPEATABLE: &str = "not.";
 
 /// A request's parameters in order, decoded.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -38,7 +41,8 @@ impl QueryParams {
         let params = decoded_pairs(query)?;
         let twice = {
             let mut names = HashSet::new();
-            params.iter().position(|(name, _)| !names.insert(name.as_str()))
+            let mut once = params.iter().enumerate().filter(|(_, (name, _))| !is_repeatable(name));
+            once.find_map(|(at, (name, _))| (!names.insert(name.as_str())).then_some(at))
         };
         match twice {
             Some(at) => Err(ApiProblem::parameter(&params[at].0, "given twice")),
@@ -144,6 +148,10 @@ pub(super) fn decoded_pairs(query: &str) -> Result<Vec<(String, String)>, ApiPro
     decoded.collect()
 }
 
+fn is_repeatable(name: &str) -> bool {
+    name.starts_with(REPEATABLE)
+}
+
 /// A filter's field, and what a parameter says of it.
 fn field(name: &str, value: String) -> Result<(String, Value), ApiProblem> {
     let family = FAMILIES
@@ -152,17 +160,31 @@ fn field(name: &str, value: String) -> Result<(String, Value), ApiProblem> {
     match family {
         Some((_, "")) => Err(ApiProblem::parameter(name, "it lacks a key")),
         Some((family, key)) => {
-            let entry = Map::from_iter([(key.to_owned(), value.into())]);
+            let value = listed(name, value.into());
+            let entry = Map::from_iter([(key.to_owned(), value)]);
             Ok((format!("{family}{ANY_KEY}"), entry.into()))
         }
-        None => Ok((name.to_owned(), typed(name, value)?)),
+        None => Ok((name.to_owned(), listed(name, typed(name, value)?))),
+    }
+}
+
+/// A value, or a list of it where there may be more.
+fn listed(name: &str, value: Value) -> Value {
+    match is_repeatable(name) {
+        true => Value::Array(vec![value]),
+        false => value,
     }
 }
 
 /// Adds what a parameter says to what others have said.
 fn add(all: &mut Map<String, Value>, field: String, value: Value) {
     match (all.get_mut(&field), value) {
-        (Some(Value::Object(entries)), Value::Object(more)) => entries.extend(more),
+        (Some(Value::Object(entries)), Value::Object(more)) => {
+            for (key, value) in more {
+                add(entries, key, value);
+            }
+        }
+        (Some(Value::Array(values)), Value::Array(more)) => values.extend(more),
         (_, value) => {
             all.insert(field, value);
         }
@@ -255,8 +277,13 @@ fn printable(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
+    use std::collections::BTreeSet;
+
     use super::*;
-    use model::filter::{HistogramFilter, HistogramGrouping, LogFilter, MetricFilter, SortOrder, TimePoint};
+    use model::Level;
+    use model::filter::{
+        HistogramFilter, HistogramGrouping, KeyedValueSets, LogFilter, MetricFilter, SortOrder, TimePoint,
+    };
 
     #[test]
     fn parameters_are_decoded_strictly_and_typed() {
@@ -312,6 +339,30 @@ mod tests {
             (Some(SortOrder::Asc), Some(HistogramGrouping::Level))
         );
         assert_eq!((shape.fill, shape.interval.is_some()), (Some(true), true));
+    }
+
+    #[test]
+    fn what_is_left_out_may_be_given_more_than_once() {
+        let query = "not.level=debug&not.attr.a.b=1&not.level=info&not.attr.a.b=2&not.attr.c=3&attr.a.b=4&not.entity=x";
+        let filter: LogFilter = QueryParams::parse(query).unwrap().filter().unwrap();
+        let set = |values: &[&str]| values.iter().map(|value| (*value).to_owned()).collect::<BTreeSet<_>>();
+        assert_eq!(filter.not_level, BTreeSet::from([Level::Debug, Level::Info]));
+        assert_eq!((filter.not_entity, filter.attributes.len()), (set(&["x"]), 1));
+        let without = [("a.b".to_owned(), set(&["1", "2"])), ("c".to_owned(), set(&["3"]))];
+        assert_eq!(filter.not_attributes, KeyedValueSets::from(without));
+        for (query, named, says) in [
+            ("not.level=info&not.level=loud", "not.level", "loud"),
+            ("not.attr.=1", "not.attr.", "lacks a key"),
+            ("not.colour=red", "not.colour", "`not.entity`"),
+            ("level=info&level=info", "level", "given twice"),
+        ] {
+            let problem = QueryParams::parse(query).and_then(QueryParams::filter::<LogFilter>);
+            let text = format!("{:?}", problem.unwrap_err());
+            assert!(
+                text.contains(&format!("Some({named:?})")) && text.contains(says),
+                "{query}: {text}"
+            );
+        }
     }
 
     #[test]

@@ -25,6 +25,7 @@ use futures::StreamExt as _;
 use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, ETAG, HeaderName, IF_NONE_MATCH, VARY};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, StatusCode, Version};
+use model::filter::RowFilter;
 use query::{ListAnswer, ListQuery, QueryEngine, QueryStats, RowFormat, RowWriter, SqlAnswer, SqlStats};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -76,6 +77,13 @@ impl RowRequest {
         Ok((filter, Self { params, ..self }))
     }
 
+    /// The two filters that the parameters spell, such as which rows and how they are shown, and the rest of the request.
+    pub(crate) fn filters<F: DeserializeOwned, G: DeserializeOwned>(self) -> Result<(F, G, Self), ApiProblem> {
+        let (filter, rows) = self.params.filters()?;
+        let params = QueryParams::default();
+        Ok((filter, rows, Self { params, ..self }))
+    }
+
     /// Refuses parameters beside the format.
     pub(crate) fn reject_other_params(&self) -> Result<(), ApiProblem> {
         self.params.reject_others(FORMAT)
@@ -83,21 +91,31 @@ impl RowRequest {
 
     /// Answers with a list.
     pub(crate) async fn list(self, querier: &QueryEngine, query: ListQuery) -> Result<Response, ApiProblem> {
-        if let Some(unchanged) = self.unchanged(querier, &query) {
+        self.list_shown(querier, query, &RowFilter::default()).await
+    }
+
+    /// Answers with a list whose rows are shown in a way.
+    pub(crate) async fn list_shown(
+        self,
+        querier: &QueryEngine,
+        query: ListQuery,
+        rows: &RowFilter,
+    ) -> Result<Response, ApiProblem> {
+        if let Some(unchanged) = self.unchanged(querier, &query, rows) {
             return Ok(unchanged);
         }
         let span = WorkSpan::of_list(collection(&query));
-        let found = querier.list(&query).await;
+        let found = querier.list_rows(&query, rows).await;
         span.end_with(&found);
         self.listed(found?).await
     }
 
     /// That the client has the answer already, if it has.
-    pub(crate) fn unchanged(&self, querier: &QueryEngine, query: &ListQuery) -> Option<Response> {
+    pub(crate) fn unchanged(&self, querier: &QueryEngine, query: &ListQuery, rows: &RowFilter) -> Option<Response> {
         if self.known.is_empty() {
             return None;
         }
-        let tag = Some(self.tag(querier.tag(query)?)).filter(|tag| self.known.contains(tag))?;
+        let tag = Some(self.tag(querier.tag_rows(query, rows)?)).filter(|tag| self.known.contains(tag))?;
         Some((StatusCode::NOT_MODIFIED, caching(Some(&tag))).into_response())
     }
 

@@ -12,7 +12,7 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use http::{HeaderName, HeaderValue, header};
-use model::filter::{MessageFilter, MetricFilter, SortOrder, TimePoint};
+use model::filter::{CellFilter, MessageFilter, MetricFilter, RowFilter, SortOrder, TimePoint};
 use model::{FluxId, TraceId};
 use query::{AnswerMemory, JsonPage, ListQuery, QueryEngine, QueryStats};
 use serde::Serialize;
@@ -21,7 +21,7 @@ use serde_json::{Map, Value};
 use super::authorization::CallerQuerier;
 use super::json_response;
 use super::problem::ApiProblem;
-use super::query_params::{InPath, NoParams, QueryParams, in_path};
+use super::query_params::{InPath, QueryParams, in_path};
 use super::row_response::RowRequest;
 
 /// When the v0.4.4 paths were deprecated, as RFC 9745 writes it.
@@ -32,7 +32,9 @@ pub(crate) fn routes(querier: Arc<QueryEngine>) -> Router {
         .route("/api/v1/telemetry/logs", get(logs))
         .route("/api/v1/telemetry/logs/histogram", get(logs_histogram))
         .route("/api/v1/telemetry/logs/top", get(logs_top))
+        .route("/api/v1/telemetry/logs/fields", get(log_fields))
         .route("/api/v1/telemetry/traces", get(traces))
+        .route("/api/v1/telemetry/traces/fields", get(trace_fields))
         .route("/api/v1/telemetry/traces/top", get(traces_top))
         .route("/api/v1/telemetry/traces/{trace_id}", get(trace))
         .route("/api/v1/telemetry/services", get(services))
@@ -118,8 +120,8 @@ impl IntoResponse for PageResponse {
 }
 
 async fn logs(CallerQuerier(querier): CallerQuerier, asked: RowRequest) -> Result<Response, ApiProblem> {
-    let (filter, asked) = asked.filter()?;
-    asked.list(&querier, ListQuery::Logs(filter)).await
+    let (filter, rows, asked) = asked.filters()?;
+    asked.list_shown(&querier, ListQuery::Logs(filter), &rows).await
 }
 
 async fn logs_histogram(
@@ -144,9 +146,17 @@ async fn traces_top(CallerQuerier(querier): CallerQuerier, params: QueryParams) 
     Ok(querier.traces_top(&filter, &top).await?.into())
 }
 
+async fn log_fields(CallerQuerier(querier): CallerQuerier, params: QueryParams) -> Result<PageResponse, ApiProblem> {
+    Ok(querier.log_fields(&params.filter()?).await?.into())
+}
+
+async fn trace_fields(CallerQuerier(querier): CallerQuerier, params: QueryParams) -> Result<PageResponse, ApiProblem> {
+    Ok(querier.trace_fields(&params.filter()?).await?.into())
+}
+
 async fn traces(CallerQuerier(querier): CallerQuerier, asked: RowRequest) -> Result<Response, ApiProblem> {
-    let (filter, asked) = asked.filter()?;
-    asked.list(&querier, ListQuery::Traces(filter)).await
+    let (filter, rows, asked) = asked.filters()?;
+    asked.list_shown(&querier, ListQuery::Traces(filter), &rows).await
 }
 
 async fn services(CallerQuerier(querier): CallerQuerier, params: QueryParams) -> Result<PageResponse, ApiProblem> {
@@ -197,8 +207,8 @@ async fn metric_label_values(
 }
 
 async fn messages(CallerQuerier(querier): CallerQuerier, asked: RowRequest) -> Result<Response, ApiProblem> {
-    let (filter, asked) = asked.filter()?;
-    asked.list(&querier, ListQuery::Messages(filter)).await
+    let (filter, rows, asked) = asked.filters()?;
+    asked.list_shown(&querier, ListQuery::Messages(filter), &rows).await
 }
 
 fn flux_id(id: InPath) -> Result<FluxId, ApiProblem> {
@@ -213,7 +223,7 @@ async fn messages_of(
     asked: RowRequest,
 ) -> Result<Response, ApiProblem> {
     let id = flux_id(id)?;
-    let (mut filter, asked) = asked.filter::<MessageFilter>()?;
+    let (mut filter, rows, asked) = asked.filters::<MessageFilter, RowFilter>()?;
     if filter.flux_id.is_some_and(|given| given != id) {
         return Err(ApiProblem::parameter(
             "flux_id",
@@ -224,25 +234,30 @@ async fn messages_of(
     filter.order = filter.order.or(Some(SortOrder::Asc));
     // An index says where an id is: no clock has to be trusted.
     filter.since = filter.since.or(Some(TimePoint::EVER));
-    asked.list(&querier, ListQuery::Messages(filter)).await
+    asked.list_shown(&querier, ListQuery::Messages(filter), &rows).await
 }
 
 /// One business signal: its messages, spans and log records.
 async fn flux(CallerQuerier(querier): CallerQuerier, id: InPath, asked: RowRequest) -> Result<Response, ApiProblem> {
     let id = flux_id(id)?;
-    let (filter, asked) = asked.filter()?;
-    asked.list(&querier, ListQuery::Flux(id, filter)).await
+    let (filter, CellFilter { cells }, asked) = asked.filters()?;
+    let rows = RowFilter {
+        cells,
+        ..RowFilter::default()
+    };
+    asked.list_shown(&querier, ListQuery::Flux(id, filter), &rows).await
 }
 
 async fn dead_letters(CallerQuerier(querier): CallerQuerier, asked: RowRequest) -> Result<Response, ApiProblem> {
-    let (filter, asked) = asked.filter()?;
-    asked.list(&querier, ListQuery::DeadLetters(filter)).await
+    let (filter, rows, asked) = asked.filters()?;
+    asked.list_shown(&querier, ListQuery::DeadLetters(filter), &rows).await
 }
 
-async fn trace(CallerQuerier(querier): CallerQuerier, id: InPath, _: NoParams) -> Result<Response, ApiProblem> {
+async fn trace(CallerQuerier(querier): CallerQuerier, id: InPath, params: QueryParams) -> Result<Response, ApiProblem> {
     let id = in_path("trace_id", id)?;
     let id: TraceId = id.parse().map_err(|error| ApiProblem::parameter("trace_id", error))?;
-    RowRequest::of_json().listed(querier.trace(id).await?).await
+    let found = querier.trace_cut(id, &params.filter()?).await?;
+    RowRequest::of_json().listed(found).await
 }
 
 async fn metric(
@@ -257,7 +272,7 @@ async fn metric(
         ..filter.clone()
     };
     if filter.name.as_ref().is_none_or(|given| *given == name)
-        && let Some(unchanged) = asked.unchanged(&querier, &ListQuery::Metrics(named))
+        && let Some(unchanged) = asked.unchanged(&querier, &ListQuery::Metrics(named), &RowFilter::default())
     {
         return Ok(unchanged);
     }

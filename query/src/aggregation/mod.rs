@@ -3,6 +3,7 @@
 //! | file | what |
 //! |---|---|
 //! | `rollup_query` | which questions roll-ups answer |
+//! | `field_catalog` | which columns and attributes rows have |
 //! | `gap_fill` | buckets without rows, beside those with some |
 //! | `log_histogram` | how many log records there were, bucket by bucket |
 //! | `metric_aggregation` | what an aggregate of metric points means, page by page |
@@ -23,6 +24,7 @@
 //! The public queries, and their limits: [`crate::query_engine`].
 
 pub(crate) mod bucket_aggregator;
+pub(crate) mod field_catalog;
 pub(crate) mod gap_fill;
 pub(crate) mod group_output;
 pub(crate) mod log_histogram;

@@ -33,6 +33,11 @@ pub(crate) fn rollup_query(
         trace_id: None,
         q: None,
         attributes,
+        not_level,
+        not_entity,
+        not_service,
+        not_q,
+        not_attributes,
         order: _,
         limit: _,
         offset: _,
@@ -42,18 +47,27 @@ pub(crate) fn rollup_query(
         return None;
     };
     let names: Vec<&String> = rack_id.iter().chain(entity).collect();
-    let is_id = |name: &&String| name.parse::<EntityId>().is_ok();
-    if !attributes.is_empty() || names.iter().any(is_id) || width.is_some_and(|width| width % MINUTE != 0) {
+    let is_id = |name: &String| name.parse::<EntityId>().is_ok();
+    let is_of_rows =
+        !attributes.is_empty() || !not_service.is_empty() || !not_q.is_empty() || !not_attributes.is_empty();
+    let has_ids = names.iter().copied().chain(not_entity).any(is_id);
+    if is_of_rows || has_ids || width.is_some_and(|width| width % MINUTE != 0) {
         return None;
     }
-    let is_met = |at: &&Level| level.is_none_or(|level| **at == level) && min_level.is_none_or(|least| **at >= least);
+    let is_met = |at: &&Level| {
+        level.is_none_or(|level| **at == level)
+            && min_level.is_none_or(|least| **at >= least)
+            && !not_level.contains(*at)
+    };
+    let is_limited = level.is_some() || min_level.is_some() || !not_level.is_empty();
     let levels = Level::ALL.iter().filter(is_met).map(|level| level.as_str());
     Some(RollupQuery {
         window,
         bucket: width.map(|width| width / MINUTE),
         split: by.into(),
-        levels: (level.is_some() || min_level.is_some()).then(|| levels.collect()),
+        levels: is_limited.then(|| levels.collect()),
         entities: names.into_iter().cloned().collect(),
+        other_than: not_entity.clone(),
         most,
     })
 }
@@ -61,10 +75,16 @@ pub(crate) fn rollup_query(
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
+    use std::collections::BTreeSet;
+
     use super::*;
 
     fn asked(filter: &LogFilter, width: Option<i64>) -> Option<RollupQuery> {
         rollup_query(filter, TimeRange::ALL, (HistogramGrouping::None, width), 10)
+    }
+
+    fn without_names(names: &[&str]) -> BTreeSet<String> {
+        names.iter().map(|name| (*name).to_owned()).collect()
     }
 
     #[test]
@@ -83,6 +103,14 @@ mod tests {
         let some = asked(&some, None).unwrap();
         assert_eq!(some.levels.unwrap(), ["error"]);
         assert_eq!(some.entities, ["rack-a", "rack-b"]);
+        let without = LogFilter {
+            not_level: [Level::Debug].into(),
+            not_entity: ["rack-a".to_owned()].into(),
+            ..LogFilter::default()
+        };
+        let without = asked(&without, None).unwrap();
+        assert_eq!(without.levels.unwrap(), ["info", "warn", "error"]);
+        assert_eq!(without.other_than, without_names(&["rack-a"]));
         let text = || Some("5".to_owned());
         let others = [
             LogFilter {
@@ -103,6 +131,22 @@ mod tests {
             },
             LogFilter {
                 attributes: [("a".to_owned(), "b".to_owned())].into(),
+                ..LogFilter::default()
+            },
+            LogFilter {
+                not_entity: without_names(&[&EntityId::for_name("rack-a").to_string()]),
+                ..LogFilter::default()
+            },
+            LogFilter {
+                not_service: without_names(&["5"]),
+                ..LogFilter::default()
+            },
+            LogFilter {
+                not_q: without_names(&["5"]),
+                ..LogFilter::default()
+            },
+            LogFilter {
+                not_attributes: [("a".to_owned(), without_names(&["b"]))].into(),
                 ..LogFilter::default()
             },
         ];

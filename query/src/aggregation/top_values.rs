@@ -8,7 +8,7 @@ use datafusion::dataframe::DataFrame;
 use datafusion::functions_aggregate::expr_fn::count;
 use datafusion::logical_expr::{Expr, ident, lit};
 use model::filter::TopFilter;
-use model::{ColumnType, Table};
+use model::{ColumnType, Table, TableColumn};
 use serde_json::Map;
 
 use crate::Error;
@@ -19,11 +19,15 @@ use crate::scalar_functions::{json_text, texts};
 use crate::scan::RollupQuery;
 use crate::view_table::RowOrder;
 
+/// The columns of a table whose values are counted.
+pub(crate) fn counted_columns(table: Table) -> impl Iterator<Item = &'static TableColumn> + Clone {
+    let columns = table.columns().iter();
+    columns.filter(|column| !matches!(column.kind, ColumnType::Time | ColumnType::Json | ColumnType::Blob))
+}
+
 /// The column, or the key of a JSON column, that a request names.
 pub(crate) fn field_of(table: Table, top: &TopFilter) -> Result<Expr, Error> {
-    let columns = table.columns().iter();
-    let plain = columns.filter(|column| !matches!(column.kind, ColumnType::Time | ColumnType::Json | ColumnType::Blob));
-    let mut names = plain.map(|column| column.name);
+    let mut names = counted_columns(table).map(|column| column.name);
     let Some(field) = top.field.as_deref() else {
         return Err(unknown("give", names));
     };

@@ -13,7 +13,9 @@ use model::{Table, TraceId};
 
 use super::QueryEngine;
 use crate::aggregation::log_histogram::HistogramQuery;
-use crate::aggregation::{has_rows, log_histogram, metric_catalog, no_metric, rollup_query, service_graph, top_values};
+use crate::aggregation::{
+    field_catalog, has_rows, log_histogram, metric_catalog, no_metric, rollup_query, service_graph, top_values,
+};
 use crate::query_result::{JsonPage, LogHistogram, MetricPage};
 use crate::query_scan::QueryScan;
 use crate::scalar_functions::json_text;
@@ -72,13 +74,36 @@ impl QueryEngine {
         self.top(scanned, None, top, filter.limit).await
     }
 
+    /// The fields of the log records that a filter lets through, each with how many of them have it: columns, then attributes.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn log_fields(&self, filter: &LogFilter) -> Result<JsonPage, Error> {
+        no_pages(None, filter.offset, filter.cursor.as_deref(), filter.order)?;
+        let limit = up_to(filter.limit, MAX_LIMIT, MAX_LIMIT)?;
+        let window = TimeRange::resolve(filter.since, filter.until, filter.flux_id, self.now())?;
+        self.run(|| {
+            let scan = self.scan(Table::Logs, window, filter::logs(filter));
+            async move { field_catalog::fields(scan?, limit).await }
+        })
+        .await
+    }
+
+    /// As [`QueryEngine::log_fields`], of spans.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn trace_fields(&self, filter: &TraceFilter) -> Result<JsonPage, Error> {
+        self.of_spans(filter, field_catalog::fields).await
+    }
+
     /// The services of the spans that a filter lets through, by name: how many spans and errors each has, how long they took, and when
     /// the last one began.
     ///
     /// # Errors
     /// See [`Error`].
     pub async fn services(&self, filter: &TraceFilter) -> Result<JsonPage, Error> {
-        self.of_services(filter, service_graph::services).await
+        self.of_spans(filter, service_graph::services).await
     }
 
     /// The names of the services of the spans that a filter lets through, sorted.
@@ -86,7 +111,7 @@ impl QueryEngine {
     /// # Errors
     /// See [`Error`].
     pub async fn service_names(&self, filter: &TraceFilter) -> Result<JsonPage, Error> {
-        self.of_services(filter, service_graph::service_names).await
+        self.of_spans(filter, service_graph::service_names).await
     }
 
     /// The operations of the spans that a filter lets through, with their kinds, by name.
@@ -94,7 +119,7 @@ impl QueryEngine {
     /// # Errors
     /// See [`Error`].
     pub async fn operations(&self, filter: &TraceFilter) -> Result<JsonPage, Error> {
-        self.of_services(filter, service_graph::operations).await
+        self.of_spans(filter, service_graph::operations).await
     }
 
     /// Which service calls which, how often, and how often in vain; a filter is of the spans that are called.
@@ -102,10 +127,11 @@ impl QueryEngine {
     /// # Errors
     /// See [`Error`].
     pub async fn dependencies(&self, filter: &TraceFilter) -> Result<JsonPage, Error> {
-        self.of_services(filter, service_graph::dependencies).await
+        self.of_spans(filter, service_graph::dependencies).await
     }
 
-    async fn of_services<W>(
+    /// What a summary says of the spans that a filter lets through.
+    async fn of_spans<W>(
         &self,
         filter: &TraceFilter,
         summarize: impl Fn(QueryScan, usize) -> W + Copy + Send + 'static,

@@ -13,6 +13,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use engine::ReadView;
 use model::Table;
+use model::filter::RowFilter;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -20,13 +21,15 @@ use serde_json::Value;
 use super::QueryEngine;
 use crate::ListQuery;
 use crate::aggregation::metric_aggregation::{self, MetricAggregation};
+use crate::cell_cut::cut_cells;
 use crate::cursor::PageCursor;
 use crate::flux::{self, FluxScan};
 use crate::query_result::{JsonPage, ListAnswer};
 use crate::query_scan::QueryScan;
 use crate::row_query::RowQuery;
+use crate::row_rendering::RowRendering;
 use crate::time_range::TimeRange;
-use crate::{Error, keyset_pagination};
+use crate::{Error, keyset_pagination, row_context};
 
 impl QueryEngine {
     /// A list of rows, newest first unless it is asked for otherwise.
@@ -34,7 +37,15 @@ impl QueryEngine {
     /// # Errors
     /// See [`Error`].
     pub async fn list(&self, query: &ListQuery) -> Result<ListAnswer, Error> {
-        let asked = query.row_query();
+        self.list_rows(query, &RowFilter::default()).await
+    }
+
+    /// As [`QueryEngine::list`], with its rows shown as a filter says it, or those around one of them.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn list_rows(&self, query: &ListQuery, rows: &RowFilter) -> Result<ListAnswer, Error> {
+        let asked = query.row_query().shown_as(rows)?;
         let (paging, fingerprint, raw) = (asked.paging()?, asked.fingerprint, asked.raw);
         if let ListQuery::Metrics(filter) = query
             && let Some(summary) = MetricAggregation::of(filter)?
@@ -59,7 +70,15 @@ impl QueryEngine {
             };
             return self.run_list(&asked, query, signal).await;
         }
-        let rows = |scan, from| async move { keyset_pagination::list(&scan, paging, from, fingerprint, raw).await };
+        let shown = RowRendering {
+            raw,
+            positions: asked.positions,
+        };
+        if let Some(context) = asked.around {
+            let rows = |scan, _: Option<()>| row_context::rows_around(scan, context, shown);
+            return self.run_list(&asked, query, rows).await;
+        }
+        let rows = |scan, from| async move { keyset_pagination::list(&scan, paging, from, fingerprint, shown).await };
         self.run_list(&asked, query, rows).await
     }
 
@@ -75,7 +94,7 @@ impl QueryEngine {
         W: Future<Output = Result<ListAnswer, Error>> + Send + 'static,
     {
         let (window, from) = self.resolve_start::<P>(asked)?;
-        let conditions = query.conditions();
+        let (conditions, cells) = (query.conditions(), asked.cells);
         self.run(|| {
             let scan = self.scan(asked.table, window, conditions.clone());
             let begun = scan.map(|mut scan| {
@@ -85,7 +104,7 @@ impl QueryEngine {
             });
             async move {
                 let (list, tag, session) = begun?;
-                let mut list = list.await?;
+                let mut list = cut_cells(list.await?, cells)?;
                 list.tag = tag;
                 list.reserve_memory(&session)
             }
@@ -113,7 +132,13 @@ impl QueryEngine {
     /// The tag that the answer would have now; `None` if it would have none or if there is no answer.
     #[must_use]
     pub fn tag(&self, query: &ListQuery) -> Option<u64> {
-        let asked = query.row_query();
+        self.tag_rows(query, &RowFilter::default())
+    }
+
+    /// As [`QueryEngine::tag`], of [`QueryEngine::list_rows`].
+    #[must_use]
+    pub fn tag_rows(&self, query: &ListQuery, rows: &RowFilter) -> Option<u64> {
+        let asked = query.row_query().shown_as(rows).ok()?;
         let (window, _) = self.resolve_start::<Value>(&asked).ok()?;
         self.tag_of(&asked, window, &self.engine.view())
     }
@@ -132,6 +157,7 @@ impl QueryEngine {
         (env!("CARGO_PKG_VERSION"), self.engine.store_id(), &*self.scope).hash(&mut hasher);
         (asked.table, asked.fingerprint, paging.limit, paging.offset).hash(&mut hasher);
         (&asked.cursor, window.since, window.until, view.partial()).hash(&mut hasher);
+        (asked.positions, asked.around, asked.cells).hash(&mut hasher);
         let files = tables().flat_map(|table| view.files(*table));
         for file in files.filter(|file| window.overlaps(file.min_ts, file.max_ts)) {
             (file.id, file.version, file.rows, file.size, file.min_ts, file.max_ts).hash(&mut hasher);

@@ -12,7 +12,7 @@
 //!   the window cuts are read, and so are segments that do not say.
 //! - A sealed segment whose counts are taken is not opened: what became of its data file is not seen.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use engine::{DataFileHandle, MINUTE, MinuteRollup, ReadView, RollupDimension, RollupGroup};
@@ -40,6 +40,8 @@ pub(crate) struct RollupQuery {
     pub(crate) levels: Option<Vec<&'static str>>,
     /// Names that the entity must all have.
     pub(crate) entities: Vec<String>,
+    /// Names that it must not have.
+    pub(crate) other_than: BTreeSet<String>,
     /// Groups and buckets that may come out.
     pub(crate) most: usize,
 }
@@ -166,7 +168,7 @@ impl RollupQuery {
     }
 
     const fn counts_by(&self) -> RollupDimension {
-        if self.split.entity || !self.entities.is_empty() {
+        if self.split.entity || !self.entities.is_empty() || !self.other_than.is_empty() {
             RollupDimension::LevelAndEntity
         } else {
             RollupDimension::Level
@@ -229,7 +231,9 @@ impl RollupQuery {
 
     fn is_met(&self, group: &RollupGroup<'_>) -> bool {
         let has_name = |name: &String| group.entity == Some(name.as_str());
-        self.levels.as_ref().is_none_or(|levels| levels.contains(&group.level)) && self.entities.iter().all(has_name)
+        self.levels.as_ref().is_none_or(|levels| levels.contains(&group.level))
+            && self.entities.iter().all(has_name)
+            && group.entity.is_none_or(|name| !self.other_than.contains(name))
     }
 
     fn count_group(

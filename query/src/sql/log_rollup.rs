@@ -16,7 +16,7 @@
 //! Which statements these are: [`super::rollups`]. Which segments' counts are believed, and what of a window they leave:
 //! [`crate::scan`]. Histograms of the API: [`crate::aggregation`].
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use arrow_array::builder::StringBuilder;
@@ -77,6 +77,7 @@ impl LogRollup {
                 },
                 levels: None,
                 entities: Vec::new(),
+                other_than: BTreeSet::new(),
                 most: MOST,
             },
             columns,

@@ -220,6 +220,63 @@ async fn a_top_list_has_the_most_frequent_values_of_a_column_or_an_attribute() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_list_of_fields_says_how_many_rows_have_each() {
+    let mut random = Random::new();
+    let mut bench = Bench::new().await;
+    let logs: Vec<LogRecord> = scattered(&mut bench, &mut random, random_world::log).await;
+    let spans: Vec<Span> = scattered(&mut bench, &mut random, random_world::span).await;
+    let keys = |all: &[&Attributes]| {
+        let mut counts: BTreeMap<String, u64> = BTreeMap::new();
+        for attributes in all {
+            let Value::Object(members) = serde_json::to_value(attributes).unwrap() else {
+                panic!("attributes are no object");
+            };
+            for key in members.keys() {
+                *counts.entry(format!("attr.{key}")).or_default() += 1;
+            }
+        }
+        counts
+    };
+    for _ in 0..10 {
+        let filter = unpaged(&mut random);
+        let kept: Vec<_> = logs.iter().filter(|log| lets_log(&filter, log)).collect();
+        let page = bench.querier.log_fields(&filter).await.unwrap();
+        let fields = given(&page.rows, "field");
+        let columns = ["entity_id", "entity_name", "flux_id", "level", "message"];
+        let with_flux = kept.iter().filter(|log| log.flux_id.is_some()).count() as u64;
+        let all = kept.len() as u64;
+        let counts = [all, all, with_flux, all, all];
+        let wanted: Vec<_> = columns.map(str::to_owned).into_iter().zip(counts).collect();
+        assert_eq!(fields[..5], wanted, "{filter:?}");
+        let attributes: BTreeMap<_, _> = fields[5..].iter().cloned().collect();
+        let wanted = keys(&kept.iter().map(|log| &log.attributes).collect::<Vec<_>>());
+        assert_eq!((attributes.len(), attributes), (fields.len() - 5, wanted), "{filter:?}");
+        assert!(fields[5..].is_sorted_by(|a, b| a.1 >= b.1));
+    }
+    let first = TraceFilter {
+        limit: Some(3),
+        ..TraceFilter::default()
+    };
+    let page = bench.querier.trace_fields(&first).await.unwrap();
+    assert_eq!((page.rows.len(), page.stats.partial.is_some()), (3, true));
+    let page = bench.querier.trace_fields(&TraceFilter::default()).await.unwrap();
+    let attributes: BTreeMap<_, _> = given(&page.rows, "field")
+        .into_iter()
+        .filter(|(name, _)| name.starts_with("attr."))
+        .collect();
+    let all: Vec<_> = spans
+        .iter()
+        .filter(|span| lets_span(&TraceFilter::default(), span))
+        .collect();
+    assert_eq!(
+        attributes,
+        keys(&all.iter().map(|span| &span.attributes).collect::<Vec<_>>())
+    );
+    assert_eq!(page.stats.partial, None);
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn lists_of_metrics_label_keys_and_label_values_that_are_cut_say_so() {
     let bench = Bench::new().await;
     let model = MetricPoint {

@@ -44,6 +44,8 @@ fn filter(random: &mut Random) -> LogFilter {
         min_level: random.maybe(3, |random| *random.pick(Level::ALL)),
         rack_id: random.maybe(6, name),
         entity: random.maybe(3, name),
+        not_level: random.maybe(4, |random| *random.pick(Level::ALL)).into_iter().collect(),
+        not_entity: random.maybe(3, name).into_iter().collect(),
         q: random.maybe(12, |_| "disk".to_owned()),
         ..LogFilter::default()
     }

@@ -6,6 +6,7 @@ mod aggregates;
 mod bounds;
 mod cancellation;
 mod concurrent_changes;
+mod contexts;
 mod counts;
 mod damage;
 mod exemplars;

@@ -1,8 +1,11 @@
 //! Random rows and filters from small sets of values, so that everything meets everything.
 
+use std::collections::BTreeSet;
+
 use model::batch::MessageRow;
 use model::filter::{
-    KeyedValues, LogFilter, MessageFilter, MetricAggregate, MetricFilter, SortOrder, TimePoint, TraceFilter,
+    KeyedValueSets, KeyedValues, LogFilter, MessageFilter, MetricAggregate, MetricFilter, SortOrder, TimePoint,
+    TraceFilter,
 };
 use model::{
     Attributes, EntityId, FluxId, Level, LogRecord, MessageDirection, MetricPoint, MetricType, Span, SpanId,
@@ -110,6 +113,22 @@ fn by_key(random: &mut Random) -> KeyedValues {
         .into_iter()
         .filter_map(|(key, value)| Some((key.to_owned(), value?.to_owned())));
     given.collect()
+}
+
+/// Up to two of some texts, most often none.
+fn left_out(random: &mut Random, of: &[&str]) -> BTreeSet<String> {
+    let count = random.maybe(6, |random| 1 + random.below(2)).unwrap_or(0);
+    (0..count).map(|_| (*random.pick(of)).to_owned()).collect()
+}
+
+/// As [`by_key`], each with one value or two.
+fn left_out_by_key(random: &mut Random) -> KeyedValueSets {
+    let (given, more) = (by_key(random), by_key(random));
+    let mut sets = KeyedValueSets::new();
+    for (key, value) in given.into_iter().chain(more) {
+        sets.entry(key).or_default().insert(value);
+    }
+    sets
 }
 
 fn order(random: &mut Random) -> Option<SortOrder> {
@@ -262,6 +281,11 @@ pub(super) fn log_filter(random: &mut Random) -> LogFilter {
         trace_id: random.maybe(6, |random| trace(u8::try_from(random.below(3)).unwrap())),
         q: random.maybe(4, |random| (*random.pick(&NEEDLES)).to_owned()),
         attributes: by_key(random),
+        not_level: random.maybe(6, |random| *random.pick(Level::ALL)).into_iter().collect(),
+        not_entity: random.maybe(6, entity).into_iter().collect(),
+        not_service: left_out(random, &["shop", "rack-a", "gone"]),
+        not_q: left_out(random, &NEEDLES[..8]),
+        not_attributes: left_out_by_key(random),
         order: order(random),
         limit: random.maybe(2, |random| u32::try_from(1 + random.below(40)).unwrap()),
         offset: random.maybe(3, |random| u32::try_from(random.below(60)).unwrap()),
@@ -282,6 +306,10 @@ pub(super) fn trace_filter(random: &mut Random) -> TraceFilter {
         service: random.maybe(6, service),
         span_name: random.maybe(4, |random| (*random.pick(&["receive", "gone"])).to_owned()),
         attributes: by_key(random),
+        not_entity: random.maybe(6, entity).into_iter().collect(),
+        not_service: left_out(random, &["shop", "rack-a", "gone"]),
+        not_span_name: left_out(random, &["receive", "gone"]),
+        not_attributes: left_out_by_key(random),
         order: order(random),
         limit: random.maybe(2, |random| u32::try_from(1 + random.below(40)).unwrap()),
         offset: random.maybe(3, |random| u32::try_from(random.below(60)).unwrap()),
@@ -324,6 +352,14 @@ pub(super) fn has_all(attributes: &Attributes, wanted: &KeyedValues) -> bool {
     };
     let has = |(key, wanted): (&String, &String)| attributes.get(key).and_then(text).as_ref() == Some(wanted);
     wanted.iter().all(has)
+}
+
+/// Whether a record's JSON column has any of these values.
+pub(super) fn has_any(attributes: &Attributes, unwanted: &KeyedValueSets) -> bool {
+    let mut each = unwanted
+        .iter()
+        .flat_map(|(key, values)| values.iter().map(move |value| (key, value)));
+    each.any(|(key, value)| has_all(attributes, &[(key.clone(), value.clone())].into()))
 }
 
 /// A filter that brings points together.

@@ -65,6 +65,16 @@ pub(super) fn lets_log(filter: &LogFilter, log: &LogRecord) -> bool {
             .as_ref()
             .is_none_or(|q| lower(&log.message).contains(&lower(q)))
         && random_world::has_all(&log.attributes, &filter.attributes)
+        && !filter.not_level.contains(&log.level)
+        && !filter
+            .not_entity
+            .iter()
+            .any(|entity| is_entity(&log.entity_name, log.entity_id, Some(entity)))
+        && !filter
+            .not_service
+            .contains(random_world::service_of(&log.attributes, &log.entity_name))
+        && !filter.not_q.iter().any(|q| lower(&log.message).contains(&lower(q)))
+        && !random_world::has_any(&log.attributes, &filter.not_attributes)
 }
 
 pub(super) fn lets_span(filter: &TraceFilter, span: &Span) -> bool {
@@ -79,6 +89,13 @@ pub(super) fn lets_span(filter: &TraceFilter, span: &Span) -> bool {
         && is_entity(&span.entity_name, span.entity_id, filter.entity.as_ref())
         && filter.service.as_ref().is_none_or(|name| span.service() == *name)
         && filter.span_name.as_ref().is_none_or(|name| span.span_name == *name)
+        && !filter
+            .not_entity
+            .iter()
+            .any(|entity| is_entity(&span.entity_name, span.entity_id, Some(entity)))
+        && !filter.not_service.contains(&*span.service())
+        && !filter.not_span_name.contains(&span.span_name)
+        && !random_world::has_any(&span.attributes, &filter.not_attributes)
 }
 
 /// Rows in the order of answers, as they are shown.

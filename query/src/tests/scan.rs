@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use datafusion::object_store::memory::InMemory;
 use engine::{Engine, RemoteSettings, Settings};
-use model::filter::{LogFilter, RawForm, SortOrder};
+use model::filter::{LogFilter, SortOrder};
 use model::{ByteSize, Clock, Entropy, LogRecord, Table, Timestamp};
 
 use super::random_world::{self, Random};
@@ -16,6 +16,7 @@ use crate::filter::{self, PageBounds};
 use crate::keyset_pagination;
 use crate::query_result::JsonPage;
 use crate::query_scan::QueryScan;
+use crate::row_rendering::RowRendering;
 use crate::scan::ScanShortcut;
 use crate::time_range::TimeRange;
 use crate::{ListQuery, QueryEngine, QueryLimits};
@@ -82,7 +83,7 @@ async fn agreed(
     let mut pages = Vec::new();
     for querier in [&bench.querier, by_plans] {
         let scan = scan(bench, querier, window, filter);
-        let list = keyset_pagination::list(&scan, paging, from, print, RawForm::Hex).await;
+        let list = keyset_pagination::list(&scan, paging, from, print, RowRendering::default()).await;
         pages.push(JsonPage::from(list.unwrap()));
     }
     let (planned, page) = (pages.pop().unwrap(), pages.pop().unwrap());

@@ -19,11 +19,16 @@ fn parameter(name: &str, field: &Value) -> Value {
         return json!({ "name": name, "in": "query", "required": false, "description": says, "schema": given(field) });
     };
     let pattern = format!("^{}[\\s\\S]", prefix.replace('.', "\\."));
+    let one = json!({ "type": ["string", "number", "boolean"] });
+    let value = match field["additionalProperties"]["type"].as_str() {
+        Some("array") => json!({ "type": "array", "items": one }),
+        _ => one,
+    };
     json!({
         "name": family_name(prefix), "in": "query", "required": false, "description": says, "style": "form", "explode": true,
         "schema": {
             "type": "object",
-            "patternProperties": { pattern: { "type": ["string", "number", "boolean"] } },
+            "patternProperties": { pattern: value },
             "additionalProperties": false,
         },
     })
@@ -33,6 +38,7 @@ fn parameter(name: &str, field: &Value) -> Value {
 fn family_name(prefix: &str) -> &str {
     match prefix {
         "attr." => "attributes",
+        "not.attr." => "not.attributes",
         prefix => prefix.trim_end_matches('.'),
     }
 }

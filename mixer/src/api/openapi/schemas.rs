@@ -166,6 +166,24 @@ fn row(table: Table) -> Value {
     object(properties.into())
 }
 
+/// What rows of lists have where it is asked for: their positions, and what was cut of them.
+fn add_shown(row: &mut Value) {
+    row["properties"]["position"] = text();
+    row["properties"]["cut"] = cut();
+}
+
+/// The sizes of cut cells.
+fn cut() -> Value {
+    json!({ "description": "The whole sizes of cells that `cells` cut, in bytes.", "type": "object", "additionalProperties": count() })
+}
+
+/// A row of a list.
+fn listed_row(table: Table) -> Value {
+    let mut row = row(table);
+    add_shown(&mut row);
+    row
+}
+
 /// A message's bytes as they are shown.
 fn raw() -> Value {
     json!({ "description": "As `raw` says: a text, with `json` an object; absent with `none`.", "type": ["string", "object"] })
@@ -182,6 +200,7 @@ fn item() -> Value {
         properties.extend(columns.map(|column| (column.name.to_owned(), value(&column))));
     }
     properties.insert("raw_msg".to_owned(), raw());
+    properties.insert("cut".to_owned(), cut());
     json!({
         "description": "What it lacks, and what is null, is left out.",
         "type": "object", "required": ["kind", "ts", "entity_id", "entity_name"], "properties": properties, "additionalProperties": false,
@@ -217,9 +236,10 @@ fn rows() -> Value {
     let mut counted = object(json!({ "ts": time(), "count": count() }));
     counted["properties"]["level"] = inline_schema::<Level>();
     counted["properties"]["entity_name"] = text();
+    add_shown(&mut message);
     json!({
-        "Log": row(Table::Logs),
-        "Span": row(Table::Traces),
+        "Log": listed_row(Table::Logs),
+        "Span": listed_row(Table::Traces),
         "Node": { "description": "A span, with 0 for a root and for one whose parent is not stored, else one more than its parent has.",
                   "allOf": [reference("Span"), object(json!({ "depth": count() }))] },
         "Point": row(Table::Metrics),
@@ -227,9 +247,10 @@ fn rows() -> Value {
         "Line": object(summed),
         "Message": message,
         "Item": item(),
-        "DeadLetter": row(Table::DeadLetters),
+        "DeadLetter": listed_row(Table::DeadLetters),
         "Count": counted,
         "Value": object(json!({ "value": reference("Any"), "count": count() })),
+        "FieldCount": object(json!({ "field": text(), "count": count() })),
         "Service": object(json!({ "service": text(), "spans": count(), "errors": count(), "p50_ms": reference("Number"),
                                   "p99_ms": reference("Number"), "last_seen": time() })),
         "Dependency": object(json!({ "caller": text(), "callee": text(), "calls": count(), "errors": count() })),
@@ -251,6 +272,16 @@ pub(super) fn answer(of: Value, beside: &Value) -> Value {
     answer
 }
 
+/// A list of rows, or those around one of them.
+fn page(of: &str) -> Value {
+    let mut page = answer(reference(of), &json!({}));
+    let flag = json!({ "type": "boolean" });
+    page["properties"]["around"] = object(json!({
+        "position": text(), "row": or_null(count()), "more_before": flag, "more_after": flag,
+    }));
+    page
+}
+
 fn lists() -> Value {
     let none = json!({});
     let metric = object(json!({
@@ -265,16 +296,17 @@ fn lists() -> Value {
     }));
     let points = || json!({ "anyOf": [reference("Point"), reference("Bucket"), reference("Line")] });
     json!({
-        "Logs": answer(reference("Log"), &none),
-        "Spans": answer(reference("Span"), &none),
+        "Logs": page("Log"),
+        "Spans": page("Span"),
         "Trace": answer(reference("Node"), &json!({ "trace": trace, "logs": list(reference("Log")) })),
         "Points": answer(points(), &none),
         "Metric": answer(points(), &json!({ "metric": metric })),
-        "Messages": answer(reference("Message"), &none),
+        "Messages": page("Message"),
         "Signal": answer(reference("Item"), &json!({ "flux": signal })),
-        "DeadLetters": answer(reference("DeadLetter"), &none),
+        "DeadLetters": page("DeadLetter"),
         "Histogram": answer(reference("Count"), &json!({ "histogram": object(json!({ "interval": text() })) })),
         "Values": answer(reference("Value"), &none),
+        "FieldCounts": answer(reference("FieldCount"), &none),
         "Services": answer(reference("Service"), &none),
         "Dependencies": answer(reference("Dependency"), &none),
         "Names": answer(reference("Name"), &none),

@@ -470,3 +470,87 @@ async fn a_tag_is_of_one_question_and_open_ranges_have_none() {
     assert!(api.tag(&next, 1).await.is_some());
     api.bench.close().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_row_says_its_position_and_the_rows_around_it_are_found_by_that() {
+    let api = Api::new().await;
+    api.bench.append(&(0..5).map(log).collect::<Vec<_>>()).await;
+    let all = api.get("logs?positions=true", &[]).await.json();
+    let all = all["data"].as_array().unwrap();
+    let position = all[2]["position"].as_str().unwrap();
+    let around = |rest: &str| format!("logs?positions=true&around={position}&{rest}");
+    let found = api.get(&around("before=1&after=1"), &[]).await.json();
+    assert_eq!(found["data"].as_array().unwrap(), &all[1..4]);
+    assert_eq!(
+        found["around"],
+        json!({ "position": position, "row": 1, "more_before": true, "more_after": true })
+    );
+    let alone = api.get(&around("before=0&after=0&format=csv"), &[]).await;
+    let text = String::from_utf8(alone.body.to_vec()).unwrap();
+    let lines: Vec<_> = text.lines().collect();
+    assert_eq!(lines.len(), 2, "{text}");
+    assert!(
+        lines[0].ends_with(",position") && lines[1].ends_with(position),
+        "{text}"
+    );
+    let plain = api.get("logs", &[]).await.json();
+    assert_eq!(
+        (&plain["data"][0]["position"], &plain["around"]),
+        (&Value::Null, &Value::Null)
+    );
+    for (bad, name) in [
+        ("around=x", "around"),
+        ("before=1", "before"),
+        ("positions=x", "positions"),
+    ] {
+        let refused = api.get(&format!("logs?{bad}"), &[]).await;
+        assert_eq!(refused.status, StatusCode::BAD_REQUEST, "{bad}");
+        assert_eq!(refused.json()["errors"][0]["parameter"], name, "{bad}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn long_cells_are_cut_and_rows_say_of_which_size_they_were() {
+    let api = Api::new().await;
+    let long = LogRecord {
+        message: "ä".repeat(50_000),
+        attributes: Attributes::new()
+            .with("http.status", 500)
+            .with("stack", "x".repeat(200_000)),
+        ..log(0)
+    };
+    let size = json!({ "http.status": 500, "stack": "x".repeat(200_000) })
+        .to_string()
+        .len();
+    api.bench.append(&[long, log(1)]).await;
+    let cut = api.get("logs?cells=101", &[]).await;
+    assert!(cut.body.len() < 2_000, "{}", cut.body.len());
+    let rows = &cut.json()["data"];
+    assert_eq!(rows[0]["message"], "ä".repeat(50));
+    assert_eq!(rows[0]["attributes"]["http.status"], 500);
+    let stack = rows[0]["attributes"]["stack"].as_str().unwrap();
+    assert!((20..101).contains(&stack.len()), "{stack}");
+    assert_eq!(rows[0]["cut"], json!({ "message": 100_000, "attributes": size }));
+    assert_eq!((&rows[1]["cut"], &rows[1]["message"]), (&Value::Null, &json!("line 1")));
+    assert!(!rows[1].as_object().unwrap().contains_key("cut"));
+    let lines = api.get("logs?cells=101&format=ndjson", &[]).await;
+    let first: Value = serde_json::from_slice(lines.body.split(|byte| *byte == b'\n').next().unwrap()).unwrap();
+    assert_eq!(first, rows[0]);
+    let table = api.get("logs?cells=101&format=csv&positions=true", &[]).await;
+    let text = String::from_utf8(table.body.to_vec()).unwrap();
+    assert!(text.lines().next().unwrap().ends_with(",position,cut"), "{text}");
+    // One row whole, by its position.
+    let listed = api.get("logs?cells=64&positions=true", &[]).await.json();
+    let position = listed["data"][0]["position"].as_str().unwrap();
+    let whole = api
+        .get(&format!("logs?around={position}&before=0&after=0"), &[])
+        .await
+        .json();
+    assert_eq!(whole["data"][0]["message"], "ä".repeat(50_000));
+    assert_eq!(whole["data"].as_array().unwrap().len(), 1);
+    for bad in ["cells=63", "cells=1048577", "cells=x"] {
+        let refused = api.get(&format!("logs?{bad}"), &[]).await;
+        assert_eq!(refused.status, StatusCode::BAD_REQUEST, "{bad}");
+        assert_eq!(refused.json()["errors"][0]["parameter"], "cells", "{bad}");
+    }
+}

@@ -12,12 +12,14 @@ use super::*;
 
 const REQUESTS: u64 = 10_000;
 
-pub(super) const PATHS: [&str; 22] = [
+pub(super) const PATHS: [&str; 24] = [
     "telemetry/logs",
     "telemetry/logs/histogram",
     "telemetry/logs/top",
+    "telemetry/logs/fields",
     "telemetry/traces",
     "telemetry/traces/top",
+    "telemetry/traces/fields",
     "telemetry/traces/{}",
     "telemetry/services",
     "telemetry/dependencies",
@@ -37,7 +39,7 @@ pub(super) const PATHS: [&str; 22] = [
     "flux/{}",
 ];
 
-pub(super) const NAMES: [&str; 39] = [
+pub(super) const NAMES: [&str; 48] = [
     "level",
     "min_level",
     "since",
@@ -71,6 +73,15 @@ pub(super) const NAMES: [&str; 39] = [
     "direction",
     "raw",
     "attr.n",
+    "not.level",
+    "not.q",
+    "not.attr.n",
+    "not.attr.",
+    "cells",
+    "positions",
+    "around",
+    "before",
+    "after",
     "attr.",
     "labels.cpu",
     "promoted.k",

@@ -1,6 +1,9 @@
 //! Routes that read rows: logs, traces, metrics, messages, signals, Jaeger's, SQL; with their former paths.
 
-use model::filter::{FluxFilter, HistogramFilter, LogFilter, MessageFilter, MetricFilter, SeriesFilter, TraceFilter};
+use model::filter::{
+    CellFilter, FluxFilter, HistogramFilter, LogFilter, MessageFilter, MetricFilter, RowFilter, SeriesFilter,
+    TraceFilter,
+};
 use model::{Table, inline_schema};
 
 use super::super::parameters as p;
@@ -14,23 +17,25 @@ const MESSAGES_ONLY: &[Table] = &[Table::Messages];
 const ROWS: &[u16] = &[400, 406, 422, 503, 504, 505];
 const ROWS_OF_ONE: &[u16] = &[400, 404, 406, 422, 503, 504, 505];
 
-const LISTED: &str = "`offset` and `cursor` exclude each other, and a cursor belongs to its query. A window that ends before it begins is refused.";
+const LISTED: &str = "`offset` and `cursor` exclude each other, and a cursor belongs to its query. `around` excludes both and `limit`; `before` and `after` \
+                      need it. A window that ends before it begins is refused.";
 const LISTED_OF_ONE: &str = "A signal that no archived message has is an empty list. `offset` and `cursor` exclude each other, and a cursor belongs to \
-                             its query. A window that ends before it begins is refused.";
+                             its query. `around` excludes both and `limit`; `before` and `after` need it. A window that ends before it begins is \
+                             refused.";
 const POINTS: &str = "Without `interval`, `group_by` and `agg` the points themselves, else their aggregates. \
                       `fill=true` and `shape=series` need `interval`; `offset` and `cursor` exclude each other, and a \
                       cursor belongs to its query. A window that ends before it begins is refused.";
 
 const LOGS: ApiRoute = get(AccessRight::ReadRows, "/api/v1/telemetry/logs", "logs", "Log records")
     .of(LOGS_ONLY)
-    .filters_by(&[inline_schema::<LogFilter>])
+    .filters_by(&[inline_schema::<LogFilter>, inline_schema::<RowFilter>])
     .takes(&[p::TIMES, p::ORDER, p::PAGES, p::FORMAT, p::KNOWN])
     .gives(ResponseBody::Rows("Logs"))
     .fails(ROWS)
     .details(LISTED);
 const TRACES: ApiRoute = get(AccessRight::ReadRows, "/api/v1/telemetry/traces", "traces", "Spans")
     .of(TRACES_ONLY)
-    .filters_by(&[inline_schema::<TraceFilter>])
+    .filters_by(&[inline_schema::<TraceFilter>, inline_schema::<RowFilter>])
     .takes(&[p::TIMES, p::ORDER, p::PAGES, p::FORMAT, p::KNOWN])
     .gives(ResponseBody::Rows("Spans"))
     .fails(ROWS)
@@ -43,6 +48,7 @@ const TRACE: ApiRoute = get(
     "One trace: its spans as a tree, and its logs",
 )
 .of(&[Table::Traces, Table::Logs])
+.filters_by(&[inline_schema::<CellFilter>])
 .takes(&[p::TRACE_PATH])
 .gives(ResponseBody::Json("Trace"))
 .fails(FIND);
@@ -78,7 +84,7 @@ const MESSAGES: ApiRoute = get(
     "Business messages",
 )
 .of(MESSAGES_ONLY)
-.filters_by(&[inline_schema::<MessageFilter>])
+.filters_by(&[inline_schema::<MessageFilter>, inline_schema::<RowFilter>])
 .takes(&[p::TIMES, p::ORDER, p::PAGES, p::FORMAT, p::KNOWN])
 .gives(ResponseBody::Rows("Messages"))
 .fails(ROWS)
@@ -106,7 +112,7 @@ const MESSAGES_OF: ApiRoute = get(
     "The messages of one business signal, the oldest first",
 )
 .of(MESSAGES_ONLY)
-.filters_by(&[inline_schema::<MessageFilter>])
+.filters_by(&[inline_schema::<MessageFilter>, inline_schema::<RowFilter>])
 .takes(&[p::FLUX_PATH, p::ALL_TIMES, p::ORDER, p::PAGES, p::FORMAT, p::KNOWN])
 .gives(ResponseBody::Rows("Messages"))
 .fails(ROWS)
@@ -134,6 +140,16 @@ pub(super) const ROUTES: &[ApiRoute] = &[
     .gives(ResponseBody::Json("Values"))
     .fails(QUERY)
     .details(WINDOW),
+    get(AccessRight::ReadRows, "/api/v1/telemetry/logs/fields",
+        "log_fields",
+        "The fields of log records: columns and attributes, with how many records have each",
+    )
+    .of(LOGS_ONLY)
+    .filters_by(&[inline_schema::<LogFilter>])
+    .takes(&[p::SERIES_PAGE])
+    .gives(ResponseBody::Json("FieldCounts"))
+    .fails(QUERY)
+    .details(WINDOW),
     get(AccessRight::ReadRows, "/api/v1/telemetry/logs/tail",
         "logs_tail",
         "Log records as they become visible, as server-sent events",
@@ -156,6 +172,16 @@ pub(super) const ROUTES: &[ApiRoute] = &[
     .filters_by(&[inline_schema::<TraceFilter>])
     .takes(&[p::TRACES_TOP, p::TIMES])
     .gives(ResponseBody::Json("Values"))
+    .fails(QUERY)
+    .details(WINDOW),
+    get(AccessRight::ReadRows, "/api/v1/telemetry/traces/fields",
+        "trace_fields",
+        "The fields of spans: columns and attributes, with how many spans have each",
+    )
+    .of(TRACES_ONLY)
+    .filters_by(&[inline_schema::<TraceFilter>])
+    .takes(&[p::SERIES_PAGE])
+    .gives(ResponseBody::Json("FieldCounts"))
     .fails(QUERY)
     .details(WINDOW),
     TRACE,
@@ -240,7 +266,7 @@ pub(super) const ROUTES: &[ApiRoute] = &[
         "One business signal: its messages, spans and log records, the oldest first",
     )
 .of(&[Table::Messages, Table::Traces, Table::Logs])
-    .filters_by(&[inline_schema::<FluxFilter>])
+    .filters_by(&[inline_schema::<FluxFilter>, inline_schema::<CellFilter>])
     .takes(&[p::FLUX_PATH, p::ALL_TIMES, p::SIGNAL, p::FORMAT, p::KNOWN])
     .gives(ResponseBody::Rows("Signal"))
     .fails(ROWS_OF_ONE)
@@ -257,6 +283,7 @@ pub(super) const ROUTES: &[ApiRoute] = &[
         "Telemetry that could not be decoded, with the reason",
     )
 .of(LETTERS_ONLY)
+    .filters_by(&[inline_schema::<RowFilter>])
     .takes(&[p::TIMES, p::PAGES, p::FORMAT, p::KNOWN])
     .gives(ResponseBody::Rows("DeadLetters"))
     .fails(ROWS)

@@ -5,9 +5,10 @@ use crate::registry::RackRow;
 use crate::registry::tests::row;
 
 /// Whose rows a path reads or stores, the longer of two beginnings first.
-const ROWS: [(&str, &[Table]); 27] = [
+const ROWS: [(&str, &[Table]); 28] = [
     ("/api/v1/telemetry/logs", &[Table::Logs]),
     ("/api/v1/telemetry/traces/top", &[Table::Traces]),
+    ("/api/v1/telemetry/traces/fields", &[Table::Traces]),
     ("/api/v1/telemetry/traces/", &[Table::Traces, Table::Logs]),
     ("/api/v1/telemetry/traces", &[Table::Traces]),
     ("/jaeger/api/", &[Table::Traces]),
