@@ -28,10 +28,12 @@ mod pager;
 mod progress;
 mod span_tree;
 mod sse;
+mod table_layout;
 mod terminal;
 #[cfg(test)]
 mod test_strings;
 mod time_args;
+mod value_units;
 mod waterfall;
 
 use std::process::ExitCode;

@@ -338,6 +338,7 @@ impl GraphArgs {
             output: OutputFormat::Table,
             utc: false,
             no_pager: true,
+            wide: true,
         }
     }
 }

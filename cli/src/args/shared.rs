@@ -24,6 +24,9 @@ pub(crate) struct ApiArgs {
     /// Never start a pager; without it, a table longer than the terminal goes through $PAGER, or `less -FRX`
     #[arg(long)]
     pub(crate) no_pager: bool,
+    /// Show all columns of a table, whole; without it, a table on a terminal has what fits
+    #[arg(long)]
+    pub(crate) wide: bool,
 }
 
 impl ApiArgs {

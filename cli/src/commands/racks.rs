@@ -184,7 +184,7 @@ fn page(rack: &Row, printer: RowPrinter) -> String {
     }
     lines.add_keys(rack, &["error", "spool_bytes"], &[]);
     for (name, value) in rack.get("facts").and_then(Value::as_object).into_iter().flatten() {
-        lines.add(name, &plain(value));
+        lines.add(name, &printer.value(name, value));
     }
     lines.finish()
 }

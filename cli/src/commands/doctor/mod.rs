@@ -31,6 +31,7 @@ use serde_json::json;
 use crate::args::{DoctorArgs, GlobalArgs};
 use crate::client::{ApiClient, Row};
 use crate::commands::config::sources;
+use crate::control_chars::escape_controls;
 use crate::error::Error;
 use crate::output::RowPrinter;
 
@@ -95,14 +96,17 @@ impl DoctorCheck {
         }
     }
 
-    fn row(&self) -> Option<Row> {
-        let state = match self.state {
+    fn state(&self) -> &'static str {
+        match self.state {
             CheckOutcome::Ok => "ok",
             CheckOutcome::Warn => "warn",
             CheckOutcome::Fail(_) => "FAIL",
             CheckOutcome::Skipped => "skipped",
-        };
-        let row = json!({ "check": self.name, "state": state, "found": self.found, "fix": self.fix });
+        }
+    }
+
+    fn row(&self) -> Option<Row> {
+        let row = json!({ "check": self.name, "state": self.state(), "found": self.found, "fix": self.fix });
         row.as_object().cloned()
     }
 }
@@ -126,8 +130,28 @@ pub(crate) fn run(global: &GlobalArgs, args: &DoctorArgs) -> Result<(), Error> {
         checks.extend(rack.map_or_else(without_config, |rack| with_config(&rack)));
     }
     let rows: Vec<Row> = checks.iter().filter_map(DoctorCheck::row).collect();
-    RowPrinter::from(&args.api).rows(&rows, COLUMNS)?;
+    let printer = RowPrinter::from(&args.api);
+    if printer.is_fitting(&rows, COLUMNS) {
+        printer.rows(&rows, COLUMNS)?;
+    } else {
+        printer.text(&lines(&checks))?;
+    }
     verdict(&checks)
+}
+
+/// The checks where a table has no room: what helps stands below what was found, and neither is cut.
+fn lines(checks: &[DoctorCheck]) -> String {
+    let names = checks.iter().map(|check| check.name.len()).max().unwrap_or(0);
+    let line = |check: &DoctorCheck| {
+        let (found, fix) = (escape_controls(&check.found), escape_controls(&check.fix));
+        let fix = if fix.is_empty() {
+            String::new()
+        } else {
+            format!("{:names$}  {:7}  → {fix}\n", "", "")
+        };
+        format!("{:names$}  {:7}  {found}\n{fix}", check.name, check.state())
+    };
+    checks.iter().map(line).collect()
 }
 
 fn with_config(rack: &RackConfig) -> Vec<DoctorCheck> {
@@ -238,5 +262,10 @@ mod tests {
         ];
         let rows: Vec<Row> = checks.iter().filter_map(DoctorCheck::row).collect();
         insta::assert_snapshot!(RowPrinter::of(crate::args::OutputFormat::Table).table(&rows, COLUMNS));
+        assert_eq!(
+            lines(&checks),
+            "config  ok       platform.toml is valid\napi     FAIL     cannot reach it\n                 → is it running?\n\
+             clock   skipped  not checked: the API does not answer\ndisk    warn     little room\n                 → free some\\nmore\n"
+        );
     }
 }

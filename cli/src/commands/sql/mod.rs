@@ -48,7 +48,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &SqlArgs) -> Result<(), Error> {
     };
     let parameters = args.parameters.iter().cloned().collect();
     let mut answer = ask(&ApiClient::new(&args.api), &text, parameters, args.limit)?;
-    let printer = RowPrinter::from(&args.api);
+    let printer = RowPrinter::from(&args.api).exact();
     let columns = answer.prepare(printer);
     printer.rows(&answer.rows, &columns.iter().map(String::as_str).collect::<Vec<_>>())?;
     answer.notes(args.limit)

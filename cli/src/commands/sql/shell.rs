@@ -42,7 +42,7 @@ pub(super) fn run(global: &GlobalArgs, args: &SqlArgs) -> Result<(), Error> {
         .build()?;
     let shell = SqlShell {
         args,
-        printer: RowPrinter::from(&args.api),
+        printer: RowPrinter::from(&args.api).exact(),
         is_timed: false,
         runtime,
     };
