@@ -8,6 +8,7 @@ use crate::chart::{self, TimeAxis};
 use crate::client::{ApiClient, Row, path_segment};
 use crate::error::Error;
 use crate::output::RowPrinter;
+use crate::span_tree::text;
 use crate::terminal::TerminalSize;
 
 const POINTS: &[&str] = &["ts", "name", "entity_name", "type", "value", "labels"];
@@ -57,7 +58,10 @@ fn points(args: &MetricsArgs) -> Result<(), Error> {
         limit: Some(args.page.limit),
         ..MetricFilter::default()
     };
-    let page = ApiClient::new(&args.page.api).page_within("/api/v1/telemetry/metrics", &filter, args.page.wait)?;
+    let mut page = ApiClient::new(&args.page.api).page_within("/api/v1/telemetry/metrics", &filter, args.page.wait)?;
+    if chart::is_buckets(&page.rows) {
+        oldest_first(&mut page.rows);
+    }
     let printer = RowPrinter::from(&args.page.api);
     if printer.draws(args.chart) && chart::is_buckets(&page.rows) {
         printer.text(&drawn(&page.rows, columns(&page.rows), args.interval, printer))?;
@@ -65,6 +69,11 @@ fn points(args: &MetricsArgs) -> Result<(), Error> {
         printer.rows(&page.rows, &columns(&page.rows))?;
     }
     super::notes(&page, super::NO_ROWS)
+}
+
+/// Buckets in the order of time, as lines of blocks have them; those of one time keep theirs.
+pub(super) fn oldest_first(buckets: &mut [Row]) {
+    buckets.sort_by(|a, b| text(a, "ts").cmp(text(b, "ts")));
 }
 
 /// When it was, a line of blocks for each series, and below them the table, with a bar a row where rows compare.
@@ -142,7 +151,9 @@ mod tests {
             zones.iter().enumerate().map(of).collect::<Vec<Value>>()
         };
         let rows = minutes.iter().rev().flat_map(each);
-        rows.filter_map(|row| row.as_object().cloned()).collect()
+        let mut rows: Vec<Row> = rows.filter_map(|row| row.as_object().cloned()).collect();
+        oldest_first(&mut rows);
+        rows
     }
 
     fn drawn_of(rows: &[Row]) -> String {
