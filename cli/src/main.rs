@@ -23,6 +23,7 @@ mod gear_page;
 mod graph;
 mod key_value_view;
 mod login;
+mod nearest_word;
 mod output;
 mod pager;
 mod progress;

@@ -6,7 +6,7 @@ use clap::{Args as ClapArgs, Subcommand, ValueEnum};
 use model::scenario::GearPort;
 use model::{HumanDuration, KeyFingerprint, Level, Token};
 
-use super::shared::{ApiArgs, OutputFormat, PageArgs};
+use super::shared::{ApiArgs, LEVELS, OutputFormat, PageArgs, one_of};
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct RacksArgs {
@@ -61,6 +61,7 @@ pub(crate) enum RacksVerb {
         #[command(flatten)]
         rack: RackTargetArgs,
         /// debug, info, warn or error
+        #[arg(hide_possible_values = true, value_parser = one_of::<Level>(LEVELS))]
         level: Level,
     },
     /// Change the labels by which groups of a scenario select a Rack

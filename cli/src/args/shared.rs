@@ -2,12 +2,17 @@
 
 use std::collections::BTreeSet;
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args as ClapArgs, ValueEnum};
 use model::HumanDuration;
 use model::filter::{KeyedValues, TimePoint};
+use serde::de::DeserializeOwned;
 
 use crate::error::Error;
 use crate::time_args::{DisplayZone, TimeArg};
+
+/// The levels of a log, the lowest first.
+pub(super) const LEVELS: &[&str] = &["debug", "info", "warn", "error"];
 
 /// Where to ask and how to print.
 #[derive(Debug, Clone, ClapArgs)]
@@ -105,4 +110,15 @@ pub(crate) fn values_by_key(flag: &str, pairs: &[(String, String)]) -> Result<Ke
         Some((key, _)) => Err(Error::Usage(format!("--{flag}: {key} is given twice"))),
         None => Ok(pairs.iter().cloned().collect()),
     }
+}
+
+/// One of the words that the API has for a value: shells complete them, and a near miss is told which may be meant.
+pub(crate) fn one_of<T>(words: &'static [&'static str]) -> impl TypedValueParser<Value = T>
+where
+    T: DeserializeOwned + Clone + Send + Sync + 'static,
+{
+    PossibleValuesParser::new(words.iter().copied()).try_map(|text: String| {
+        let read = serde_json::from_value::<T>(text.into());
+        read.map_err(|error| error.to_string())
+    })
 }

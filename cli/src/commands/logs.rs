@@ -1,11 +1,11 @@
 //! `platform logs` and `platform dead-letters`.
 
-use model::filter::{HistogramFilter, HistogramGrouping, LogFilter};
+use model::filter::{HistogramFilter, HistogramGrouping, LogFilter, TopFilter};
 use serde::Serialize;
 use serde_json::Value;
 
 use super::tail;
-use crate::args::{LogsArgs, OutputFormat, PageArgs};
+use crate::args::{LogsArgs, LogsTopArgs, LogsVerb, OutputFormat, PageArgs};
 use crate::client::{ApiClient, Row};
 use crate::control_chars::escape_controls;
 use crate::error::Error;
@@ -26,6 +26,9 @@ const LETTERS: &[&str] = &["ts", "subject", "reason", "content_type"];
 
 /// The newest rows, oldest first in every format, as people read logs and a tail goes on.
 pub(crate) fn run(args: &LogsArgs) -> Result<(), Error> {
+    if let Some(LogsVerb::Top(args)) = &args.verb {
+        return top(args);
+    }
     let (since, until) = args.page.window()?;
     let filter = LogFilter {
         since,
@@ -46,6 +49,37 @@ pub(crate) fn run(args: &LogsArgs) -> Result<(), Error> {
         OutputFormat::Table => printer.text(&lines(&page.rows, printer))?,
         _ => printer.rows(&page.rows, COLUMNS)?,
     }
+    super::notes(&page, super::NO_ROWS)
+}
+
+/// The parameters of counted values.
+#[derive(Serialize)]
+struct TopParams {
+    #[serde(flatten)]
+    filter: LogFilter,
+    #[serde(flatten)]
+    top: TopFilter,
+}
+
+/// The most frequent values of a field, the most frequent first.
+fn top(args: &LogsTopArgs) -> Result<(), Error> {
+    let (since, until) = args.page.window()?;
+    let params = TopParams {
+        filter: LogFilter {
+            since,
+            until,
+            limit: Some(args.page.limit),
+            ..args.rows.filter()?
+        },
+        top: TopFilter {
+            field: Some(args.field.clone()),
+        },
+    };
+    let path = "/api/v1/telemetry/logs/top";
+    let page = ApiClient::new(&args.page.api).page_within(path, &params, args.page.wait)?;
+    RowPrinter::from(&args.page.api)
+        .exact()
+        .rows(&page.rows, &["value", "count"])?;
     super::notes(&page, super::NO_ROWS)
 }
 

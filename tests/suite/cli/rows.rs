@@ -134,6 +134,51 @@ fn metrics_are_points_or_buckets() -> Result<(), Failure> {
     Ok(())
 }
 
+#[test]
+fn names_and_labels_of_metrics_and_top_values_of_logs_are_listed_and_a_slip_is_told_the_name() -> Result<(), Failure> {
+    let desk = Desk::open()?;
+    let point = |name: &str, zone: &str| json!({ "ts": desk.ago(60), "name": name, "type": "gauge", "value": 1.0, "labels": { "zone": zone } });
+    let points = json!([point("temp", "a"), point("temp", "b"), point("load", "a")]);
+    desk.seed("metrics", "press", &points)?;
+    let log = |level: &str| json!({ "ts": desk.ago(60), "level": level, "message": "x" });
+    desk.seed("logs", "press", &json!([log("warn"), log("info"), log("warn")]))?;
+    for (args, csv) in [
+        (
+            vec!["metrics", "names", "--entity", "press"],
+            "name,type,count\nload,gauge,1\ntemp,gauge,2\n",
+        ),
+        (
+            vec!["metrics", "names", "--label", "zone=b"],
+            "name,type,count\ntemp,gauge,1\n",
+        ),
+        (vec!["metrics", "labels", "temp"], "key,values,count\nzone,2,2\n"),
+        (vec!["metrics", "labels", "temp", "zone"], "value,count\na,1\nb,1\n"),
+        (
+            vec!["logs", "top", "level", "--entity", "press"],
+            "value,count\nwarn,2\ninfo,1\n",
+        ),
+        (
+            vec!["logs", "top", "entity_name", "--level", "info"],
+            "value,count\npress,1\n",
+        ),
+    ] {
+        let args: Vec<&str> = args.iter().copied().chain(["-o", "csv"]).collect();
+        assert_eq!(desk.answer(&args)?, csv, "{args:?}");
+    }
+    let slip = desk.ask(&["metrics", "--name", "tem"])?;
+    assert_eq!(slip.code, Some(0), "{}", slip.err);
+    assert!(slip.err.contains("did you mean temp?"), "{}", slip.err);
+    let filtered = desk.ask(&["metrics", "--name", "temp", "--label", "zone=c"])?;
+    assert!(
+        filtered.err.contains("no rows in this window") && !filtered.err.contains("did you mean"),
+        "{}",
+        filtered.err
+    );
+    let field = desk.ask(&["logs", "top", "levle"])?;
+    assert_eq!(field.code, Some(64), "{}", field.err);
+    Ok(())
+}
+
 fn spans(desk: &Desk) -> Value {
     let span = |id: &str, parent: Option<&str>, name: &str, seconds: u64, ms: f64, status: &str| {
         json!({
