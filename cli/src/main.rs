@@ -17,6 +17,7 @@ mod chart;
 mod client;
 mod command_log;
 mod commands;
+mod confirmation;
 mod control_chars;
 mod error;
 mod gear_page;

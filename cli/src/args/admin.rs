@@ -54,8 +54,14 @@ pub(crate) enum RacksVerb {
     Suspend(RackTargetArgs),
     /// Start a suspended Rack's gears again
     Resume(RackTargetArgs),
-    /// Revoke a Rack's identity
-    Remove(RackTargetArgs),
+    /// Revoke a Rack's identity, for ever
+    Remove {
+        #[command(flatten)]
+        rack: RackTargetArgs,
+        /// Do not ask for confirmation
+        #[arg(long, short)]
+        yes: bool,
+    },
     /// Change the log level of a Rack until it restarts or its configuration file changes it
     LogLevel {
         #[command(flatten)]
