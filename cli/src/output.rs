@@ -97,6 +97,11 @@ impl RowPrinter {
         Self { is_exact: true, ..self }
     }
 
+    /// The same for rows that are of no use when they are cut.
+    pub(crate) fn whole(self) -> Self {
+        Self { width: None, ..self }
+    }
+
     /// Prints rows; `columns` are what the table shows and the order of CSV columns.
     pub(crate) fn rows(self, rows: &[Row], columns: &[&str]) -> io::Result<()> {
         if self.format == OutputFormat::Table {
