@@ -10,7 +10,8 @@
 //! | bus | does the bus take us, and has it the streams of our domain? |
 //! | secrets | can nobody else read the Rack's identity? |
 //!
-//! With `--security` instead what is off in the Mixer's security, and in the Rack's.
+//! With `--mixer` instead whether the Mixer is well: its API, and what that says of storage, Racks, wires and dead letters.
+//! With `--security` what is off in the Mixer's security, and in the Rack's.
 //!
 //! # Invariants
 //!
@@ -18,6 +19,7 @@
 //! - The exit code is that of the first check that failed; a warning fails nothing.
 
 mod host_checks;
+mod mixer_checks;
 mod security_checks;
 mod service_checks;
 
@@ -113,22 +115,12 @@ impl DoctorCheck {
 
 /// Asks everything, prints it, and fails if a check did.
 pub(crate) fn run(global: &GlobalArgs, args: &DoctorArgs) -> Result<(), Error> {
-    let clock = chassis::system_clock();
-    let (config, rack) = configured(global);
-    let mut checks = vec![config];
     let client = ApiClient::within(&args.api, PATIENCE);
-    if args.security {
-        let off = if args.strict {
-            CheckOutcome::Fail(ExitReason::Denied)
-        } else {
-            CheckOutcome::Warn
-        };
-        checks.extend(security_checks::mixer(&client, off));
-        checks.extend(rack.iter().flat_map(|rack| security_checks::rack(rack, off)));
+    let checks = if args.mixer {
+        mixer_checks::checks(&client, &chassis::system_clock())
     } else {
-        checks.extend(service_checks::mixer(&client, &clock));
-        checks.extend(rack.map_or_else(without_config, |rack| with_config(&rack)));
-    }
+        rack_checks(global, args, &client)
+    };
     let rows: Vec<Row> = checks.iter().filter_map(DoctorCheck::row).collect();
     let printer = RowPrinter::from(&args.api);
     if printer.is_fitting(&rows, COLUMNS) {
@@ -137,6 +129,25 @@ pub(crate) fn run(global: &GlobalArgs, args: &DoctorArgs) -> Result<(), Error> {
         printer.text(&lines(&checks))?;
     }
     verdict(&checks)
+}
+
+/// The checks of this Rack, or of its security and the Mixer's.
+fn rack_checks(global: &GlobalArgs, args: &DoctorArgs, client: &ApiClient) -> Vec<DoctorCheck> {
+    let (config, rack) = configured(global);
+    let mut checks = vec![config];
+    if args.security {
+        let off = if args.strict {
+            CheckOutcome::Fail(ExitReason::Denied)
+        } else {
+            CheckOutcome::Warn
+        };
+        checks.extend(security_checks::mixer(client, off));
+        checks.extend(rack.iter().flat_map(|rack| security_checks::rack(rack, off)));
+    } else {
+        checks.extend(service_checks::mixer(client, &chassis::system_clock()));
+        checks.extend(rack.map_or_else(without_config, |rack| with_config(&rack)));
+    }
+    checks
 }
 
 /// The checks where a table has no room: what helps stands below what was found, and neither is cut.
