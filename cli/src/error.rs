@@ -94,7 +94,7 @@ pub(crate) enum Error {
     #[error("{0}")]
     Usage(String),
     /// What `platform doctor` says at its end.
-    #[error("{failed} of {all} checks failed; the column FIX says what to do")]
+    #[error("{failed} of {all} checks failed; beside each stands what to do")]
     Unwell {
         failed: usize,
         all: usize,

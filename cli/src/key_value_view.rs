@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::client::Row;
 use crate::control_chars::escape_controls;
-use crate::output::{RowPrinter, plain};
+use crate::output::RowPrinter;
 
 /// What is printed so far.
 #[derive(Debug)]
@@ -43,10 +43,10 @@ impl KeyValueView {
             match row.get(*key).unwrap_or(&Value::Null) {
                 Value::Null => {}
                 Value::String(time) if times.contains(key) => {
-                    let time = self.printer.time(time);
+                    let time = self.printer.time_and_age(time);
                     self.add(key, &time);
                 }
-                value => self.add(key, &plain(value)),
+                value => self.add(key, &self.printer.value(key, value)),
             }
         }
     }

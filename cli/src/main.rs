@@ -17,21 +17,25 @@ mod chart;
 mod client;
 mod command_log;
 mod commands;
+mod confirmation;
 mod control_chars;
 mod error;
 mod gear_page;
 mod graph;
 mod key_value_view;
 mod login;
+mod nearest_word;
 mod output;
 mod pager;
 mod progress;
 mod span_tree;
 mod sse;
+mod table_layout;
 mod terminal;
 #[cfg(test)]
 mod test_strings;
 mod time_args;
+mod value_units;
 mod waterfall;
 
 use std::process::ExitCode;

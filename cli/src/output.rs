@@ -5,23 +5,44 @@
 //! - Stored control characters are never written as they are, whatever the format: a pipe may end at a terminal. Tables
 //!   and CSV show them escaped (CSV keeps line breaks and tabs, quoted), JSON escapes them so that a reader gets them back.
 //! - Colours only on a terminal, and never with `NO_COLOR`.
-//! - Tables have the times of the zone, whether they go to a terminal or not; formats for programs have them in UTC.
+//! - Tables have the times of the zone, and values with their units, whether they go to a terminal or not; formats for
+//!   programs have times in UTC and values as the Mixer wrote them.
+//! - Tables fit the terminal; what goes elsewhere is whole.
 
 use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
 
 use anstyle::{AnsiColor, Style};
-use comfy_table::{ContentArrangement, Table, presets};
+use model::Timestamp;
 use serde_json::Value;
 
 use crate::args::{ApiArgs, ChartMode, OutputFormat};
 use crate::client::Row;
 use crate::control_chars::{escape_char, escape_controls, escape_where, is_control_or_bidi};
 use crate::pager;
+use crate::table_layout::{self, FittedTable, TableColumn};
+use crate::terminal::TerminalSize;
 use crate::time_args::DisplayZone;
+use crate::value_units;
 
 /// The columns that hold times; elsewhere a text that looks like one is left alone.
-const TIMES: [&str; 5] = ["ts", "last_seen", "stored", "earliest", "latest"];
+const TIMES: [&str; 11] = [
+    "ts",
+    "last_seen",
+    "last_used",
+    "stored",
+    "earliest",
+    "latest",
+    "created",
+    "expires",
+    "used",
+    "requested",
+    "until",
+];
+/// Those of them that say how long something is silent.
+const AGES: [&str; 2] = ["last_seen", "last_used"];
+/// The longest text that is looked at for being a time.
+const LONGEST_TIME: usize = 40;
 
 /// How the answer of one command is printed.
 #[derive(Debug, Clone, Copy)]
@@ -29,6 +50,20 @@ pub(crate) struct RowPrinter {
     pub(crate) format: OutputFormat,
     pub(crate) zone: DisplayZone,
     may_page: bool,
+    /// The cells of a line, if something limits it.
+    width: Option<usize>,
+    /// The time of the answer; without one no age is told.
+    now: Option<Timestamp>,
+    /// Whether values are shown as they are, without units.
+    is_exact: bool,
+}
+
+/// How a time is written in a table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum TimeForm {
+    Full,
+    /// In fewer cells.
+    Narrow,
 }
 
 impl From<&ApiArgs> for RowPrinter {
@@ -37,6 +72,9 @@ impl From<&ApiArgs> for RowPrinter {
             format: api.output,
             zone: api.zone(),
             may_page: !api.no_pager,
+            width: TerminalSize::of_stdout().filter(|_| !api.wide).map(|size| size.width),
+            now: Some(chassis::system_clock().now()),
+            is_exact: false,
         }
     }
 }
@@ -48,13 +86,29 @@ impl RowPrinter {
             format,
             zone: DisplayZone::Utc,
             may_page: false,
+            width: None,
+            now: None,
+            is_exact: false,
         }
+    }
+
+    /// The same for values that are to be shown as they are.
+    pub(crate) fn exact(self) -> Self {
+        Self { is_exact: true, ..self }
+    }
+
+    /// The same for rows that are of no use when they are cut.
+    pub(crate) fn whole(self) -> Self {
+        Self { width: None, ..self }
     }
 
     /// Prints rows; `columns` are what the table shows and the order of CSV columns.
     pub(crate) fn rows(self, rows: &[Row], columns: &[&str]) -> io::Result<()> {
         if self.format == OutputFormat::Table {
-            return self.text(&self.table(rows, columns));
+            let table = self.fitted(rows, columns);
+            self.text(&table.text)?;
+            note_hidden(&table);
+            return Ok(());
         }
         let mut out = io::stdout().lock();
         self.write(&mut out, rows, columns)?;
@@ -64,6 +118,12 @@ impl RowPrinter {
     /// The same for a user at the terminal, whatever the format: through a pager, or until `stop` says so. Whether
     /// it came to its end.
     pub(crate) fn rows_until(self, rows: &[Row], columns: &[&str], stop: impl Fn() -> bool) -> io::Result<bool> {
+        if self.format == OutputFormat::Table {
+            let table = self.fitted(rows, columns);
+            let is_whole = pager::show_until(&table.text, self.may_page, stop)?;
+            note_hidden(&table);
+            return Ok(is_whole);
+        }
         let mut text = Vec::new();
         self.write(&mut text, rows, columns)?;
         pager::show_until(&String::from_utf8_lossy(&text), self.may_page, stop)
@@ -116,41 +176,105 @@ impl RowPrinter {
             }
     }
 
-    /// The lines of a table, times in the zone.
-    pub(crate) fn table(self, rows: &[Row], columns: &[&str]) -> String {
-        let mut table = Table::new();
-        table
-            .load_style(presets::NOTHING)
-            .set_content_arrangement(ContentArrangement::Disabled);
-        table.set_header(
-            columns
-                .iter()
-                .map(|column| escape_controls(&column.to_uppercase()).into_owned()),
-        );
-        for row in rows {
-            table.add_row(columns.iter().map(|column| self.cell(row, column)));
-        }
-        let mut text = String::new();
-        for line in table.lines() {
-            let line = line.trim_end();
-            text.push_str(line.strip_prefix(' ').unwrap_or(line));
-            text.push('\n');
-        }
-        text
+    /// Whether nothing is left out or cut: only a table can be.
+    pub(crate) fn is_fitting(self, rows: &[Row], columns: &[&str]) -> bool {
+        self.format != OutputFormat::Table || self.fitted(rows, columns).note().is_none()
     }
 
-    fn cell(self, row: &Row, column: &str) -> String {
-        let value = row.get(column).unwrap_or(&Value::Null);
-        match value.as_str() {
-            Some(text) if TIMES.contains(&column) => self.time(text),
-            _ => plain(value),
+    /// The lines of a table, times in the zone.
+    pub(crate) fn table(self, rows: &[Row], columns: &[&str]) -> String {
+        self.fitted(rows, columns).text
+    }
+
+    fn fitted(self, rows: &[Row], columns: &[&str]) -> FittedTable {
+        let of = |form: TimeForm| -> Vec<TableColumn> {
+            let column = |name: &&str| self.column(rows, name, form);
+            columns.iter().map(column).collect()
+        };
+        let full = of(TimeForm::Full);
+        match self.width {
+            Some(width) if !table_layout::is_fitting(&full, width) => table_layout::fitted(of(TimeForm::Narrow), width),
+            _ => table_layout::whole(&full),
         }
+    }
+
+    fn column(self, rows: &[Row], name: &str, form: TimeForm) -> TableColumn {
+        let cells = rows.iter().map(|row| self.cell(row, name, form)).collect();
+        let is_text = !TIMES.contains(&name) && rows.iter().filter_map(|row| row.get(name)).any(may_be_cut);
+        TableColumn::new(name, cells, is_text)
+    }
+
+    fn cell(self, row: &Row, column: &str, form: TimeForm) -> String {
+        match row.get(column).unwrap_or(&Value::Null) {
+            value if self.is_exact => plain(value),
+            Value::String(text) if TIMES.contains(&column) => self.table_time(column, text, form),
+            // What points of a bucket come to may be a count of them.
+            Value::Number(value) if column == "value" && !row.contains_key("samples") => {
+                let text = |value: Option<&Value>| value.and_then(Value::as_str).unwrap_or_default().to_owned();
+                let unit = row.get("labels").and_then(|labels| labels.get("otel.unit"));
+                value_units::measured(&text(row.get("name")), &text(unit), value)
+            }
+            value => self.value(column, value),
+        }
+    }
+
+    /// A time as a table has it: an age where that is what matters.
+    fn table_time(self, column: &str, text: &str, form: TimeForm) -> String {
+        let (Ok(at), Some(now)) = (text.parse::<Timestamp>(), self.now) else {
+            return self.time(text);
+        };
+        let age = value_units::age(at, now).filter(|_| AGES.contains(&column));
+        age.unwrap_or_else(|| match form {
+            TimeForm::Full => self.zone.show(at),
+            TimeForm::Narrow => self.zone.show_narrow(at, now),
+        })
+    }
+
+    /// A value on one line, in the unit that its name says.
+    pub(crate) fn value(self, name: &str, value: &Value) -> String {
+        match value {
+            Value::Number(number) => value_units::named(name, number),
+            other => plain(other),
+        }
+    }
+
+    /// A time of an answer in the zone, and how long ago it was.
+    pub(crate) fn time_and_age(self, text: &str) -> String {
+        let age = text
+            .parse::<Timestamp>()
+            .ok()
+            .zip(self.now)
+            .and_then(|(at, now)| value_units::age(at, now));
+        let age = age.map_or_else(String::new, |age| format!(" ({age})"));
+        format!("{}{age}", self.time(text))
     }
 
     /// A time of an answer in the zone; what is none as it is, without control characters.
     pub(crate) fn time(self, text: &str) -> String {
         text.parse()
             .map_or_else(|_| escape_controls(text).into_owned(), |at| self.zone.show(at))
+    }
+}
+
+/// Says on standard error what of a table is not shown.
+fn note_hidden(table: &FittedTable) {
+    if let Some(note) = table.note() {
+        let _ = writeln!(io::stderr(), "platform: {note}");
+    }
+}
+
+/// Whether half of a value says something: a text does, an identifier, a time or a bar does not.
+fn may_be_cut(value: &Value) -> bool {
+    match value {
+        Value::String(text) => {
+            let is_identifier = text.starts_with("SHA256:")
+                || (text.len() >= 16 && text.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-'));
+            let is_time = || text.len() <= LONGEST_TIME && text.parse::<Timestamp>().is_ok();
+            let is_bar = || text.chars().all(|c| matches!(c, ' ' | '·' | '\u{2580}'..='\u{259f}'));
+            !is_identifier && !is_time() && !is_bar()
+        }
+        Value::Array(_) | Value::Object(_) => true,
+        Value::Null | Value::Bool(_) | Value::Number(_) => false,
     }
 }
 
@@ -269,93 +393,4 @@ impl TextPainter {
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-    use crate::test_strings;
-
-    #[test]
-    fn stored_control_characters_are_shown_and_not_obeyed() {
-        assert_eq!(
-            escape_controls("a\u{1b}[2Jb\u{7}\n\u{202e}"),
-            "a\\u{1b}[2Jb\\u{7}\\n\\u{202e}"
-        );
-        assert_eq!(escape_controls("grüße"), "grüße");
-        assert_eq!(plain(&serde_json::json!({"k\n": "v\t"})), "k\\n=v\\t");
-    }
-
-    #[test]
-    fn json_gives_back_what_was_stored_and_writes_no_control_character() {
-        let stored = "\u{1b}[2J\u{7f}\u{9b}\u{202e}é\n";
-        let json = serde_json::to_string_pretty(&[stored]).unwrap_or_default();
-        let written = json_safe(&json);
-        assert!(!written.replace('\n', "").contains(is_control_or_bidi), "{written}");
-        let read: Vec<String> = serde_json::from_str(&written).unwrap_or_default();
-        assert_eq!(read, [stored]);
-    }
-
-    #[test]
-    fn the_times_of_a_table_are_shown_as_such_and_texts_that_look_like_them_are_left_alone() {
-        for (column, expected) in [
-            ("ts", "2026-11-21T10:00:00.000000Z"),
-            ("stored", "2026-11-21T10:00:00.000000Z"),
-            ("message", "2026-11-21T10:00:00Z"),
-        ] {
-            let row = Row::from_iter([(column.to_owned(), "2026-11-21T10:00:00Z".into())]);
-            assert_eq!(
-                RowPrinter::of(OutputFormat::Table).cell(&row, column),
-                expected,
-                "{column}"
-            );
-        }
-    }
-
-    #[test]
-    fn csv_quotes_what_would_break_a_line() {
-        let row: Row = [
-            ("a".to_owned(), Value::from("x,\"y\"\n")),
-            ("b".to_owned(), Value::from("\u{1b}[2J\r")),
-            ("c,d".to_owned(), Value::Null),
-        ]
-        .into_iter()
-        .collect();
-        let mut out = Vec::new();
-        assert!(csv(&mut out, &[row], &["a", "b", "c,d"]).is_ok());
-        assert_eq!(
-            String::from_utf8_lossy(&out),
-            "a,b,\"c,d\"\n\"x,\"\"y\"\"\n\",\\u{1b}[2J\\r,\n"
-        );
-    }
-
-    fn hostile_row() -> impl Strategy<Value = Row> {
-        let texts = prop::collection::vec((test_strings::text(), test_strings::text()), 0..4);
-        (texts, test_strings::text(), test_strings::text()).prop_map(|(attributes, ts, message)| {
-            let attributes: Row = attributes.into_iter().map(|(key, value)| (key, value.into())).collect();
-            let row =
-                serde_json::json!({ "ts": ts, "last_seen": message, "message": message, "attributes": attributes });
-            row.as_object().cloned().unwrap_or_default()
-        })
-    }
-
-    proptest! {
-        #[test]
-        fn no_stored_text_reaches_a_table_or_csv_with_its_controls(rows in prop::collection::vec(hostile_row(), 1..6)) {
-            let columns = ["ts", "last_seen", "message", "attributes"];
-            let table = RowPrinter::of(OutputFormat::Table).table(&rows, &columns);
-            prop_assert_eq!(table.lines().count(), rows.len() + 1, "{}", table);
-            prop_assert!(!table.replace('\n', "").contains(is_control_or_bidi), "{table:?}");
-            let mut out = Vec::new();
-            prop_assert!(csv(&mut out, &rows, &columns).is_ok());
-            let text = String::from_utf8_lossy(&out).replace(['\n', '\t'], "");
-            prop_assert!(!text.contains(is_control_or_bidi), "{text:?}");
-        }
-
-        #[test]
-        fn json_gives_back_any_row_without_its_controls(row in hostile_row()) {
-            let written = json_safe(&serde_json::to_string(&row).unwrap_or_default()).into_owned();
-            prop_assert!(!written.contains(is_control_or_bidi), "{written:?}");
-            prop_assert_eq!(serde_json::from_str::<Row>(&written).ok(), Some(row));
-        }
-    }
-}
+mod tests;

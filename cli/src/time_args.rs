@@ -45,6 +45,14 @@ impl DisplayZone {
             Self::Local => shown(&Local, at),
         }
     }
+
+    /// A moment in few cells, without the zone: the time of today, or a day and the time to the second.
+    pub(crate) fn show_narrow(self, at: Timestamp, now: Timestamp) -> String {
+        match self {
+            Self::Utc => narrow(&Utc, at, now),
+            Self::Local => narrow(&Local, at, now),
+        }
+    }
 }
 
 /// A time as it was typed.
@@ -250,6 +258,18 @@ fn brief<Z: TimeZone>(zone: &Z, at: Timestamp) -> String {
         || at.to_string(),
         |at| at.to_rfc3339_opts(chrono::SecondsFormat::AutoSi, true),
     )
+}
+
+fn narrow<Z: TimeZone>(zone: &Z, at: Timestamp, now: Timestamp) -> String {
+    let (Some(local), Some(today)) = (in_zone(zone, at), in_zone(zone, now)) else {
+        return at.to_string();
+    };
+    let form = if local.date_naive() == today.date_naive() {
+        "%H:%M:%S%.3f"
+    } else {
+        "%Y-%m-%d %H:%M:%S"
+    };
+    local.format(form).to_string()
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use clap::{Args as ClapArgs, Subcommand, ValueEnum};
 use model::scenario::GearPort;
 use model::{HumanDuration, KeyFingerprint, Level, Token};
 
-use super::shared::{ApiArgs, OutputFormat, PageArgs};
+use super::shared::{ApiArgs, LEVELS, OutputFormat, PageArgs, one_of};
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct RacksArgs {
@@ -54,13 +54,20 @@ pub(crate) enum RacksVerb {
     Suspend(RackTargetArgs),
     /// Start a suspended Rack's gears again
     Resume(RackTargetArgs),
-    /// Revoke a Rack's identity
-    Remove(RackTargetArgs),
+    /// Revoke a Rack's identity, for ever
+    Remove {
+        #[command(flatten)]
+        rack: RackTargetArgs,
+        /// Do not ask for confirmation
+        #[arg(long, short)]
+        yes: bool,
+    },
     /// Change the log level of a Rack until it restarts or its configuration file changes it
     LogLevel {
         #[command(flatten)]
         rack: RackTargetArgs,
         /// debug, info, warn or error
+        #[arg(hide_possible_values = true, value_parser = one_of::<Level>(LEVELS))]
         level: Level,
     },
     /// Change the labels by which groups of a scenario select a Rack
@@ -338,6 +345,7 @@ impl GraphArgs {
             output: OutputFormat::Table,
             utc: false,
             no_pager: true,
+            wide: true,
         }
     }
 }

@@ -4,9 +4,11 @@ use clap::{Args as ClapArgs, Subcommand};
 use model::filter::{LetterFilter, LetterStateFilter};
 use model::{HumanDuration, LetterId};
 
-use super::shared::{ApiArgs, PageArgs, window};
+use super::shared::{ApiArgs, PageArgs, one_of, window};
 use crate::error::Error;
 use crate::time_args::TimeArg;
+
+const STATES: &[&str] = &["open", "waiting", "replayed", "dropped", "all"];
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct DlqArgs {
@@ -46,7 +48,7 @@ pub(crate) struct LetterFilterArgs {
     #[arg(long, value_name = "TEXT")]
     pub(crate) reason: Option<String>,
     /// Letters in this state: open, waiting, replayed, dropped or all
-    #[arg(long, value_parser = state)]
+    #[arg(long, hide_possible_values = true, value_parser = one_of::<LetterStateFilter>(STATES))]
     pub(crate) state: Option<LetterStateFilter>,
 }
 
@@ -61,17 +63,6 @@ impl LetterFilterArgs {
             state: self.state,
             ..LetterFilter::default()
         }
-    }
-}
-
-fn state(text: &str) -> Result<LetterStateFilter, String> {
-    match text {
-        "open" => Ok(LetterStateFilter::Open),
-        "waiting" => Ok(LetterStateFilter::Waiting),
-        "replayed" => Ok(LetterStateFilter::Replayed),
-        "dropped" => Ok(LetterStateFilter::Dropped),
-        "all" => Ok(LetterStateFilter::All),
-        _ => Err("expected open, waiting, replayed, dropped or all".to_owned()),
     }
 }
 

@@ -31,7 +31,8 @@ pub(crate) use self::dlq::{DlqArgs, DlqDropArgs, DlqListArgs, DlqReplayArgs, Dlq
 pub(crate) use self::program::{CompletionsArgs, DoctorArgs, JoinArgs, ManArgs, SchemaArgs};
 pub(crate) use self::shared::{ApiArgs, ChartMode, OutputFormat, PageArgs, value_sets_by_key, values_by_key, window};
 pub(crate) use self::telemetry::{
-    FluxArgs, LogsArgs, MessagesArgs, MetricsArgs, SqlArgs, TailArgs, TraceArgs, TracesArgs,
+    FluxArgs, LogsArgs, LogsTopArgs, LogsVerb, MessagesArgs, MetricLabelsArgs, MetricsArgs, MetricsVerb, SeriesArgs,
+    SqlArgs, TailArgs, TraceArgs, TracesArgs,
 };
 
 /// Runs a Rack, and queries and manages a Mixer.

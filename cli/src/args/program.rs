@@ -23,6 +23,9 @@ pub(crate) struct DoctorArgs {
     /// With --security: fail if anything is off (exit code 77)
     #[arg(long, requires = "security")]
     pub(crate) strict: bool,
+    /// Check the Mixer instead of this Rack: its API, storage, Racks, their scenario, wires and dead letters
+    #[arg(long, conflicts_with = "security")]
+    pub(crate) mixer: bool,
     #[command(flatten)]
     pub(crate) api: ApiArgs,
 }

@@ -2,12 +2,17 @@
 
 use std::collections::BTreeSet;
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args as ClapArgs, ValueEnum};
 use model::HumanDuration;
 use model::filter::{KeyedValueSets, KeyedValues, TimePoint};
+use serde::de::DeserializeOwned;
 
 use crate::error::Error;
 use crate::time_args::{DisplayZone, TimeArg};
+
+/// The levels of a log, the lowest first.
+pub(super) const LEVELS: &[&str] = &["debug", "info", "warn", "error"];
 
 /// Where to ask and how to print.
 #[derive(Debug, Clone, ClapArgs)]
@@ -24,6 +29,9 @@ pub(crate) struct ApiArgs {
     /// Never start a pager; without it, a table longer than the terminal goes through $PAGER, or `less -FRX`
     #[arg(long)]
     pub(crate) no_pager: bool,
+    /// Show all columns of a table, whole; without it, a table on a terminal has what fits
+    #[arg(long)]
+    pub(crate) wide: bool,
 }
 
 impl ApiArgs {
@@ -111,4 +119,15 @@ pub(crate) fn value_sets_by_key(pairs: &[(String, String)]) -> KeyedValueSets {
         sets.entry(key.clone()).or_default().insert(value.clone());
     }
     sets
+}
+
+/// One of the words that the API has for a value: shells complete them, and a near miss is told which may be meant.
+pub(crate) fn one_of<T>(words: &'static [&'static str]) -> impl TypedValueParser<Value = T>
+where
+    T: DeserializeOwned + Clone + Send + Sync + 'static,
+{
+    PossibleValuesParser::new(words.iter().copied()).try_map(|text: String| {
+        let read = serde_json::from_value::<T>(text.into());
+        read.map_err(|error| error.to_string())
+    })
 }

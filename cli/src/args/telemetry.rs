@@ -2,24 +2,30 @@
 
 use std::path::PathBuf;
 
-use clap::Args as ClapArgs;
-use model::filter::{HistogramGrouping, LogFilter, MetricAggregate, RawForm};
-use model::{FluxId, HumanDuration, Level, MessageDirection, SpanStatus, TraceId};
-use serde::de::DeserializeOwned;
+use clap::{Args as ClapArgs, Subcommand};
+use model::filter::{HistogramGrouping, LogFilter, MetricAggregate, RawForm, SeriesFilter};
+use model::{BadId, FluxId, HumanDuration, Level, MessageDirection, SpanStatus, TraceId};
 use serde_json::Value;
 
-use super::shared::{ApiArgs, ChartMode, PageArgs, value_sets_by_key, values_by_key};
+use super::shared::{ApiArgs, ChartMode, LEVELS, PageArgs, one_of, value_sets_by_key, values_by_key};
 use crate::error::Error;
+use crate::nearest_word::nearest;
 use crate::time_args::TimeArg;
+
+const GROUPINGS: &[&str] = &["none", "level", "entity_name"];
+const STATUSES: &[&str] = &["ok", "error"];
+const DIRECTIONS: &[&str] = &["internal", "outbound", "inbound"];
+const RAW_FORMS: &[&str] = &["hex", "base64", "json", "none"];
+const AGGREGATES: &[&str] = &["avg", "sum", "min", "max", "count", "last", "rate"];
 
 /// Which log entries.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct LogFilterArgs {
     /// This level and above: debug, info, warn or error
-    #[arg(long, value_name = "LEVEL")]
+    #[arg(long, value_name = "LEVEL", hide_possible_values = true, value_parser = one_of::<Level>(LEVELS))]
     pub(crate) min_level: Option<Level>,
     /// Exactly this level
-    #[arg(long, value_name = "LEVEL")]
+    #[arg(long, value_name = "LEVEL", hide_possible_values = true, value_parser = one_of::<Level>(LEVELS))]
     pub(crate) level: Option<Level>,
     /// An entity's name or id
     #[arg(long)]
@@ -83,7 +89,10 @@ impl LogFilterArgs {
 }
 
 #[derive(Debug, ClapArgs)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct LogsArgs {
+    #[command(subcommand)]
+    pub(crate) verb: Option<LogsVerb>,
     #[command(flatten)]
     pub(crate) rows: LogFilterArgs,
     /// Follow: print new entries as they become visible, oldest first, until an interrupt
@@ -96,7 +105,7 @@ pub(crate) struct LogsArgs {
     #[arg(long, value_name = "DURATION", requires = "histogram")]
     pub(crate) interval: Option<HumanDuration>,
     /// What a histogram's counts are split by: none, level or entity_name
-    #[arg(long, value_name = "COLUMN", requires = "histogram", value_parser = histogram_by)]
+    #[arg(long, value_name = "COLUMN", requires = "histogram", hide_possible_values = true, value_parser = one_of::<HistogramGrouping>(GROUPINGS))]
     pub(crate) by: Option<HistogramGrouping>,
     /// List the entries before and after a time, which is written as with --since, of the day before it and the day after
     #[arg(long, value_name = "WHEN", conflicts_with_all = ["follow", "histogram", "limit"])]
@@ -107,6 +116,22 @@ pub(crate) struct LogsArgs {
     /// How many entries after --around [default: 20]
     #[arg(long, value_name = "COUNT", requires = "around")]
     pub(crate) after: Option<u32>,
+    #[command(flatten)]
+    pub(crate) page: PageArgs,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum LogsVerb {
+    /// List the most frequent values of a field, and how many entries have each
+    Top(Box<LogsTopArgs>),
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct LogsTopArgs {
+    /// entity_id, entity_name, flux_id, level, message, or attr.KEY for an attribute
+    pub(crate) field: String,
+    #[command(flatten)]
+    pub(crate) rows: LogFilterArgs,
     #[command(flatten)]
     pub(crate) page: PageArgs,
 }
@@ -126,7 +151,10 @@ pub(crate) struct TailArgs {
 }
 
 #[derive(Debug, ClapArgs)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct MetricsArgs {
+    #[command(subcommand)]
+    pub(crate) verb: Option<MetricsVerb>,
     /// The metric's name; without it, points of all metrics
     #[arg(long)]
     pub(crate) name: Option<String>,
@@ -149,7 +177,7 @@ pub(crate) struct MetricsArgs {
     #[arg(long, value_name = "KEY")]
     pub(crate) group_by: Option<String>,
     /// How the values of a bucket are aggregated: avg, sum, min, max, count, last, rate, or of histograms p50 to p99 (p999 is 99.9 %)
-    #[arg(long)]
+    #[arg(long, value_parser = aggregate)]
     pub(crate) agg: Option<MetricAggregate>,
     /// List the newest exemplars of the points of --name: observations with their traces
     #[arg(long, requires = "name", conflicts_with_all = ["interval", "group_by", "agg"])]
@@ -161,6 +189,55 @@ pub(crate) struct MetricsArgs {
     pub(crate) page: PageArgs,
 }
 
+#[derive(Debug, Subcommand)]
+pub(crate) enum MetricsVerb {
+    /// List the metrics that have points, with their types
+    Names(Box<SeriesArgs>),
+    /// List the label keys of a metric, or the values of one of them
+    Labels(Box<MetricLabelsArgs>),
+}
+
+/// The points of which series.
+#[derive(Debug, ClapArgs)]
+pub(crate) struct SeriesArgs {
+    /// An entity's name or id
+    #[arg(long)]
+    pub(crate) entity: Option<String>,
+    /// A label and its value; may be repeated with another key
+    #[arg(long, value_name = "KEY=VALUE", value_parser = pair)]
+    pub(crate) label: Vec<(String, String)>,
+    /// A service: the label resource.service.name, else the entity's name
+    #[arg(long, value_name = "NAME")]
+    pub(crate) service: Option<String>,
+    #[command(flatten)]
+    pub(crate) page: PageArgs,
+}
+
+impl SeriesArgs {
+    /// The filter that they are.
+    pub(crate) fn filter(&self) -> Result<SeriesFilter, Error> {
+        let (since, until) = self.page.window()?;
+        Ok(SeriesFilter {
+            entity: self.entity.clone(),
+            service: self.service.clone(),
+            labels: values_by_key("label", &self.label)?,
+            since,
+            until,
+            limit: Some(self.page.limit),
+        })
+    }
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct MetricLabelsArgs {
+    /// The metric's name
+    pub(crate) name: String,
+    /// A label key: its values are listed
+    pub(crate) key: Option<String>,
+    #[command(flatten)]
+    pub(crate) series: SeriesArgs,
+}
+
 #[derive(Debug, ClapArgs)]
 pub(crate) struct TracesArgs {
     /// A business signal
@@ -170,7 +247,7 @@ pub(crate) struct TracesArgs {
     #[arg(long, value_name = "MS")]
     pub(crate) min_duration_ms: Option<u32>,
     /// The outcome: ok or error
-    #[arg(long)]
+    #[arg(long, hide_possible_values = true, value_parser = one_of::<SpanStatus>(STATUSES))]
     pub(crate) status: Option<SpanStatus>,
     /// An entity's name or id
     #[arg(long)]
@@ -224,16 +301,16 @@ pub(crate) struct MessagesArgs {
     #[arg(long, value_name = "TYPE")]
     pub(crate) msg_type: Option<String>,
     /// Its direction as its Rack saw it: internal (to gears of the same Rack), outbound (also to another one), or inbound (no Rack sent it)
-    #[arg(long, value_parser = word::<MessageDirection>)]
+    #[arg(long, hide_possible_values = true, value_parser = one_of::<MessageDirection>(DIRECTIONS))]
     pub(crate) direction: Option<MessageDirection>,
     /// Whether it could be read: ok or error
-    #[arg(long)]
+    #[arg(long, hide_possible_values = true, value_parser = one_of::<SpanStatus>(STATUSES))]
     pub(crate) status: Option<SpanStatus>,
     /// A promoted field and its value; may be repeated with another key
     #[arg(long, value_name = "KEY=VALUE", value_parser = pair)]
     pub(crate) promoted: Vec<(String, String)>,
     /// How bytes are shown: hex, base64, json (decoded; a table has the body) or none [default: hex in JSON, else none]
-    #[arg(long, value_name = "FORM", value_parser = word::<RawForm>)]
+    #[arg(long, value_name = "FORM", hide_possible_values = true, value_parser = one_of::<RawForm>(RAW_FORMS))]
     pub(crate) raw: Option<RawForm>,
     /// Follow: print new messages as they become visible, oldest first, until an interrupt
     #[arg(short, long, conflicts_with_all = ["until", "wait"])]
@@ -259,12 +336,6 @@ pub(crate) struct FluxArgs {
     pub(crate) api: ApiArgs,
 }
 
-/// A word of the API.
-fn word<T: DeserializeOwned>(text: &str) -> Result<T, String> {
-    let read = serde_json::from_value(text.into());
-    read.map_err(|error: serde_json::Error| error.to_string())
-}
-
 fn pair(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
@@ -272,8 +343,12 @@ fn pair(text: &str) -> Result<(String, String), String> {
     }
 }
 
-fn histogram_by(text: &str) -> Result<HistogramGrouping, String> {
-    serde_json::from_value(text.into()).map_err(|_| "not one of none, level, entity_name".to_owned())
+fn aggregate(text: &str) -> Result<MetricAggregate, String> {
+    text.parse()
+        .map_err(|error: BadId| match nearest(text, AGGREGATES.iter().copied()) {
+            Some(meant) => format!("{error}; did you mean {meant}?"),
+            None => error.to_string(),
+        })
 }
 
 #[derive(Debug, ClapArgs)]

@@ -25,6 +25,7 @@ fn answering(answer: &'static str) -> ApiArgs {
         output: OutputFormat::Json,
         utc: true,
         no_pager: true,
+        wide: true,
     }
 }
 

@@ -1,6 +1,6 @@
 //! `platform dlq`.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 
 use model::HumanDuration;
 use model::filter::LetterFilter;
@@ -10,6 +10,7 @@ use crate::args::{
     ApiArgs, DlqArgs, DlqDropArgs, DlqListArgs, DlqReplayArgs, DlqVerb, LetterSelectionArgs, OutputFormat,
 };
 use crate::client::{self, ApiClient, ResultPage, Row};
+use crate::confirmation::is_confirmed;
 use crate::control_chars::escape_controls;
 use crate::error::Error;
 use crate::key_value_view::KeyValueView;
@@ -137,30 +138,15 @@ fn drop_letters(args: &DlqDropArgs) -> Result<(), Error> {
     if !args.many.dry_run && !args.yes {
         let would = send(api, path, &asked(&args.many, true)?)?;
         let count = count(&would, "changed");
-        if count > 0 && !confirmed(count)? {
+        let would = format!("{count} letters would be dropped");
+        let question = format!("Drop {count} letters? Their rows stay until they expire.");
+        if count > 0 && !is_confirmed(&would, &question)? {
             return Err(Error::Usage("nothing was dropped".to_owned()));
         }
     }
     let report = send(api, path, &body)?;
     print(&report, api)?;
     verdict(&report)
-}
-
-/// Asks whoever sits at the terminal.
-fn confirmed(count: u64) -> Result<bool, Error> {
-    if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
-        return Err(Error::Usage(format!(
-            "{count} letters would be dropped: there is no terminal to confirm on, use --yes"
-        )));
-    }
-    write!(
-        io::stderr(),
-        "Drop {count} letters? Their rows stay until they expire. [y/N] "
-    )?;
-    io::stderr().flush()?;
-    let mut answer = String::new();
-    io::stdin().read_line(&mut answer)?;
-    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }
 
 fn asked(many: &LetterSelectionArgs, dry_run: bool) -> Result<Value, Error> {

@@ -1,17 +1,17 @@
 //! `platform logs` and `platform dead-letters`.
 
-use model::filter::{HistogramFilter, HistogramGrouping, LogFilter, RowFilter, RowPosition};
+use model::filter::{HistogramFilter, HistogramGrouping, LogFilter, RowFilter, RowPosition, TopFilter};
 use serde::Serialize;
 use serde_json::Value;
 
 use super::tail;
-use crate::args::{LogsArgs, OutputFormat, PageArgs};
+use crate::args::{LogsArgs, LogsTopArgs, LogsVerb, OutputFormat, PageArgs};
 use crate::client::{ApiClient, Row};
 use crate::control_chars::escape_controls;
 use crate::error::Error;
 use crate::output::{RowPrinter, TextPainter, plain};
 
-use super::metrics::drawn;
+use super::metrics::{drawn, oldest_first};
 
 pub(crate) const COLUMNS: &[&str] = &[
     "ts",
@@ -24,8 +24,11 @@ pub(crate) const COLUMNS: &[&str] = &[
 ];
 const LETTERS: &[&str] = &["ts", "subject", "reason", "content_type"];
 
-/// Newest last on a terminal's table, as people read logs; newest first everywhere else, as the API answers.
+/// The newest rows, oldest first in every format, as people read logs and a tail goes on.
 pub(crate) fn run(args: &LogsArgs) -> Result<(), Error> {
+    if let Some(LogsVerb::Top(args)) = &args.verb {
+        return top(args);
+    }
     let (since, until) = args.page.window()?;
     let filter = LogFilter {
         since,
@@ -41,7 +44,8 @@ pub(crate) fn run(args: &LogsArgs) -> Result<(), Error> {
     }
     let rows = rows_shown(args)?;
     let listed = ListParams { filter: &filter, rows };
-    let page = ApiClient::new(&args.page.api).page_within("/api/v1/telemetry/logs", &listed, args.page.wait)?;
+    let mut page = ApiClient::new(&args.page.api).page_within("/api/v1/telemetry/logs", &listed, args.page.wait)?;
+    page.rows.reverse();
     let printer = RowPrinter::from(&args.page.api);
     match printer.format {
         OutputFormat::Table => printer.text(&lines(&page.rows, printer))?,
@@ -77,6 +81,37 @@ fn rows_shown(args: &LogsArgs) -> Result<RowFilter, Error> {
     })
 }
 
+/// The parameters of counted values.
+#[derive(Serialize)]
+struct TopParams {
+    #[serde(flatten)]
+    filter: LogFilter,
+    #[serde(flatten)]
+    top: TopFilter,
+}
+
+/// The most frequent values of a field, the most frequent first.
+fn top(args: &LogsTopArgs) -> Result<(), Error> {
+    let (since, until) = args.page.window()?;
+    let params = TopParams {
+        filter: LogFilter {
+            since,
+            until,
+            limit: Some(args.page.limit),
+            ..args.rows.filter()?
+        },
+        top: TopFilter {
+            field: Some(args.field.clone()),
+        },
+    };
+    let path = "/api/v1/telemetry/logs/top";
+    let page = ApiClient::new(&args.page.api).page_within(path, &params, args.page.wait)?;
+    RowPrinter::from(&args.page.api)
+        .exact()
+        .rows(&page.rows, &["value", "count"])?;
+    super::notes(&page, super::NO_ROWS)
+}
+
 /// The parameters of a histogram.
 #[derive(Serialize)]
 struct HistogramParams<'a> {
@@ -94,7 +129,9 @@ fn histogram(args: &LogsArgs, filter: &LogFilter) -> Result<(), Error> {
         fill: Some(true),
     };
     let path = "/api/v1/telemetry/logs/histogram";
-    let page = ApiClient::new(&args.page.api).page_within(path, &HistogramParams { filter, shape }, args.page.wait)?;
+    let mut page =
+        ApiClient::new(&args.page.api).page_within(path, &HistogramParams { filter, shape }, args.page.wait)?;
+    oldest_first(&mut page.rows);
     let printer = RowPrinter::from(&args.page.api);
     let columns = match args.by {
         Some(HistogramGrouping::Level) => vec!["ts", "level", "count"],
@@ -133,12 +170,16 @@ pub(crate) fn dead_letters(args: &PageArgs) -> Result<(), Error> {
 
 fn lines(rows: &[Row], printer: RowPrinter) -> String {
     let paint = TextPainter::for_stdout();
-    rows.iter().rev().map(|row| line(row, printer, paint)).collect()
+    rows.iter().map(|row| line(row, printer, paint)).collect()
 }
 
 /// A row for people, on a line.
 pub(crate) fn line(row: &Row, printer: RowPrinter, paint: TextPainter) -> String {
     let text = |key: &str| row.get(key).and_then(Value::as_str).unwrap_or_default();
+    let flux = match escape_controls(text("flux_id")) {
+        none if none.is_empty() => String::new(),
+        id => format!("flux_id={id} "),
+    };
     let attributes = row.get("attributes").map(plain).unwrap_or_default();
     format!(
         "{} {} {} {} {}\n",
@@ -146,7 +187,7 @@ pub(crate) fn line(row: &Row, printer: RowPrinter, paint: TextPainter) -> String
         paint.level(&escape_controls(text("level"))),
         escape_controls(text("entity_name")),
         escape_controls(text("message")),
-        paint.dim(&attributes)
+        paint.dim(&format!("{flux}{attributes}"))
     )
 }
 
@@ -168,14 +209,16 @@ mod tests {
             with_value(row.as_object().cloned().unwrap_or_default())
         };
         let printer = RowPrinter::of(OutputFormat::Table);
-        let counts: Vec<Row> = [(3, 8), (2, 0), (1, 4)]
+        let mut counts: Vec<Row> = [(3, 8), (2, 0), (1, 4)]
             .map(|(at, count)| row(at, None, count))
             .to_vec();
+        oldest_first(&mut counts);
         let interval = "1m".parse().ok();
         insta::assert_snapshot!("histogram", drawn(&counts, vec!["ts", "count"], interval, printer));
-        let groups: Vec<Row> = [(2, "error", 1), (2, "info", 9), (1, "error", 3), (1, "info", 0)]
+        let mut groups: Vec<Row> = [(2, "error", 1), (2, "info", 9), (1, "error", 3), (1, "info", 0)]
             .map(|(at, level, count)| row(at, Some(level), count))
             .to_vec();
+        oldest_first(&mut groups);
         insta::assert_snapshot!(
             "histogram_by_level",
             drawn(&groups, vec!["ts", "level", "count"], interval, printer)
@@ -184,7 +227,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_row_is_one_line_whatever_is_stored(rows in rows(|a, b| json!({ "ts": a, "level": b, "entity_name": a, "message": b, "attributes": { (a): b } }))) {
+        fn a_row_is_one_line_whatever_is_stored(rows in rows(|a, b| json!({ "ts": a, "level": b, "entity_name": a, "flux_id": b, "message": b, "attributes": { (a): b } }))) {
             let lines = lines(&rows, RowPrinter::of(OutputFormat::Table));
             prop_assert!(is_one_line_per_row(&lines, &rows), "{lines:?}");
         }

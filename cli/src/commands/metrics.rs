@@ -1,23 +1,71 @@
-//! `platform metrics`.
+//! `platform metrics`: points and buckets, and which metrics and labels there are.
+
+use std::io::{self, Write};
 
 use model::HumanDuration;
-use model::filter::{MetricFilter, SeriesFilter};
+use model::filter::{MAX_LIMIT, MetricFilter, SeriesFilter, TimePoint};
 
-use crate::args::MetricsArgs;
+use crate::args::{MetricLabelsArgs, MetricsArgs, MetricsVerb, PageArgs, SeriesArgs};
 use crate::chart::{self, TimeAxis};
-use crate::client::{ApiClient, Row, path_segment};
+use crate::client::{ApiClient, ResultPage, Row, path_segment};
+use crate::control_chars::escape_controls;
 use crate::error::Error;
+use crate::nearest_word::nearest;
 use crate::output::RowPrinter;
+use crate::span_tree::text;
 use crate::terminal::TerminalSize;
 
 const POINTS: &[&str] = &["ts", "name", "entity_name", "type", "value", "labels"];
 
+const NAMES: &str = "/api/v1/telemetry/metrics/names";
+const LABEL_KEYS: &[&str] = &["key", "values", "count"];
+const LABEL_VALUES: &[&str] = &["value", "count"];
 const EXEMPLARS: &[&str] = &["ts", "value", "trace_id", "span_id", "entity_name", "labels"];
 
 pub(crate) fn run(args: &MetricsArgs) -> Result<(), Error> {
-    match &args.name {
-        Some(name) if args.exemplars => exemplars(args, name),
-        _ => points(args),
+    match (&args.verb, &args.name) {
+        (Some(MetricsVerb::Names(args)), _) => names(args),
+        (Some(MetricsVerb::Labels(args)), _) => labels(args),
+        (None, Some(name)) if args.exemplars => exemplars(args, name),
+        (None, _) => points(args),
+    }
+}
+
+/// The metrics that have points.
+fn names(args: &SeriesArgs) -> Result<(), Error> {
+    let page = ApiClient::new(&args.page.api).page_within(NAMES, &args.filter()?, args.page.wait)?;
+    RowPrinter::from(&args.page.api).rows(&page.rows, &["name", "type", "count"])?;
+    note_limit(&page, &args.page);
+    super::notes(&page, super::NO_ROWS)
+}
+
+/// The label keys of a metric, or the values of one of them.
+fn labels(args: &MetricLabelsArgs) -> Result<(), Error> {
+    let (series, metric) = (&args.series, path_segment(&args.name));
+    let (path, columns) = match &args.key {
+        None => (format!("/api/v1/telemetry/metrics/{metric}/labels"), LABEL_KEYS),
+        Some(key) => (
+            format!("/api/v1/telemetry/metrics/{metric}/labels/{}", path_segment(key)),
+            LABEL_VALUES,
+        ),
+    };
+    let page = ApiClient::new(&series.page.api).page_within(&path, &series.filter()?, series.page.wait)?;
+    RowPrinter::from(&series.page.api).exact().rows(&page.rows, columns)?;
+    note_limit(&page, &series.page);
+    super::notes(
+        &page,
+        "no label of it in this window (--since, --until; default: the last 24 h)",
+    )
+}
+
+/// Lists of names have no cursor: one that is as long as it may be may be cut.
+fn note_limit(page: &ResultPage, args: &PageArgs) {
+    if page.rows.len() >= args.limit as usize {
+        let _ = writeln!(
+            io::stderr(),
+            "platform: there may be more than these {}; raise --limit",
+            args.limit
+        );
     }
 }
 
@@ -57,14 +105,48 @@ fn points(args: &MetricsArgs) -> Result<(), Error> {
         limit: Some(args.page.limit),
         ..MetricFilter::default()
     };
-    let page = ApiClient::new(&args.page.api).page_within("/api/v1/telemetry/metrics", &filter, args.page.wait)?;
+    let client = ApiClient::new(&args.page.api);
+    let mut page = client.page_within("/api/v1/telemetry/metrics", &filter, args.page.wait)?;
+    if chart::is_buckets(&page.rows) {
+        oldest_first(&mut page.rows);
+    }
     let printer = RowPrinter::from(&args.page.api);
     if printer.draws(args.chart) && chart::is_buckets(&page.rows) {
         printer.text(&drawn(&page.rows, columns(&page.rows), args.interval, printer))?;
     } else {
         printer.rows(&page.rows, &columns(&page.rows))?;
     }
-    super::notes(&page, super::NO_ROWS)
+    let name = args.name.as_deref().filter(|_| page.rows.is_empty());
+    let unknown = name.and_then(|name| unknown_metric(&client, name, (since, until)));
+    super::notes(&page, unknown.as_deref().unwrap_or(super::NO_ROWS))
+}
+
+/// What to say of a metric that has no points at all, and which other one may be meant.
+fn unknown_metric(
+    client: &ApiClient,
+    name: &str,
+    (since, until): (Option<TimePoint>, Option<TimePoint>),
+) -> Option<String> {
+    let filter = SeriesFilter {
+        since,
+        until,
+        limit: Some(MAX_LIMIT),
+        ..SeriesFilter::default()
+    };
+    let known = client.page(NAMES, &filter).ok()?.rows;
+    let known = || known.iter().map(|row| text(row, "name"));
+    if known().any(|known| known == name) {
+        return None;
+    }
+    let meant = nearest(name, known()).map_or_else(|| ";".to_owned(), |meant| format!("; did you mean {meant}?"));
+    let says =
+        format!("the metric {name} has no points in this window{meant} `platform metrics names` lists those that have");
+    Some(escape_controls(&says).into_owned())
+}
+
+/// Buckets in the order of time, as lines of blocks have them; those of one time keep theirs.
+pub(super) fn oldest_first(buckets: &mut [Row]) {
+    buckets.sort_by(|a, b| text(a, "ts").cmp(text(b, "ts")));
 }
 
 /// When it was, a line of blocks for each series, and below them the table, with a bar a row where rows compare.
@@ -142,7 +224,9 @@ mod tests {
             zones.iter().enumerate().map(of).collect::<Vec<Value>>()
         };
         let rows = minutes.iter().rev().flat_map(each);
-        rows.filter_map(|row| row.as_object().cloned()).collect()
+        let mut rows: Vec<Row> = rows.filter_map(|row| row.as_object().cloned()).collect();
+        oldest_first(&mut rows);
+        rows
     }
 
     fn drawn_of(rows: &[Row]) -> String {

@@ -7,6 +7,8 @@ use serde_json::{Map, Value, json};
 
 use crate::args::{ApiArgs, LabelChange, OutputFormat, RackTargetArgs, RacksArgs, RacksVerb};
 use crate::client::{self, ApiClient, Row};
+use crate::confirmation::is_confirmed;
+use crate::control_chars::escape_controls;
 use crate::error::Error;
 use crate::key_value_view::KeyValueView;
 use crate::output::{RowPrinter, plain};
@@ -59,9 +61,9 @@ pub(crate) fn run(args: &RacksArgs) -> Result<(), Error> {
             let gone = ApiClient::new(api).post(&format!("/api/v1/invites/{invite}/revoke"), &json!({}))?;
             Ok(RowPrinter::from(api).rows(&[client::one(gone, "it is not an invite")?], INVITE)?)
         }
-        RacksVerb::Suspend(rack) => act(rack, "/suspend", &json!({})),
-        RacksVerb::Resume(rack) => act(rack, "/resume", &json!({})),
-        RacksVerb::Remove(rack) => act(rack, "/remove", &json!({})),
+        RacksVerb::Suspend(rack) => change(rack, "/suspend", &json!({})),
+        RacksVerb::Resume(rack) => change(rack, "/resume", &json!({})),
+        RacksVerb::Remove { rack, yes } => remove(rack, *yes),
         RacksVerb::LogLevel { rack, level } => act(rack, "/log-level", &json!({ "level": level })),
         RacksVerb::Label { rack, changes } => label(rack, changes),
     }
@@ -77,7 +79,7 @@ fn approve(name: Option<&Token>, key: Option<KeyFingerprint>, one: &RackTargetAr
     if let Some(name) = name {
         body["name"] = name.as_str().into();
     }
-    act(one, "/approve", &body)
+    change(one, "/approve", &body)
 }
 
 fn confirmed_key(one: &RackTargetArgs) -> Result<String, Error> {
@@ -146,6 +148,42 @@ fn label(one: &RackTargetArgs, changes: &[LabelChange]) -> Result<(), Error> {
     print(rack, &one.api)
 }
 
+/// Removes a Rack that somebody is sure about.
+fn remove(one: &RackTargetArgs, is_sure: bool) -> Result<(), Error> {
+    if !is_sure {
+        let rack = client::one(
+            ApiClient::new(&one.api).get(&path(&one.rack, "")?, &())?,
+            "it is not a Rack",
+        )?;
+        let fact = |key: &str| plain(rack.get(key).unwrap_or(&Value::Null));
+        let (name, id, state) = (fact("name"), fact("id"), fact("state"));
+        let would = format!("{name} ({state}) would be removed for ever");
+        let question = format!("Remove {name} ({state}, {id}) for ever? Its key is never admitted again.");
+        if !is_confirmed(&would, &question)? {
+            return Err(Error::Usage(format!("{name} was not removed")));
+        }
+    }
+    change(one, "/remove", &json!({}))
+}
+
+/// Changes the state of a Rack, and says so if it was that before.
+fn change(one: &RackTargetArgs, verb: &str, body: &Value) -> Result<(), Error> {
+    let client = ApiClient::new(&one.api);
+    let before = client.get(&path(&one.rack, "")?, &()).ok();
+    let after = client.post(&path(&one.rack, verb)?, body)?;
+    let fact = |rack: &Value, key: &str| rack["data"][key].as_str().map(str::to_owned);
+    let was = |key: &str| before.as_ref().and_then(|rack| fact(rack, key));
+    let (name, state) = (fact(&after, "name"), fact(&after, "state"));
+    // One that is offline does not show what it is to do once it is back.
+    let is_same = was("state") == state && was("name") == name && state.as_deref() != Some("offline");
+    print(after, &one.api)?;
+    if let (true, Some(name), Some(state)) = (is_same, name, state) {
+        let says = format!("platform: {name} was {state} already: nothing changed");
+        writeln!(io::stderr(), "{}", escape_controls(&says))?;
+    }
+    Ok(())
+}
+
 fn act(one: &RackTargetArgs, verb: &str, body: &Value) -> Result<(), Error> {
     let rack = ApiClient::new(&one.api).post(&path(&one.rack, verb)?, body)?;
     print(rack, &one.api)
@@ -184,7 +222,7 @@ fn page(rack: &Row, printer: RowPrinter) -> String {
     }
     lines.add_keys(rack, &["error", "spool_bytes"], &[]);
     for (name, value) in rack.get("facts").and_then(Value::as_object).into_iter().flatten() {
-        lines.add(name, &plain(value));
+        lines.add(name, &printer.value(name, value));
     }
     lines.finish()
 }

@@ -49,7 +49,7 @@ fn table((name, facts): (&String, &Value)) -> Row {
     row
 }
 
-/// Adds a figure, or those of an object under its name; lists are for programs.
+/// Adds a figure, or those of an object under its name; lists, and what has no value, are for programs.
 fn add(figures: &mut Vec<Row>, name: String, value: Value, printer: RowPrinter) {
     match value {
         Value::Object(inner) => {
@@ -57,18 +57,16 @@ fn add(figures: &mut Vec<Row>, name: String, value: Value, printer: RowPrinter) 
                 add(figures, format!("{name}.{key}"), value, printer);
             }
         }
-        Value::Array(_) => {}
-        value => figures.push(Row::from_iter([
-            ("figure".to_owned(), name.into()),
-            ("value".to_owned(), shown(value, printer)),
-        ])),
-    }
-}
-
-/// A figure as it is shown: the Mixer's times in the zone.
-fn shown(value: Value, printer: RowPrinter) -> Value {
-    match value {
-        Value::String(text) => printer.time(&text).into(),
-        other => other,
+        Value::Array(_) | Value::Null => {}
+        value => {
+            let shown = match &value {
+                Value::String(text) => printer.time_and_age(text),
+                other => printer.value(&name, other),
+            };
+            figures.push(Row::from_iter([
+                ("figure".to_owned(), name.into()),
+                ("value".to_owned(), shown.into()),
+            ]));
+        }
     }
 }

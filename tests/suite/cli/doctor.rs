@@ -51,6 +51,25 @@ fn a_rack_that_has_what_it_needs_is_well_and_nothing_is_changed() -> Result<(), 
 }
 
 #[test]
+fn a_mixer_that_is_well_is_said_to_be_and_one_that_is_not_there_has_skipped_checks() -> Result<(), Failure> {
+    let desk = Desk::open()?;
+    let rows = |desk: &Desk| json_rows(&desk.answer(&["doctor", "--mixer", "-o", "json"])?);
+    let all = [
+        "api", "clock", "version", "storage", "racks", "scenario", "wires", "letters",
+    ];
+    let well = rows(&desk)?;
+    assert_eq!(states(&well), all.map(|name| (name, "ok")), "{well:?}");
+    let nobody = harness::free_address()?;
+    let url = format!("http://{nobody}");
+    let gone = desk.ask(&["doctor", "--mixer", "-o", "json", "--api-url", &url])?;
+    assert_eq!(gone.code, Some(69), "{}", gone.err);
+    let gone = json_rows(&gone.out)?;
+    assert_eq!(check(&gone, "api")["state"], "FAIL", "{gone:?}");
+    assert_eq!(check(&gone, "storage")["state"], "skipped", "{gone:?}");
+    Ok(())
+}
+
+#[test]
 fn a_failed_check_is_named_with_its_fix_and_sets_the_exit_code() -> Result<(), Failure> {
     let desk = Desk::open()?;
     let nobody = harness::free_address()?;

@@ -26,6 +26,10 @@ fn exit_codes_say_what_went_wrong_and_messages_name_it() -> Result<(), Failure> 
         (vec!["logs", "--sinse", "1h"], 64, "--since"),
         (vec!["logs", "--since", "yesterday"], 64, "yesterday"),
         (vec!["logs", "--min-level", "loud"], 64, "debug, info, warn"),
+        (vec!["logs", "--min-level", "wrn"], 64, "'warn'"),
+        (vec!["dlq", "list", "--state", "opn"], 64, "'open'"),
+        (vec!["metrics", "--agg", "agv"], 64, "avg, sum"),
+        (vec!["metrics", "--agg", "counts"], 64, "did you mean count?"),
         (vec!["logs", "--limit", "10001"], 64, "1..=10000"),
         (vec!["logs", "--output", "xml"], 64, "ndjson"),
         (vec!["metrics", "--interval", "0s"], 64, "interval"),
@@ -140,7 +144,22 @@ fn racks_are_approved_under_a_name_suspended_resumed_and_removed() -> Result<(),
     assert_eq!(state(&["suspend", "press"])?, is("press", "suspended"));
     assert_eq!(state(&["show", "press"])?, is("press", "suspended"));
     assert_eq!(state(&["resume", cells[1]])?, is("press", "active"));
-    assert_eq!(state(&["remove", "press"])?.1, "removed");
+    let again = desk.ask(&["racks", "resume", "press"])?;
+    assert_eq!(again.code, Some(0), "{}", again.err);
+    assert!(
+        again.err.contains("press was active already: nothing changed"),
+        "{}",
+        again.err
+    );
+    let unsure = desk.ask(&["racks", "remove", "press"])?;
+    assert_eq!(unsure.code, Some(64), "{}", unsure.err);
+    assert!(
+        unsure.err.contains("press (active) would be removed for ever") && unsure.err.contains("--yes"),
+        "{}",
+        unsure.err
+    );
+    assert_eq!(state(&["show", "press"])?, is("press", "active"));
+    assert_eq!(state(&["remove", "press", "--yes"])?.1, "removed");
     let again = desk.ask(&["racks", "resume", cells[1]])?;
     assert!(
         matches!(again.code, Some(1 | 64)) && !again.err.is_empty(),

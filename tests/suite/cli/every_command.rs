@@ -74,9 +74,23 @@ fn racks_gear_types_and_the_store_are_listed_and_one_rack_is_shown() -> Result<(
             let line = page.lines().find(|line| line.split(' ').next() == Some(key))?;
             Some(line.get(key.len()..)?.trim().to_owned())
         };
-        let has_figures = ["cpu.usage", "memory.used", "disk.free", "spool_bytes"]
-            .iter()
-            .all(|key| value(key).is_some_and(|value| value.parse::<f64>().is_ok()));
+        let is_in = |key: &str, unit: &str| {
+            let value = value(key)?;
+            let number = value.strip_suffix(unit)?.trim_end();
+            Some(
+                number
+                    .trim_end_matches([' ', 'K', 'M', 'G', 'T', 'i'])
+                    .parse::<f64>()
+                    .is_ok(),
+            )
+        };
+        let units = [
+            ("cpu.usage", "%"),
+            ("memory.used", "B"),
+            ("disk.free", "B"),
+            ("spool_bytes", "B"),
+        ];
+        let has_figures = units.iter().all(|(key, unit)| is_in(key, unit) == Some(true));
         (has_figures && value("state")? == "active" && value("running")? == "none").then_some(())
     })?;
     assert_eq!(desk.ask(&["racks", "show", "rack-b"])?.code, Some(1));

@@ -7,10 +7,12 @@ use serde_json::{Value, json};
 
 use super::{Desk, SOON, TRACE, json_rows, publish};
 
+const FLUX: &str = "0198c0de-0000-7000-8000-000000000001";
+
 fn three_logs(desk: &Desk) -> Value {
     json!([
         { "ts": desk.ago(7200), "level": "debug", "message": "two hours old" },
-        { "ts": desk.ago(600), "level": "warn", "message": "disk, \"almost\" full", "attributes": { "disk": "sda", "free": 7 } },
+        { "ts": desk.ago(600), "level": "warn", "flux_id": FLUX, "message": "disk, \"almost\" full", "attributes": { "disk": "sda", "free": 7 } },
         { "ts": desk.ago(60), "level": "error", "message": "disk full" },
     ])
 }
@@ -19,28 +21,32 @@ fn three_logs(desk: &Desk) -> Value {
 fn logs_are_a_line_per_row_for_people_and_the_rows_of_the_api_for_programs() -> Result<(), Failure> {
     let desk = Desk::open()?;
     desk.seed("logs", "press", &three_logs(&desk))?;
-    let api = desk.mixer.api.get("/api/v1/telemetry/logs?entity=press&since=1h")?.json["data"].clone();
+    let mut api = desk.mixer.api.rows("/api/v1/telemetry/logs?entity=press&since=1h")?;
+    api.reverse();
+    let api = Value::from(api);
     let id = api[0]["entity_id"].as_str().unwrap().to_owned();
     let (early, late) = (desk.ago(600), desk.ago(60));
     let with = |format: &str| desk.answer(&["logs", "--entity", "press", "--since", "1h", "--output", format]);
 
     assert_eq!(
         with("table")?,
-        format!("{early} warn  press disk, \"almost\" full disk=sda free=7\n{late} error press disk full \n"),
+        format!(
+            "{early} warn  press disk, \"almost\" full flux_id={FLUX} disk=sda free=7\n{late} error press disk full \n"
+        ),
         "oldest first, as people read logs"
     );
     assert_eq!(
         with("csv")?,
         format!(
             "ts,entity_id,entity_name,flux_id,level,message,attributes\n\
-             {late},{id},press,,error,disk full,{}\n\
-             {early},{id},press,,warn,\"disk, \"\"almost\"\" full\",\"{{\"\"disk\"\":\"\"sda\"\",\"\"free\"\":7}}\"\n",
-            match &api[0]["attributes"] {
+             {early},{id},press,{FLUX},warn,\"disk, \"\"almost\"\" full\",\"{{\"\"disk\"\":\"\"sda\"\",\"\"free\"\":7}}\"\n\
+             {late},{id},press,,error,disk full,{}\n",
+            match &api[1]["attributes"] {
                 Value::Null => String::new(),
                 other => other.to_string(),
             }
         ),
-        "newest first, as the API answers"
+        "the same order in every format"
     );
     let lines = with("ndjson")?;
     let lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -60,17 +66,17 @@ fn filters_of_the_command_choose_what_they_say() -> Result<(), Failure> {
     for (args, messages) in [
         (
             vec![],
-            vec!["of another", "disk full", "disk, \"almost\" full", "two hours old"],
+            vec!["two hours old", "disk, \"almost\" full", "disk full", "of another"],
         ),
         (
             vec!["--since", "1h"],
-            vec!["of another", "disk full", "disk, \"almost\" full"],
+            vec!["disk, \"almost\" full", "disk full", "of another"],
         ),
         (
             vec!["--since", &since, "--until", &until],
             vec!["disk, \"almost\" full"],
         ),
-        (vec!["--min-level", "warn"], vec!["disk full", "disk, \"almost\" full"]),
+        (vec!["--min-level", "warn"], vec!["disk, \"almost\" full", "disk full"]),
         (vec!["--level", "debug"], vec!["two hours old"]),
         (vec!["--entity", "lathe"], vec!["of another"]),
         (vec!["-q", "DISK", "--limit", "1"], vec!["disk full"]),
@@ -125,6 +131,51 @@ fn metrics_are_points_or_buckets() -> Result<(), Failure> {
         [[minute.as_str(), "temp", "zone=a", "gauge", "2", "21.0"]],
         "{buckets}"
     );
+    Ok(())
+}
+
+#[test]
+fn names_and_labels_of_metrics_and_top_values_of_logs_are_listed_and_a_slip_is_told_the_name() -> Result<(), Failure> {
+    let desk = Desk::open()?;
+    let point = |name: &str, zone: &str| json!({ "ts": desk.ago(60), "name": name, "type": "gauge", "value": 1.0, "labels": { "zone": zone } });
+    let points = json!([point("temp", "a"), point("temp", "b"), point("load", "a")]);
+    desk.seed("metrics", "press", &points)?;
+    let log = |level: &str| json!({ "ts": desk.ago(60), "level": level, "message": "x" });
+    desk.seed("logs", "press", &json!([log("warn"), log("info"), log("warn")]))?;
+    for (args, csv) in [
+        (
+            vec!["metrics", "names", "--entity", "press"],
+            "name,type,count\nload,gauge,1\ntemp,gauge,2\n",
+        ),
+        (
+            vec!["metrics", "names", "--label", "zone=b"],
+            "name,type,count\ntemp,gauge,1\n",
+        ),
+        (vec!["metrics", "labels", "temp"], "key,values,count\nzone,2,2\n"),
+        (vec!["metrics", "labels", "temp", "zone"], "value,count\na,1\nb,1\n"),
+        (
+            vec!["logs", "top", "level", "--entity", "press"],
+            "value,count\nwarn,2\ninfo,1\n",
+        ),
+        (
+            vec!["logs", "top", "entity_name", "--level", "info"],
+            "value,count\npress,1\n",
+        ),
+    ] {
+        let args: Vec<&str> = args.iter().copied().chain(["-o", "csv"]).collect();
+        assert_eq!(desk.answer(&args)?, csv, "{args:?}");
+    }
+    let slip = desk.ask(&["metrics", "--name", "tem"])?;
+    assert_eq!(slip.code, Some(0), "{}", slip.err);
+    assert!(slip.err.contains("did you mean temp?"), "{}", slip.err);
+    let filtered = desk.ask(&["metrics", "--name", "temp", "--label", "zone=c"])?;
+    assert!(
+        filtered.err.contains("no rows in this window") && !filtered.err.contains("did you mean"),
+        "{}",
+        filtered.err
+    );
+    let field = desk.ask(&["logs", "top", "levle"])?;
+    assert_eq!(field.code, Some(64), "{}", field.err);
     Ok(())
 }
 

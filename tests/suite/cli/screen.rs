@@ -82,6 +82,35 @@ fn a_table_longer_than_the_terminal_goes_through_the_pager_and_nothing_else_does
 }
 
 #[test]
+fn a_table_fits_the_terminal_and_is_whole_elsewhere_or_when_it_is_wished() -> Result<(), Failure> {
+    let desk = Desk::open()?;
+    let span = json!([{
+        "ts": desk.ago(100), "trace_id": TRACE, "span_id": "00000000000000a1", "span_name": "n".repeat(60), "duration_ms": 1.5,
+        "status": "ok",
+    }]);
+    desk.seed("traces", "press", &span)?;
+    let fitted = shown(&desk, "traces --entity press --no-pager", &[])?;
+    let (header, row) = (
+        fitted.lines().next().unwrap_or_default(),
+        fitted.lines().nth(1).unwrap_or_default(),
+    );
+    assert!(header.contains("TRACE_ID") && !header.contains("FLUX_ID"), "{fitted}");
+    assert!(
+        row.contains(TRACE) && row.contains("nnn…") && row.contains("1.5"),
+        "{fitted}"
+    );
+    assert!(fitted.contains("--wide"), "it says what is not there: {fitted}");
+    assert!(
+        fitted.lines().take(2).all(|line| line.chars().count() <= 100),
+        "{fitted}"
+    );
+    let whole = desk.answer(&["traces", "--entity", "press"])?;
+    assert!(whole.contains("SPAN_ID") && whole.contains(&"n".repeat(60)), "{whole}");
+    assert_eq!(shown(&desk, "traces --entity press --no-pager --wide", &[])?, whole);
+    Ok(())
+}
+
+#[test]
 fn a_pager_that_is_left_early_ends_the_command_quietly() -> Result<(), Failure> {
     let desk = Desk::open()?;
     let row = |n: u64| json!({ "ts": desk.ago(n), "level": "info", "message": "x".repeat(500) });

@@ -34,6 +34,28 @@ fn a_statement_prints_its_columns_in_order_in_every_format() -> Result<(), Failu
 }
 
 #[test]
+fn tables_have_headers_types_and_plans_as_people_write_them_and_programs_the_mixers() -> Result<(), Failure> {
+    let desk = desk()?;
+    let count = "SELECT count(*) FROM logs WHERE entity_name = 'press'";
+    assert_eq!(desk.answer(&["sql", count])?, "COUNT\n2\n");
+    assert_eq!(desk.answer(&["sql", count, "-o", "csv"])?, "count(*)\n2\n");
+    let described = desk.answer(&["sql", "DESCRIBE logs"])?;
+    let kind = |column: &str| {
+        let line = described
+            .lines()
+            .find(|line| line.split_whitespace().next() == Some(column))?;
+        line.split_whitespace().nth(1)
+    };
+    for (column, expected) in [("ts", "timestamptz"), ("flux_id", "uuid"), ("message", "text")] {
+        assert_eq!(kind(column), Some(expected), "{described}");
+    }
+    let plan = desk.answer(&["sql", &format!("EXPLAIN {count}")])?;
+    assert!(plan.lines().count() > 4 && !plan.contains("\\n"), "{plan}");
+    assert!(plan.lines().any(|line| line.starts_with("physical_plan")), "{plan}");
+    Ok(())
+}
+
+#[test]
 fn a_statement_comes_from_a_file_too_and_takes_parameters_and_a_limit() -> Result<(), Failure> {
     let desk = desk()?;
     let file = desk.mixer.path().join("query.sql");

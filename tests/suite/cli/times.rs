@@ -91,7 +91,7 @@ fn a_time_without_a_zone_is_a_local_one_and_with_utc_one_of_utc() -> Result<(), 
     );
     assert_eq!(
         found(&["--since", &utc])?,
-        ["late", "early"],
+        ["early", "late"],
         "an hour earlier, being local"
     );
     Ok(())

@@ -10,7 +10,8 @@
 //! | bus | does the bus take us, and has it the streams of our domain? |
 //! | secrets | can nobody else read the Rack's identity? |
 //!
-//! With `--security` instead what is off in the Mixer's security, and in the Rack's.
+//! With `--mixer` instead whether the Mixer is well: its API, and what that says of storage, Racks, wires and dead letters.
+//! With `--security` what is off in the Mixer's security, and in the Rack's.
 //!
 //! # Invariants
 //!
@@ -18,6 +19,7 @@
 //! - The exit code is that of the first check that failed; a warning fails nothing.
 
 mod host_checks;
+mod mixer_checks;
 mod security_checks;
 mod service_checks;
 
@@ -31,6 +33,7 @@ use serde_json::json;
 use crate::args::{DoctorArgs, GlobalArgs};
 use crate::client::{ApiClient, Row};
 use crate::commands::config::sources;
+use crate::control_chars::escape_controls;
 use crate::error::Error;
 use crate::output::RowPrinter;
 
@@ -95,39 +98,71 @@ impl DoctorCheck {
         }
     }
 
-    fn row(&self) -> Option<Row> {
-        let state = match self.state {
+    fn state(&self) -> &'static str {
+        match self.state {
             CheckOutcome::Ok => "ok",
             CheckOutcome::Warn => "warn",
             CheckOutcome::Fail(_) => "FAIL",
             CheckOutcome::Skipped => "skipped",
-        };
-        let row = json!({ "check": self.name, "state": state, "found": self.found, "fix": self.fix });
+        }
+    }
+
+    fn row(&self) -> Option<Row> {
+        let row = json!({ "check": self.name, "state": self.state(), "found": self.found, "fix": self.fix });
         row.as_object().cloned()
     }
 }
 
 /// Asks everything, prints it, and fails if a check did.
 pub(crate) fn run(global: &GlobalArgs, args: &DoctorArgs) -> Result<(), Error> {
-    let clock = chassis::system_clock();
+    let client = ApiClient::within(&args.api, PATIENCE);
+    let checks = if args.mixer {
+        mixer_checks::checks(&client, &chassis::system_clock())
+    } else {
+        rack_checks(global, args, &client)
+    };
+    let rows: Vec<Row> = checks.iter().filter_map(DoctorCheck::row).collect();
+    let printer = RowPrinter::from(&args.api);
+    if printer.is_fitting(&rows, COLUMNS) {
+        printer.rows(&rows, COLUMNS)?;
+    } else {
+        printer.text(&lines(&checks))?;
+    }
+    verdict(&checks)
+}
+
+/// The checks of this Rack, or of its security and the Mixer's.
+fn rack_checks(global: &GlobalArgs, args: &DoctorArgs, client: &ApiClient) -> Vec<DoctorCheck> {
     let (config, rack) = configured(global);
     let mut checks = vec![config];
-    let client = ApiClient::within(&args.api, PATIENCE);
     if args.security {
         let off = if args.strict {
             CheckOutcome::Fail(ExitReason::Denied)
         } else {
             CheckOutcome::Warn
         };
-        checks.extend(security_checks::mixer(&client, off));
+        checks.extend(security_checks::mixer(client, off));
         checks.extend(rack.iter().flat_map(|rack| security_checks::rack(rack, off)));
     } else {
-        checks.extend(service_checks::mixer(&client, &clock));
+        checks.extend(service_checks::mixer(client, &chassis::system_clock()));
         checks.extend(rack.map_or_else(without_config, |rack| with_config(&rack)));
     }
-    let rows: Vec<Row> = checks.iter().filter_map(DoctorCheck::row).collect();
-    RowPrinter::from(&args.api).rows(&rows, COLUMNS)?;
-    verdict(&checks)
+    checks
+}
+
+/// The checks where a table has no room: what helps stands below what was found, and neither is cut.
+fn lines(checks: &[DoctorCheck]) -> String {
+    let names = checks.iter().map(|check| check.name.len()).max().unwrap_or(0);
+    let line = |check: &DoctorCheck| {
+        let (found, fix) = (escape_controls(&check.found), escape_controls(&check.fix));
+        let fix = if fix.is_empty() {
+            String::new()
+        } else {
+            format!("{:names$}  {:7}  → {fix}\n", "", "")
+        };
+        format!("{:names$}  {:7}  {found}\n{fix}", check.name, check.state())
+    };
+    checks.iter().map(line).collect()
 }
 
 fn with_config(rack: &RackConfig) -> Vec<DoctorCheck> {
@@ -238,5 +273,10 @@ mod tests {
         ];
         let rows: Vec<Row> = checks.iter().filter_map(DoctorCheck::row).collect();
         insta::assert_snapshot!(RowPrinter::of(crate::args::OutputFormat::Table).table(&rows, COLUMNS));
+        assert_eq!(
+            lines(&checks),
+            "config  ok       platform.toml is valid\napi     FAIL     cannot reach it\n                 → is it running?\n\
+             clock   skipped  not checked: the API does not answer\ndisk    warn     little room\n                 → free some\\nmore\n"
+        );
     }
 }

@@ -9,11 +9,13 @@
 //! | `statements` | where statements end |
 //! | `pointer` | where a statement went wrong |
 //! | `history` | where statements are kept |
+//! | `result_view` | headers, types and plans as people write them |
 
 mod completion;
 mod error_caret;
 mod history;
 mod line_editor;
+mod result_view;
 mod shell;
 mod shell_commands;
 mod statement_splitter;
@@ -48,8 +50,8 @@ pub(crate) fn run(global: &GlobalArgs, args: &SqlArgs) -> Result<(), Error> {
     };
     let parameters = args.parameters.iter().cloned().collect();
     let mut answer = ask(&ApiClient::new(&args.api), &text, parameters, args.limit)?;
-    let printer = RowPrinter::from(&args.api);
-    let columns = answer.prepare(printer);
+    let printer = RowPrinter::from(&args.api).exact();
+    let (printer, columns) = answer.prepare(printer);
     printer.rows(&answer.rows, &columns.iter().map(String::as_str).collect::<Vec<_>>())?;
     answer.notes(args.limit)
 }
@@ -118,12 +120,18 @@ fn read(mut answer: Value) -> Result<SqlResultSet, Error> {
 }
 
 impl SqlResultSet {
-    /// Makes rows what the printer shows; the names of their columns.
-    fn prepare(&mut self, printer: RowPrinter) -> Vec<String> {
+    /// Makes rows what a printer shows: the printer, and the names of their columns.
+    fn prepare(&mut self, mut printer: RowPrinter) -> (RowPrinter, Vec<String>) {
         if printer.format == OutputFormat::Table {
             self.show_times(printer);
+            self.show_types();
+            self.shorten_headers();
+            if self.is_plan() {
+                self.split_plan();
+                printer = printer.whole();
+            }
         }
-        self.columns.iter().map(|(name, _)| name.clone()).collect()
+        (printer, self.columns.iter().map(|(name, _)| name.clone()).collect())
     }
 
     /// Times as people read them.

@@ -42,7 +42,7 @@ pub(super) fn run(global: &GlobalArgs, args: &SqlArgs) -> Result<(), Error> {
         .build()?;
     let shell = SqlShell {
         args,
-        printer: RowPrinter::from(&args.api),
+        printer: RowPrinter::from(&args.api).exact(),
         is_timed: false,
         runtime,
     };
@@ -200,9 +200,9 @@ impl StatementRun {
         if let (true, Some(missing)) = (answer.rows.is_empty(), &asked.missing) {
             return Err(StatementAbort::Failed(Error::NotFound(missing.clone())));
         }
-        let names = answer.prepare(self.printer);
+        let (printer, names) = answer.prepare(self.printer);
         let names: Vec<_> = names.iter().map(String::as_str).collect();
-        let printed = self.printer.rows_until(&answer.rows, &names, || self.is_stopped());
+        let printed = printer.rows_until(&answer.rows, &names, || self.is_stopped());
         if !printed.map_err(|error| StatementAbort::Failed(error.into()))? {
             return Err(StatementAbort::Stopped);
         }
