@@ -44,9 +44,18 @@ def arrow(_context, response):
 
 @schemathesis.hook
 def filter_query(_context, query):
-    """Meant to be wrong, but on the wire right: a list or an object among attributes is written as attributes."""
+    """Meant to be wrong, but on the wire right: a list or an object among attributes is written as attributes, a text as a list of one."""
     families = ("attr.", "labels.", "promoted.")
-    return not any(name.startswith(families) and isinstance(value, (list, dict)) for name, value in (query or {}).items())
+    given = (query or {}).items()
+    if any(name.startswith(families) and isinstance(value, (list, dict)) for name, value in given):
+        return False
+    return all(is_list_of_texts(name, value) for name, value in given if name.startswith("not."))
+
+
+def is_list_of_texts(name, value):
+    """Whether what is left out is a list as the document has it: of attributes' values, numbers and truths are texts too."""
+    texts = (str, int, float) if name.startswith("not.attr.") else str
+    return isinstance(value, list) and all(isinstance(item, texts) for item in value)
 
 
 KEYS = itertools.count()
@@ -86,6 +95,13 @@ def before_call(_context, case, _kwargs):
     if "since" in query:
         # It would have to be later; without since it is tried as well.
         query.pop("until", None)
+    if "around" in query:
+        # It has no pages, and a window of its own.
+        for name in ("limit", "offset", "since", "until"):
+            query.pop(name, None)
+    else:
+        query.pop("before", None)
+        query.pop("after", None)
     if "interval" not in query and "/metrics" in case.operation.path:
         query.pop("fill", None)
         query.pop("shape", None)

@@ -1,6 +1,7 @@
 //! What the client of the API sends, and what it makes of answers.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::net::TcpListener;
 
@@ -57,8 +58,8 @@ fn every_entry_of_a_family_is_a_parameter() {
     let attributes = [("http.status", "500"), ("a", "<key>")];
     let filter = LogFilter {
         attributes: attributes.map(|(key, value)| (key.to_owned(), value.to_owned())).into(),
-        not_entity: ["x", "y"].map(str::to_owned).into(),
-        not_attributes: [("b".to_owned(), ["1", "2"].map(str::to_owned).into())].into(),
+        not_entity: BTreeSet::from(["x", "y"].map(str::to_owned)),
+        not_attributes: [("b".to_owned(), BTreeSet::from(["1", "2"].map(str::to_owned)))].into(),
         limit: Some(7),
         ..LogFilter::default()
     };

@@ -52,6 +52,8 @@ fn given(field: &Value) -> Value {
     if let Some(given) = given.as_object_mut() {
         given.remove("description");
         given.remove("default");
+        // What is given twice counts once.
+        given.remove("uniqueItems");
         if let Some(words) = given.get_mut("enum").and_then(Value::as_array_mut) {
             words.retain(|word| !word.is_null());
         }
