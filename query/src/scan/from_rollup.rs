@@ -167,7 +167,7 @@ impl RollupQuery {
         are_apart.then_some(MinuteRange { from, before })
     }
 
-    const fn counts_by(&self) -> RollupDimension {
+    fn counts_by(&self) -> RollupDimension {
         if self.split.entity || !self.entities.is_empty() || !self.other_than.is_empty() {
             RollupDimension::LevelAndEntity
         } else {

@@ -127,7 +127,7 @@ fn letters(letters: &Value) -> DoctorCheck {
 fn named(list: &Value, key: &str, is_meant: impl Fn(&Value) -> bool) -> Option<String> {
     let entries = list.as_array().into_iter().flatten();
     let names: Vec<String> = entries
-        .filter(|entry| is_meant(*entry))
+        .filter(|entry| is_meant(entry))
         .map(|entry| plain(&entry[key]))
         .collect();
     match names.len() {
