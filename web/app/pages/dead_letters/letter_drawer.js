@@ -65,7 +65,7 @@ export function Payload({ hex, message, type }) {
 }
 
 const STATE = { open: "nobody has acted on it", waiting: "on its way back to its gear", replayed: "its gear has taken it", dropped: "discarded by an operator" };
-const KIND = { gear: "a message that a gear could not handle", message: "bytes on a wire that are no message", telemetry: "telemetry that cannot be decoded", export: "what a collector refused", unknown: "not known" };
+const KIND = { gear: "a message that a gear could not handle", message: "bytes on a wire that are no message", telemetry: "telemetry that cannot be decoded", export: "what a collector refused", unknown: "none of the others, such as a row that was refused over HTTP" };
 
 function Facts({ letter }) {
   const facts = [

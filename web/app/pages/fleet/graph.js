@@ -126,8 +126,7 @@ function readFlow(text) {
     }
   };
   const quoted = () => {
-    const from = at;
-    const mark = text[at++];
+    const [from, mark] = [at, text[at++]];
     for (; at < text.length; at += 1) {
       if (mark === '"' && text[at] === "\\") at += 1;
       else if (text[at] === mark && mark === "'" && text[at + 1] === "'") at += 1;
@@ -145,8 +144,7 @@ function readFlow(text) {
     if (at >= text.length) throw open;
     if (text[at] === '"' || text[at] === "'") return quoted();
     if (text[at] !== "{" && text[at] !== "[") return plain();
-    const [end, map] = text[at] === "{" ? ["}", {}] : ["]", null];
-    const items = [];
+    const [end, map, items] = text[at] === "{" ? ["}", {}, null] : ["]", null, []];
     at += 1;
     for (;;) {
       skip();
