@@ -90,7 +90,7 @@ export default function DeadLetters({ params, caller }) {
         <p class="dim" role="status">${rows.length} letters${letters.next ? ", more as you scroll" : ""}${letters.loading ? " …" : ""}, newest ${age(rows[0].ts)}</p>`
       : letters.loading ? html`<${Waiting} what="Asking for dead letters" />` : !letters.error && html`<${EmptyState} command="platform dlq list --state all">No letter meets the filters${params.get("state") ? "" : ": nothing waits to be mended"}. <a href=${href("dead-letters", { state: "all" })}>Letters of every state</a></${EmptyState}>`}
     ${wanted && html`<${LetterDrawer} key=${`${wanted} ${acted}`} id=${wanted} offers=${acts} act=${setAction} close=${() => change({ letter: null })} />`}
-    ${action && html`<${LettersAction} ...${action} close=${() => setAction(null)} done=${(text) => {
+    ${action && html`<${LettersAction} ...${action} by=${caller.caller} close=${() => setAction(null)} done=${(text) => {
       setAction(null);
       setMarked(new Set());
       setSaid(text);

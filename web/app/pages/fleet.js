@@ -6,7 +6,6 @@ import { ErrorBox, Waiting } from "../parts/messages.js";
 import { useRepeated } from "../parts/repeated.js";
 import { Tabs } from "../parts/tabs.js";
 import { isNarrow, may } from "../session.js";
-import { Invites } from "./fleet/invites.js";
 import { Racks } from "./fleet/racks.js";
 import { Requests } from "./fleet/requests.js";
 import { Scenarios } from "./fleet/scenarios.js";
@@ -26,13 +25,12 @@ export default function Fleet({ params, caller }) {
   };
   const view = params.get("view") || "racks";
   const views = [["racks", "Racks", racks.data?.data.filter(({ state }) => state !== "removed").length], ["scenarios", "Scenarios"], ["topology", "Topology"]];
-  if (decides) views.push(["requests", "Waiting requests", waiting.length], ["invites", "Invites"]);
+  if (decides) views.push(["requests", "Waiting requests", waiting.length]);
   const shared = { params, caller, status: status.data?.data, say };
   const body = () => {
     if (view === "scenarios") return html`<${Scenarios} ...${shared} />`;
     if (view === "topology") return html`<${Topology} ...${shared} />`;
     if (view === "requests" && decides) return html`<${Requests} answer=${requests} say=${say} />`;
-    if (view === "invites" && decides) return html`<${Invites} say=${say} />`;
     return racks.data ? html`<${Racks} ...${shared} racks=${racks.data.data} />` : racks.loading && html`<${Waiting} what="Asking for the Racks" cancel=${racks.cancel} />`;
   };
   return html`<${Tabs} page="fleet" label="Views of the fleet" views=${views} view=${view} />

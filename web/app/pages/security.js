@@ -5,8 +5,7 @@ import { EmptyState, ErrorBox, Waiting } from "../parts/messages.js";
 import { Question } from "../parts/question.js";
 import { Tabs } from "../parts/tabs.js";
 import { isNarrow, may } from "../session.js";
-import { Audit } from "./security/audit.js";
-import { Checkpoints } from "./security/checkpoints.js";
+import { Audit, Checkpoints } from "./security/audit.js";
 import { Tokens } from "./security/tokens.js";
 
 function Findings({ answer }) {

@@ -32,9 +32,9 @@ function Each({ letters }) {
   return html`<ul>${letters.map((letter) => html`<li><a href=${href("dead-letters", { letter: letter.id, state: "all" })}><code>${letter.id.slice(0, 16)}</code></a> ${letter.state}${letter.note ? `: ${letter.note}` : ""}</li>`)}</ul>`;
 }
 
-/** @param {{ verb: "replay" | "drop", ids: string[] | null, filter?: any, again?: boolean, done: (said: any) => void, close: () => void }} props */
-export function LettersAction({ verb, ids, filter, again, done, close }) {
-  const wish = ids ? { ids } : { filter };
+/** @param {{ verb: "replay" | "drop", ids: string[] | null, filter?: any, by: string, again?: boolean, done: (said: any) => void, close: () => void }} props */
+export function LettersAction({ verb, ids, filter, by, again, done, close }) {
+  const wish = { ...(ids ? { ids } : { filter }), by: by.slice(0, 128) };
   if (verb === "replay" && again) wish.again = true;
   const path = `/api/v1/dlq/${verb}`;
   const dry = useAnswer(path, {}, { method: "POST", body: { ...wish, dry_run: true } });

@@ -7,8 +7,7 @@ import { CopyButton } from "../../parts/copy_button.js";
 import { EmptyState } from "../../parts/messages.js";
 import { Question } from "../../parts/question.js";
 import { may } from "../../session.js";
-import { RackAction } from "./rack_actions.js";
-import { RackDrawer } from "./rack_drawer.js";
+import { RackAction, RackDrawer } from "./rack_drawer.js";
 import { hasLabel, labelText, named, share, short, withStatus } from "./rack_state.js";
 
 /** Pending Racks that are shown above the list; the others are in it. */

@@ -13,7 +13,6 @@ const WHAT = { approve: "approve a Rack", invite: "invite a Rack", activate: "ac
 /** Where a second person asks for the same. */
 function place({ change, entity_id, reference, hash }) {
   if (change === "approve") return href("fleet", { rack: entity_id });
-  if (change === "invite") return href("fleet", { view: "invites" });
   return href("fleet", { view: "scenarios", scenario: change === "activate" ? hash || reference : null });
 }
 
@@ -27,7 +26,7 @@ export function Requests({ answer, say }) {
     ${!requests ? answer.loading && html`<${Waiting} what="Asking what waits" />` : !requests.length ? html`<${EmptyState}>Nothing waits for a second person.</${EmptyState}>`
       : html`<div class="scroll" tabindex="0"><table><thead><tr><th>Request</th><th>What</th><th>Of</th><th>Details</th><th>Asked by</th><th>Waits until</th><th><span class="hidden">Action</span></th></tr></thead><tbody>
         ${requests.map((request) => html`<tr key=${request.id}><td>${request.id}</td><td>${WHAT[request.change] || request.change}</td>
-          <td><a href=${place(request)}>${request.rack || `${request.reference || ""} ${short(request.hash)}`}</a></td><td><code>${request.details}</code></td>
+          <td>${request.change === "invite" ? html`<code>platform racks invite ${request.rack}</code>` : html`<a href=${place(request)}>${request.rack || `${request.reference || ""} ${short(request.hash)}`}</a>`}</td><td><code>${request.details}</code></td>
           <td>${request.requested_by}, ${age(request.requested)}</td><td>${time(request.until)}, ${age(request.until)}</td>
           <td><button aria-label=${`Withdraw request ${request.id}`} onClick=${() => setWithdrawn(request)}>Withdraw…</button></td></tr>`)}</tbody></table></div>`}
     ${withdrawn && html`<${Confirm} title=${`Withdraw request ${withdrawn.id}`} action="Withdraw" run=${withdraw} close=${() => setWithdrawn(null)} done=${() => {

@@ -8,9 +8,8 @@ import { ColumnList } from "../../parts/column_list.js";
 import { EmptyState, ErrorBox, Waiting } from "../../parts/messages.js";
 import { useRepeated } from "../../parts/repeated.js";
 import { may } from "../../session.js";
-import { BOX, graphOf, layOut } from "./graph_layout.js";
+import { BOX, graphOf, layOut, readYaml } from "./graph.js";
 import { named } from "./rack_state.js";
-import { readYaml } from "./yaml.js";
 
 /** Gears that are drawn; more would be no picture any more. */
 const MOST = 300;
