@@ -15,10 +15,10 @@ import { useLogTail } from "../parts/log_tail.js";
 import { EmptyState, ErrorBox, Waiting } from "../parts/messages.js";
 import { Question } from "../parts/question.js";
 import { SavedViews } from "../parts/saved_views.js";
-import { loadStyle } from "../parts/style.js";
+import { ownStyle } from "../parts/own_style.js";
 import { TimePicker } from "../parts/time_picker.js";
 
-loadStyle("logs.css");
+ownStyle("logs.css");
 
 /** How long nobody must have typed before it is searched, ms; how far is scrolled before live tail holds still, pixels. */
 const [TYPED, SCROLLED] = [300, 30];
