@@ -1,5 +1,5 @@
 // Requests to the Mixer. A token is kept in memory only; a question that is not waited for any more is cancelled, at the server too.
-import { useEffect, useState } from "./html.js";
+import { useEffect, useRef, useState } from "./html.js";
 
 /** Why a request failed: what, and how it is mended, as the Mixer says. */
 export class ApiError extends Error {
@@ -100,10 +100,15 @@ export async function follow(path, { params, signal, opened }, each) {
 export function useAnswer(path, params = {}, options = {}) {
   const [state, setState] = useState({ data: null, error: null, loading: true });
   const [round, setRound] = useState(0);
+  const running = useRef(null);
   const key = JSON.stringify([path, params, options.method, options.body]);
   useEffect(() => {
     if (!path) return setState({ data: null, error: null, loading: false });
     const cancel = new AbortController();
+    running.current = () => {
+      cancel.abort();
+      setState((before) => ({ ...before, loading: false }));
+    };
     setState((before) => ({ ...before, loading: true }));
     request(path, { params, ...options, signal: cancel.signal }).then(
       (data) => setState({ data, error: null, loading: false }),
@@ -111,6 +116,5 @@ export function useAnswer(path, params = {}, options = {}) {
     );
     return () => cancel.abort();
   }, [key, round]);
-  const cancel = () => setState((before) => ({ ...before, loading: false }));
-  return { ...state, again: () => setRound(round + 1), cancel };
+  return { ...state, again: () => setRound(round + 1), cancel: () => running.current?.() };
 }

@@ -57,7 +57,7 @@ export function count(number, short = false) {
   if (number === null || number === undefined) return "";
   if (!short || Math.abs(number) < 10_000) return Number(number).toLocaleString("en");
   const units = [[1e9, "G"], [1e6, "M"], [1e3, "k"]];
-  const [unit, name] = units.find(([unit]) => Math.abs(number) >= unit);
+  const [unit, name] = units.find(([unit]) => Math.abs(number) >= 0.9995 * unit);
   return `${(number / unit).toPrecision(3)} ${name}`;
 }
 

@@ -86,6 +86,7 @@ function App() {
   const page = PAGES.find(({ name }) => name === at.page);
   useEffect(() => {
     document.title = `${page ? page.title : "Not found"} · Platform`;
+    setError(null);
     if (page && !views[page.name]) {
       page.load().then((module) => setViews((known) => ({ ...known, [page.name]: module.default })), setError);
     }

@@ -1,12 +1,12 @@
 // The time range of a view: ages (`since=1h`) or times (`since=2026-11-30T14:00:00Z&until=…`), in the address.
-const UNITS = { s: 1_000, m: 60_000, h: 3_600_000, d: 86_400_000, w: 604_800_000 };
+const UNITS = { s: 1_000, m: 60_000, h: 3_600_000, d: 86_400_000 };
 
 /** What the picker offers. */
 export const AGES = ["5m", "15m", "1h", "6h", "24h", "48h", "7d", "30d"];
 
 /** Milliseconds of an age; NaN if it is none. */
 export function ageOf(text) {
-  const found = /^(\d+)([smhdw])$/.exec(text || "");
+  const found = /^(\d+)([smhd])$/.exec(text || "");
   return found ? Number(found[1]) * UNITS[found[2]] : NaN;
 }
 
