@@ -236,6 +236,8 @@ async fn refused_routes(api: &GuardedApi, (free, scoped): (&ApiToken, &ApiToken)
     let mut refused = BTreeSet::new();
     for (_, route, _) in reads {
         let path = found_by(route, &letter);
+        // They have names of fields, and no values of them.
+        let has_values = !route.ends_with("/fields");
         for format in FORMATS {
             let what = format!("{path} as {format}");
             let (status, text) = read(api, scoped, &path, format).await;
@@ -245,13 +247,13 @@ async fn refused_routes(api: &GuardedApi, (free, scoped): (&ApiToken, &ApiToken)
                 refused.insert(route);
             } else {
                 assert_eq!(status, StatusCode::OK, "{what}: {text}");
-                assert!(text.contains(OWN), "{what}: {text}");
+                assert!(text.contains(OWN) || !has_values, "{what}: {text}");
             }
             // No Rack is there that would show anything.
             if !route.ends_with("/tap") {
                 let (status, text) = read(api, free, &path, format).await;
                 assert_eq!(status, StatusCode::OK, "{what}: {text}");
-                assert!(text.contains(OTHER), "{what}: {text}");
+                assert!(text.contains(OTHER) || !has_values, "{what}: {text}");
             }
         }
     }
@@ -299,9 +301,9 @@ async fn no_statement_of_a_reader_of_one_entity_finds_rows_of_another_in_any_for
                 let what = format!("{table} in {place} as {format}");
                 let text = select(&scoped, table, format).await;
                 assert_nothing_of_other(&text, &what);
-                assert!(text.contains(OWN), "{what}: {text}");
+                assert!(text.contains(OWN) || !has_values, "{what}: {text}");
                 let text = select(&free, table, format).await;
-                assert!(text.contains(OTHER), "{what}: {text}");
+                assert!(text.contains(OTHER) || !has_values, "{what}: {text}");
             }
         }
     }
