@@ -183,6 +183,7 @@ fn keys_lead_everywhere_and_a_row_opens_and_closes_by_them() -> Result<(), Failu
     settle(&mut tab, "Logs")?;
     tab.wait("document.querySelector('.virtual [role=row] [role=cell]') !== null")?;
     tab.press("j")?;
+    tab.wait("document.querySelector('.virtual [role=row][aria-selected=true]') !== null")?;
     tab.press("Enter")?;
     tab.wait("document.querySelector('aside.drawer') !== null")?;
     tab.press("Escape")?;
