@@ -185,7 +185,7 @@ fn keys_lead_everywhere_and_a_row_opens_and_closes_by_them() -> Result<(), Failu
     tab.press("j")?;
     tab.wait("document.querySelector('.virtual [role=row][aria-selected=true]') !== null")?;
     tab.press("Enter")?;
-    tab.wait("document.querySelector('aside.drawer') !== null")?;
+    tab.wait("document.querySelector('aside.drawer:focus-within') !== null")?;
     tab.press("Escape")?;
     tab.wait("document.querySelector('aside.drawer') === null")?;
     assert_eq!(tab.faults(), Vec::<String>::new());
