@@ -56,9 +56,11 @@ impl AdmissionControl {
         }
     }
 
-    /// Somebody was admitted.
+    /// Somebody was admitted: logged if it was full before.
     pub(super) fn reset_full_warning(&self) {
-        self.has_warned.store(false, Relaxed);
+        if self.has_warned.swap(false, Relaxed) {
+            tracing::info!("the spool has room again");
+        }
     }
 
     /// The queue of a class.

@@ -143,11 +143,13 @@ impl Plant {
             }
             Fault::FullOutbox => {
                 let (rack, link) = &self.racks[0];
-                let times = || rack.log().matches("the spool is full").count();
-                let before = times();
                 link.cut();
+                // It may have been full before.
                 let full = eventually("a full outbox", Duration::from_secs(120), || {
-                    (times() > before).then_some(())
+                    let log = rack.log();
+                    let last = |what: &str| log.rfind(what);
+                    let empty = last("the spool has room again").max(last("the Rack starts"));
+                    (last("the spool is full") > empty).then_some(())
                 });
                 link.heal();
                 full
