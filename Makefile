@@ -18,9 +18,10 @@ test: tools check suite schema-check ## all tests, with formatting, lints and do
 build:           ## both release binaries in dist/: platform (fully static) and platform-mixer
 	@scripts/build-dist.sh
 
-check: tools     ## formatting, lints, documentation, all without warnings; the supply chain
+check: tools     ## formatting, lints, documentation, all without warnings; the page's types; the supply chain
 	cargo fmt --all --check
 	find gear-spec/src rack/src/gears -name '*.rs' -exec rustfmt --edition 2024 --check {} + # modules that a macro declares
+	scripts/check-page.sh
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	scripts/check-dependencies.sh
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --document-private-items --locked --quiet

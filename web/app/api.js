@@ -22,13 +22,13 @@ export function setToken(secret) {
   token = secret;
 }
 
-/** Calls back when the Mixer asks who this is. */
+/** Calls back when the Mixer asks who this is. @param {() => void} listener */
 export function onUnauthorized(listener) {
   listeners.add(listener);
   return () => listeners.delete(listener);
 }
 
-/** The address of a request, with its parameters. */
+/** The address of a request, with its parameters. @param {string} path @param {RequestOptions["params"]} [params] */
 export function address(path, params = {}) {
   const query = new URLSearchParams();
   for (const [key, value] of Object.entries(params)) {
@@ -38,6 +38,7 @@ export function address(path, params = {}) {
   return text ? `${path}?${text}` : path;
 }
 
+/** @param {string} path @param {RequestOptions} [options] @returns {Promise<any>} */
 async function send(path, { params, method = "GET", body, type, accept = "application/json", signal } = {}) {
   const headers = { accept };
   if (token) headers.authorization = `Bearer ${token}`;
@@ -57,7 +58,7 @@ async function send(path, { params, method = "GET", body, type, accept = "applic
   throw new ApiError(response.status, problem);
 }
 
-/** Asks, and returns the JSON that is answered. */
+/** Asks, and returns the JSON that is answered. @param {string} path @param {RequestOptions} [options] @returns {Promise<any>} */
 export async function request(path, options) {
   const response = await send(path, options);
   return response.status === 204 ? null : response.json();
@@ -68,13 +69,14 @@ export const open = send;
 
 /**
  * Follows server-sent events until it is cancelled or the stream ends.
- * @param {{ params?: any, signal?: AbortSignal, opened?: () => void }} options `opened` is called when the stream begins
+ * @param {string} path @param {{ params?: any, signal?: AbortSignal, opened?: () => void }} options `opened` is called when the stream begins
  * @param {(event: string, data: string, id: string) => void} each `id` is the place behind the event, from which a stream goes on
  */
 export async function follow(path, { params, signal, opened }, each) {
   const response = await send(path, { params, signal, accept: "text/event-stream" });
   opened?.();
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  /** @type {any} */
   let [kept, event, data, id] = ["", "message", [], ""];
   for (;;) {
     const { value, done } = await reader.read();
@@ -95,7 +97,7 @@ export async function follow(path, { params, signal, opened }, each) {
 /**
  * The answer to a question, asked again when `key` changes, and cancelled when nobody looks any more. What was answered before stays
  * until there is another answer.
- * @param {string | null} path none: nothing is asked
+ * @param {string | null} path none: nothing is asked  @param {RequestOptions["params"]} [params] @param {RequestOptions} [options]
  */
 export function useAnswer(path, params = {}, options = {}) {
   const [state, setState] = useState({ data: null, error: null, loading: true });

@@ -36,6 +36,7 @@ export function duration(ms) {
   if (ms < 1) return `${Number(ms).toPrecision(3)} ms`;
   if (ms < 1_000) return `${Math.round(ms)} ms`;
   if (ms < 60_000) return `${(ms / 1_000).toFixed(ms < 10_000 ? 1 : 0)} s`;
+  /** @type {[number, string][]} */
   const parts = [[86_400_000, "d"], [3_600_000, "h"], [60_000, "min"], [1_000, "s"]];
   const from = parts.findIndex(([unit]) => ms >= unit);
   const [[large, name], [small, of]] = [parts[from], parts[from + 1] || [1, "ms"]];
@@ -56,7 +57,9 @@ export function bytes(number) {
 export function count(number, short = false) {
   if (number === null || number === undefined) return "";
   if (!short || Math.abs(number) < 10_000) return Number(number).toLocaleString("en");
+  /** @type {[number, string][]} */
   const units = [[1e9, "G"], [1e6, "M"], [1e3, "k"]];
+  /** @type {any} */
   const [unit, name] = units.find(([unit]) => Math.abs(number) >= 0.9995 * unit);
   return `${(number / unit).toPrecision(3)} ${name}`;
 }

@@ -12,8 +12,7 @@ export function current() {
 
 /**
  * The address of a view.
- * @param {string} page
- * @param {Record<string, string | string[] | null | undefined> | URLSearchParams} [params]
+ * @param {string} page @param {AddressParameters | URLSearchParams} [params]
  */
 export function href(page, params = {}) {
   const query = params instanceof URLSearchParams ? params : new URLSearchParams();
@@ -26,7 +25,10 @@ export function href(page, params = {}) {
   return `#/${page}${text ? `?${text}` : ""}`;
 }
 
-/** Goes to a view; `replace` leaves no step to go back to, for what changes while somebody types. */
+/**
+ * Goes to a view; `replace` leaves no step to go back to, for what changes while somebody types.
+ * @param {string} page @param {AddressParameters | URLSearchParams} [params]
+ */
 export function go(page, params, replace = false) {
   const to = href(page, params);
   if (to === location.hash) return;
@@ -38,7 +40,7 @@ export function go(page, params, replace = false) {
   }
 }
 
-/** Changes some parameters of the view that is shown; null removes one. */
+/** Changes some parameters of the view that is shown; null removes one. @param {AddressParameters} changes */
 export function change(changes, replace = false) {
   const { page, params } = current();
   for (const [key, value] of Object.entries(changes)) {

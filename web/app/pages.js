@@ -1,4 +1,5 @@
 // The pages, in the order of the navigation; each is loaded when it is first shown. `needs` is what a role must be able to do.
+/** @type {{ name: string, title: string, needs: import("./session.js").Ability, load: () => Promise<any> }[]} */
 export const PAGES = [
   { name: "overview", title: "Overview", needs: "status", load: () => import("./pages/overview.js") },
   { name: "logs", title: "Logs", needs: "read", load: () => import("./pages/logs.js") },

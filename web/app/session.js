@@ -2,7 +2,7 @@
 import { onUnauthorized, request, setToken } from "./api.js";
 import { useEffect, useState } from "./html.js";
 
-/** What roles may do, as docs/access.md has it. */
+/** What roles may do, as docs/access.md has it. @typedef {keyof typeof ROLES} Ability */
 const ROLES = {
   read: ["reader", "operator", "admin"],
   fleet: ["reader", "operator", "author", "auditor", "admin"],
@@ -15,12 +15,10 @@ const ROLES = {
   status: ["monitor", "reader", "operator", "author", "auditor", "admin"],
 };
 
-/** @typedef {{ caller: string, roles: string[], scope: any }} Caller */
-
 /** Whether a token is for some Racks only, so that nothing that concerns all of them may be done with it. */
 export const isNarrow = (caller) => Object.keys(caller?.scope?.racks || {}).length > 0;
 
-/** Whether a caller may do something. @param {Caller | null} caller @param {keyof ROLES} what */
+/** Whether a caller may do something. @param {Caller | null} caller @param {Ability} what */
 export function may(caller, what) {
   return !!caller && caller.roles.some((role) => ROLES[what].includes(role));
 }

@@ -4,13 +4,13 @@ const UNITS = { s: 1_000, m: 60_000, h: 3_600_000, d: 86_400_000 };
 /** What the picker offers. */
 export const AGES = ["5m", "15m", "1h", "6h", "24h", "48h", "7d", "30d"];
 
-/** Milliseconds of an age; NaN if it is none. */
+/** Milliseconds of an age; NaN if it is none. @param {string | null} text */
 export function ageOf(text) {
   const found = /^(\d+)([smhd])$/.exec(text || "");
   return found ? Number(found[1]) * UNITS[found[2]] : NaN;
 }
 
-/** @returns {{ from: number, to: number }} the range as times, now */
+/** The range as times, now. @param {URLSearchParams} params @returns {TimeSpan} */
 export function range(params, fallback = "1h", now = Date.now()) {
   const moment = (text) => {
     const age = ageOf(text);
@@ -21,12 +21,12 @@ export function range(params, fallback = "1h", now = Date.now()) {
   return { from, to };
 }
 
-/** `since` and `until` for the API. */
+/** `since` and `until` for the API. @param {URLSearchParams} params */
 export function bounds(params, fallback = "1h") {
   return { since: params.get("since") || fallback, until: params.get("until") };
 }
 
-/** A round width of buckets, as the API takes it, so that about so many are in the range. */
+/** A round width of buckets, as the API takes it, so that about so many are in the range. @param {TimeSpan} range */
 export function interval({ from, to }, buckets = 60) {
   const steps = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 7_200, 21_600, 43_200, 86_400];
   const wanted = (to - from) / 1_000 / buckets;

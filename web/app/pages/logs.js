@@ -130,6 +130,7 @@ export default function Logs({ params }) {
   const [selected, select] = useState(-1);
   const known = useMemo(() => attributesOf(rows), [rows]);
   // The other questions wait for the rows, which are what somebody looks for.
+  /** @type {any} */
   const [ready, setReady] = useState(false);
   const asked = JSON.stringify(question(params));
   useEffect(() => select(-1), [asked, live]);

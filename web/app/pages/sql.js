@@ -17,7 +17,10 @@ import { offsetOf, parametersOf } from "../parts/sql_tokens.js";
 await ownStyle("sql.css");
 
 const LIMITS = [100, 1_000, 10_000];
-/** Statements to begin with; each has an answer, though perhaps no rows, while nothing is stored. */
+/**
+ * Statements to begin with; each has an answer, though perhaps no rows, while nothing is stored.
+ * @type {[string, string, Record<string, string>?][]}
+ */
 const EXAMPLES = [
   ["Which tables and columns there are", "SELECT table_name, column_name, data_type\nFROM information_schema.columns\nWHERE table_schema = 'public'"],
   ["Logs of each minute, by level", "SELECT time_bucket(INTERVAL '1 minute', ts) AS minute, level, count(*) AS n\nFROM logs\nWHERE ts > now() - INTERVAL '6 hours'\nGROUP BY minute, level\nORDER BY minute"],

@@ -6,6 +6,7 @@ import { href } from "../location.js";
 
 /**
  * Has something done.
+ * @param {string} path @param {RequestOptions} [options]
  * @returns {Promise<{ data: any, awaited: any }>} `awaited` is the request that waits if a second person has to ask for the same
  */
 export async function act(path, { method = "POST", ...options } = {}) {

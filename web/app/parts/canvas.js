@@ -27,6 +27,7 @@ function paint(canvas, height, draw) {
 export function Canvas({ draw, height, label, drawn, pick, brush, tip }) {
   const canvas = useRef(null);
   const from = useRef(null);
+  /** @type {any} */
   const latest = useRef(draw);
   latest.current = draw;
   const [box, setBox] = useState(null);

@@ -3,6 +3,7 @@ import { html, useEffect, useRef } from "../html.js";
 import { isUtc } from "../format.js";
 
 const COLOURS = ["--c1", "--c2", "--c3", "--c4", "--c5", "--c6", "--c7", "--c8"];
+/** @type {any} */
 let loading = null;
 
 export function load() {
@@ -33,6 +34,7 @@ export function colourOf(name, index) {
 export function Chart({ times, series, stacked = false, height = 140, label, unit, zoom }) {
   const box = useRef(null);
   useEffect(() => {
+    /** @type {any} */
     let [plot, watched, gone] = [null, null, false];
     load().then((UPlot) => {
       if (gone || !box.current) return;

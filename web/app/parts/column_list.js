@@ -5,7 +5,8 @@ import { VirtualList } from "./virtual_list.js";
 /**
  * @typedef {{ name: string, title: string, width: number, cell: (row: any) => any, hint?: (row: any) => string, number?: boolean }} Column
  * @param {{ label: string, columns: Column[], rows: any[], keyOf: (row: any) => string, to?: (row: any) => string, opened?: string | null,
- *   marked?: Set<string>, mark?: (keys: string[], on: boolean) => void, onEnd?: () => void }} props `to` is the address of a row's details
+ *   marked?: Set<string>, mark?: any, onEnd?: () => void }} props `to` is the address of a row's details, `mark` takes keys, and whether
+ *   they are marked
  */
 export function ColumnList({ label, columns, rows, keyOf, to, opened, marked, mark, onEnd }) {
   const [at, setAt] = useState(-1);

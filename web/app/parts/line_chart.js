@@ -138,7 +138,7 @@ function optionsOf(UPlot, box, now) {
 
 /**
  * @param {{ times: number[], series: { name: string, values: (number | null)[] }[], range: [number, number], height?: number, label: string,
- *   unit: ReturnType<import("./metric_units.js").unitOf>, marks?: { at: number, value: number | null, to: string }[],
+ *   unit: ReturnType<typeof import("./metric_units.js").unitOf>, marks?: { at: number, value: number | null, to: string }[],
  *   zoom: (from: number, to: number) => void, zoomOut: () => void, point: (index: number | null) => void }} props times and the range in
  *   seconds, of `zoom` in milliseconds; `point` is told which of the times the cursor is at
  */
@@ -151,6 +151,7 @@ export function LineChart({ height = 170, marks = [], ...props }) {
   const data = () => [now.current.times, ...now.current.series.map(({ values }) => values)];
   const shape = JSON.stringify([series.map(({ name }) => name), height, document.documentElement.dataset.theme, isUtc(), props.unit.title]);
   useEffect(() => {
+    /** @type {any} */
     let [watched, gone] = [null, false];
     load().then((UPlot) => {
       if (gone) return;

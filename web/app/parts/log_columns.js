@@ -20,6 +20,7 @@ export function columnsOf(params) {
   const text = params.get("cols");
   if (!text) return ["ts", "level", "entity_name", "message"].map((field) => ({ field, width: WIDTHS[field] }));
   return text.split(",").map((one) => {
+    /** @type {any} */
     const [, name, width] = /^(.*?)(?::(\d+))?$/s.exec(one);
     const field = name.replace(/%(25|2C)/g, decodeURIComponent);
     return { field, width: width ? widthOf(Number(width)) : WIDTHS[field] || 140 };

@@ -25,8 +25,9 @@ function save(parts, format) {
   setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
 }
 
-/** @param {(rows: number) => void} tell */
+/** @param {URLSearchParams} params @param {string} format @param {AbortSignal} signal @param {(rows: number) => void} tell */
 async function exported(params, format, signal, tell) {
+  /** @type {[string[], Set<any>]} */
   const [parts, partial] = [[], new Set()];
   let [cursor, rows] = [null, 0];
   do {

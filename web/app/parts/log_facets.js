@@ -13,6 +13,7 @@ const SHOWN = 10;
 
 function Values({ field, params, ready }) {
   const key = parameterOf(field);
+  /** @type {any} */
   const asked = { ...question(params), field, limit: SHOWN };
   // The filter by the field itself is left out, so that its other values can be chosen.
   delete asked[key];

@@ -64,6 +64,7 @@ function seriesOf(points, params, width) {
 }
 
 function useHistogram(params, by, ready, live) {
+  /** @type {any} */
   const [state, setState] = useState({ counts: null, error: null, loading: false });
   const [round, setRound] = useState(0);
   const key = JSON.stringify([question(params), by]);

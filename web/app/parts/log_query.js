@@ -96,6 +96,7 @@ export function rowAt(place, rows) {
 
 /** The time a microsecond later, for the end of a range that has one moment. */
 export function justAfter(ts) {
+  /** @type {any} */
   const [, second, digits = ""] = /^([^.Z]+)(?:\.(\d+))?/.exec(ts);
   const micros = Number(digits.padEnd(6, "0").slice(0, 6)) + 1;
   const at = new Date(Date.parse(`${second}Z`) + (micros === 1_000_000 ? 1_000 : 0));

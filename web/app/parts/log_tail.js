@@ -11,7 +11,14 @@ const NONE = { rows: [], state: "connecting", total: 0, held: 0, paused: false, 
 /** Follows one question until it is closed, and tells `show` what is to be seen. */
 class LogTail {
   constructor(question, show) {
-    Object.assign(this, { question, show, came: [], place: "", view: NONE, cancel: new AbortController(), wake: () => {} });
+    this.question = question;
+    this.show = show;
+    this.came = [];
+    this.place = "";
+    this.view = NONE;
+    this.cancel = new AbortController();
+    /** @type {(value?: any) => void} */
+    this.wake = () => {};
     this.timer = setInterval(() => this.draw(), EVERY);
     this.run();
   }

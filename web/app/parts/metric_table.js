@@ -27,7 +27,7 @@ export function MetricTable({ times, series, unit, label, only }) {
   </div>`;
 }
 
-/** Fetches all pages of a question as CSV. @param {(rows: number) => void} said how many have come */
+/** Fetches all pages of a question as CSV. @param {any} question @param {AbortSignal} signal @param {(rows: number) => void} said how many have come */
 async function csvOf({ path, params }, signal, said) {
   const { shape, fill, ...kept } = params;
   let [text, cursor, rows] = ["", null, 0];

@@ -13,6 +13,7 @@ const ROUND_SECONDS = [...Array.from({ length: 27 }, (_, at) => [1, 2, 5][at % 3
 /** Seconds in a unit of time. */
 const TIMES = { s: 1, ms: 1e-3, us: 1e-6, ns: 1e-9, min: 60, h: 3_600, d: 86_400 };
 
+/** @returns {any} */
 function scaleOf(name, unit, agg) {
   if (agg === "count" || agg === "observed") return { scale: PLAIN };
   if (unit === "By") return { scale: BYTES, incrs: ROUND_BYTES };

@@ -27,6 +27,7 @@ export function marks(from, to, about) {
   const raw = (to - from) / about;
   if (!(raw > 0)) return [from];
   const power = 10 ** Math.floor(Math.log10(raw));
+  // @ts-expect-error one of them fits
   const step = [1, 2, 5, 10].find((times) => times * power >= raw) * power;
   const found = [];
   for (let at = Math.ceil(from / step) * step; at <= to; at += step) found.push(at);

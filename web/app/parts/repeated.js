@@ -20,6 +20,7 @@ export function useRepeated(path, params = {}, every = 5_000) {
   return { ...answer, data: answer.data || (shown?.path === path ? shown.data : null) };
 }
 
+/** @type {{ rows: any[], next: string | null, loading: boolean, error: any, stopped: boolean, partial?: string }} */
 const NOTHING = { rows: [], next: null, loading: true, error: null, stopped: false };
 
 /** Rows of a list, the next ones when `more` is called; asked afresh when the question changes. */

@@ -6,6 +6,7 @@ export function useTableKeys() {
   useEffect(() => {
     const key = (event) => {
       if (!["j", "k"].includes(event.key) || event.ctrlKey || event.metaKey || event.altKey || event.target.closest?.("input, textarea, select")) return;
+      /** @type {any} */
       const links = [...document.querySelectorAll("main table tbody tr")].map((row) => row.querySelector("a")).filter(Boolean);
       const at = links.findIndex((link) => link.closest("tr").contains(document.activeElement));
       links[Math.max(0, Math.min(links.length - 1, at + (event.key === "j" ? 1 : -1)))]?.focus();

@@ -19,6 +19,7 @@ function firstCallers(calls) {
 /** The services in the order in which a walk from the first callers leaves them, the callers first, and the calls that close no circle. */
 function withoutCircles(calls) {
   const callees = Map.groupBy(calls, ({ caller }) => caller);
+  /** @type {[Set<string>, Set<string>, string[], any[]]} */
   const [active, done, left, kept] = [new Set(), new Set(), [], []];
   const walk = (service) => {
     active.add(service);

@@ -24,6 +24,7 @@ export const LANES = { service: "service or Rack", entity: "entity", gear: "gear
 /** Reads the rows of a signal, oldest first. @param {(rows: number) => void} progress */
 export async function readSignal(id, most, signal, progress) {
   const rows = [];
+  /** @type {(string | null)[]} */
   let [next, partial] = [null, null];
   do {
     const answer = await readRows(`/api/v1/flux/${encodeURIComponent(id)}`, { params: { raw: "none", limit: PAGE, cursor: next }, signal }, (some) => {

@@ -30,6 +30,7 @@ function SearchForm({ params }) {
   const value = (key) => params.get(key) || "";
   const submit = (event) => {
     event.preventDefault();
+    /** @type {Record<string, any>} */
     const fields = Object.fromEntries(new FormData(event.currentTarget));
     const { attribute, trace, ...others } = fields;
     if (trace) return change({ trace: trace.trim().toLowerCase() });

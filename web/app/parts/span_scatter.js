@@ -75,6 +75,7 @@ export function SpanScatter({ rows, window, open }) {
     }
   };
   const nearest = (x, y, width) => {
+    /** @type {any} */
     let [found, best] = [null, NEAR * NEAR];
     for (const row of rows) {
       const away = (scale.x(row.at, width) - x) ** 2 + (scale.y(row.duration_ms) - y) ** 2;

@@ -101,6 +101,7 @@ async function ask(params, rows, next, signal) {
 /** The rows that are found, newest first, each with its time in µs as `at`; `more` asks for the next page, `again` from the beginning. */
 export function useSpanSearch(params) {
   const key = JSON.stringify([...params].filter(([name]) => isFilter(name) || name === "since" || name === "until"));
+  /** @type {any} */
   const [state, setState] = useState({ rows: [], next: null, error: null, loading: true });
   const [round, setRound] = useState(0);
   const asked = useRef(null);

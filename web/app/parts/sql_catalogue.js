@@ -14,6 +14,7 @@ const FUNCTIONS = "SELECT DISTINCT routine_name FROM information_schema.routines
 
 /** @typedef {{ tables: Map<string, { name: string, type: string }[]>, functions: string[] }} Catalogue */
 
+/** @type {{ at: number, catalogue: Catalogue | null }} */
 let known = { at: -Infinity, catalogue: null };
 
 /** The names of types as answers have them. */
@@ -27,6 +28,7 @@ async function ask(signal) {
   const [columns, functions] = await Promise.all(
     [COLUMNS, FUNCTIONS].map((query) => request("/api/v1/sql", { method: "POST", body: { query }, signal })),
   );
+  /** @type {Map<string, any>} */
   const tables = new Map(SCHEMA.map((name) => [name, []]));
   for (const { table_schema: schema, table_name: table, column_name: name, data_type: type } of columns.data) {
     const key = schema === "public" ? table : `${schema}.${table}`;

@@ -42,6 +42,7 @@ function seriesOf(rows, { x, y, group }) {
       if (!series.has(name)) series.set(name, { name, values: times.map(() => null), sum: 0 });
       const one = series.get(name);
       const value = row[column.name] === null ? null : Number(row[column.name]);
+      // @ts-expect-error all moments have a place
       one.values[place.get(moments[index])] = value;
       one.sum += Math.abs(value || 0);
     }

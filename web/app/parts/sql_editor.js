@@ -8,6 +8,7 @@ const COLOURED = 20_000;
 
 /** Where a character of the drawn text is, in the editor. */
 function placeOf(drawn, offset) {
+  /** @type {any} */
   const walker = document.createTreeWalker(drawn, NodeFilter.SHOW_TEXT);
   let rest = offset;
   for (let node = walker.nextNode(); node; node = walker.nextNode()) {

@@ -34,6 +34,7 @@ export function SqlQuestion({ asked }) {
 
 async function download(asked, [, accept, ending], signal, progress) {
   const response = await open("/api/v1/sql", { method: "POST", body: bodyOf(asked), accept, signal });
+  /** @type {[any[], any]} */
   const [parts, reader] = [[], response.body.getReader()];
   for (let total = 0; ; ) {
     const { value, done } = await reader.read();

@@ -41,6 +41,7 @@ function facts({ rest, metrics }) {
     found.push(files.length === 1 ? "1 file" : `${files.length} files`);
   }
   const pruned = (key, what) => {
+    /** @type {any} */
     const [, total, left] = /^(\d+) total → (\d+) matched/.exec(metrics.get(key) || "") || [];
     if (Number(total)) found.push(`${total - left} of ${total} ${what} pruned`);
   };

@@ -27,6 +27,7 @@ function nodeOf(row) {
 /** Reads a trace. @param {(spans: number) => void} progress @returns {Promise<Trace>} */
 export async function readTrace(id, most, signal, progress) {
   const nodes = [];
+  /** @type {(string | null)[]} */
   let [next, partial] = [null, null];
   do {
     const params = { trace_id: id, since: "1970-01-01T00:00:00Z", order: "asc", limit: PAGE, cursor: next };
@@ -109,6 +110,7 @@ export function shownSpans({ nodes, start, end }, { closed, depth, text, share, 
   if (!all) {
     for (const node of nodes) {
       if (node.end - node.start < least || (wanted && !node.text.includes(wanted)) || (path && !path.has(node))) continue;
+      // @ts-expect-error a root has none above it
       for (let above = node; above && !kept[above.index]; above = above.parent) kept[above.index] = 1;
     }
   }

@@ -34,6 +34,7 @@ function Each({ letters }) {
 
 /** @param {{ verb: "replay" | "drop", ids: string[] | null, filter?: any, by: string, again?: boolean, done: (said: any) => void, close: () => void }} props */
 export function LettersAction({ verb, ids, filter, by, again, done, close }) {
+  /** @type {any} */
   const wish = { ...(ids ? { ids } : { filter }), by: by.slice(0, 128) };
   if (verb === "replay" && again) wish.again = true;
   const path = `/api/v1/dlq/${verb}`;

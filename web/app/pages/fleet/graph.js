@@ -61,6 +61,7 @@ class Reader {
   map(indent) {
     const found = {};
     for (let line = this.peek(); line && line.indent === indent; line = this.peek()) {
+      /** @type {any} */
       const parts = /^("(?:[^"\\]|\\.)*"|'[^']*'|[^\s"'[{&*!|>#][^#]*?)\s*:(?:\s+(.*))?$/.exec(line.raw.slice(indent));
       if (!parts) this.fail("a key and a colon are expected");
       this.at += 1;
@@ -144,6 +145,7 @@ function readFlow(text) {
     if (at >= text.length) throw open;
     if (text[at] === '"' || text[at] === "'") return quoted();
     if (text[at] !== "{" && text[at] !== "[") return plain();
+    /** @type {any} */
     const [end, map, items] = text[at] === "{" ? ["}", {}, null] : ["]", null, []];
     at += 1;
     for (;;) {

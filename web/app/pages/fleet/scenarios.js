@@ -41,6 +41,7 @@ export function Import({ done }) {
     else setText(await file.text());
   };
   const goTo = ({ line, column }) => {
+    /** @type {any} */
     const field = document.getElementById("scenario-text")?.querySelector("textarea");
     const start = text.split("\n").slice(0, line - 1).reduce((sum, one) => sum + one.length + 1, 0) + column - 1;
     field.focus();

@@ -58,6 +58,7 @@ function GearTable({ status }) {
     <tbody>${places.slice(0, 300).map(({ name, gears }) => html`<tr><td>${name}</td><td>${gears.join(", ")}</td></tr>`)}</tbody></table></div></section>`;
 }
 
+/** @returns {{ graph?: any, why?: string }} */
 function read(text) {
   try {
     return { graph: graphOf(readYaml(text)) };
