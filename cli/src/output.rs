@@ -71,12 +71,10 @@ enum TimeForm {
 impl From<&ApiArgs> for RowPrinter {
     fn from(api: &ApiArgs) -> Self {
         Self {
-            format: api.output,
             zone: api.zone(),
             may_page: !api.no_pager,
-            width: TerminalSize::of_stdout().filter(|_| !api.wide).map(|size| size.width),
             now: Some(chassis::system_clock().now()),
-            is_exact: false,
+            ..Self::of(api.output).fitting(api.wide)
         }
     }
 }
@@ -91,6 +89,14 @@ impl RowPrinter {
             width: None,
             now: None,
             is_exact: false,
+        }
+    }
+
+    /// The same on a terminal, whose width tables have unless they are to be `wide`.
+    pub(crate) fn fitting(self, wide: bool) -> Self {
+        Self {
+            width: TerminalSize::of_stdout().filter(|_| !wide).map(|size| size.width),
+            ..self
         }
     }
 

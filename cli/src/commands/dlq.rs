@@ -17,7 +17,7 @@ use crate::key_value_view::KeyValueView;
 use crate::output::{RowPrinter, plain};
 
 const COLUMNS: &[&str] = &[
-    "ts", "id", "state", "rack", "gear", "port", "from", "attempts", "replays", "reason",
+    "ts", "id", "flux_id", "state", "rack", "gear", "port", "from", "attempts", "replays", "reason",
 ];
 /// What is said of one, before its headers and its content.
 const SHOWN: &[&str] = &[

@@ -1,7 +1,5 @@
 //! `platform metrics`: points and buckets, and which metrics and labels there are.
 
-use std::io::{self, Write};
-
 use model::filter::{MAX_LIMIT, MetricAggregate, MetricFilter, SeriesFilter, TimePoint};
 use model::{HumanDuration, Timestamp};
 use serde_json::Value;
@@ -9,7 +7,6 @@ use serde_json::Value;
 use crate::args::{MetricLabelsArgs, MetricsArgs, MetricsVerb, OutputFormat, PageArgs, SeriesArgs};
 use crate::chart::{self, TimeAxis};
 use crate::client::{ApiClient, ResultPage, Row, path_segment};
-use crate::control_chars::escape_controls;
 use crate::error::Error;
 use crate::nearest_word::nearest;
 use crate::output::RowPrinter;
@@ -63,11 +60,7 @@ fn labels(args: &MetricLabelsArgs) -> Result<(), Error> {
 /// Lists of names have no cursor: one that is as long as it may be may be cut.
 fn note_limit(page: &ResultPage, args: &PageArgs) {
     if page.rows.len() >= args.limit as usize {
-        let _ = writeln!(
-            io::stderr(),
-            "platform: there may be more than these {}; raise --limit",
-            args.limit
-        );
+        super::note(&format!("there may be more than these {}; raise --limit", args.limit));
     }
 }
 
@@ -180,9 +173,9 @@ fn unknown_metric(
         return None;
     }
     let meant = nearest(name, known()).map_or_else(|| ";".to_owned(), |meant| format!("; did you mean {meant}?"));
-    let says =
-        format!("the metric {name} has no points in this window{meant} `platform metrics names` lists those that have");
-    Some(escape_controls(&says).into_owned())
+    Some(format!(
+        "the metric {name} has no points in this window{meant} `platform metrics names` lists those that have"
+    ))
 }
 
 /// Buckets in the order of time, as lines of blocks have them; those of one time keep theirs.

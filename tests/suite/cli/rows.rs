@@ -109,7 +109,8 @@ fn metrics_are_points_or_buckets() -> Result<(), Failure> {
     let desk = Desk::open()?;
     let ts = desk.ago(600);
     let point = |name: &str, value: f64| json!({ "ts": ts, "name": name, "type": "gauge", "value": value, "labels": { "zone": "a" } });
-    let used = json!({ "ts": ts, "name": "used", "type": "gauge", "value": 4_971_347_968.0, "labels": { "otel.unit": "By" } });
+    let used =
+        json!({ "ts": ts, "name": "used", "type": "gauge", "value": 4_971_347_968.0, "labels": { "otel.unit": "By" } });
     let points = json!([point("temp", 20.5), point("temp", 21.5), point("load", 1.0), used]);
     desk.seed("metrics", "press", &points)?;
     assert_eq!(

@@ -28,7 +28,10 @@ fn letters_are_listed_shown_replayed_and_dropped_by_the_command() -> Result<(), 
     let listed = ask(&world, &["list", "--gear", "pass", "--output", "csv", "--limit", "2"])?;
     assert_eq!(listed.code, Some(0), "{}", listed.err);
     let rows: Vec<_> = listed.out.lines().collect();
-    assert_eq!(rows[0], "ts,id,state,rack,gear,port,from,attempts,replays,reason");
+    assert_eq!(
+        rows[0],
+        "ts,id,flux_id,state,rack,gear,port,from,attempts,replays,reason"
+    );
     assert!(
         rows[1].contains(",open,rack-b,pass,in,flux.msg.rack-a.tail.out,1,0,"),
         "{}",
