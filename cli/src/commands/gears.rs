@@ -32,13 +32,13 @@ pub(crate) fn run(args: &GearsArgs) -> Result<(), Error> {
         })
         .collect();
     let printer = RowPrinter::of(format).fitting(wide);
-    // Half of what a gear does says less than its ports do.
-    let columns = if printer.is_fitting(&rows, COLUMNS) {
-        COLUMNS
-    } else {
-        BRIEF
-    };
-    Ok(printer.rows(&rows, columns)?)
+    if printer.is_fitting(&rows, COLUMNS) {
+        return Ok(printer.rows(&rows, COLUMNS)?);
+    }
+    // All four would leave a few words of each summary.
+    printer.rows(&rows, BRIEF)?;
+    super::note("no room for inputs and outputs; --wide shows all columns");
+    Ok(())
 }
 
 fn doc(kind: Option<&str>) -> Result<(), Error> {
