@@ -19,11 +19,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use model::Timestamp;
-use serde_json::Value;
+use serde_json::{Number, Value};
 
 use crate::client::Row;
 use crate::output::plain;
 use crate::terminal::{fit, text_width};
+use crate::value_units::{self, UNIT};
 
 /// One to eight eighths of a cell, from below.
 const STEPS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
@@ -92,7 +93,8 @@ pub(crate) fn is_buckets(rows: &[Row]) -> bool {
 /// Draws a line for each series of buckets; ends with a line break.
 pub(crate) fn sparklines(rows: &[Row], axis: &TimeAxis, width: usize) -> String {
     let (series, TimeAxis(times)) = (series(rows), axis);
-    let heads: Vec<String> = series.iter().map(|(name, values)| head(name, values)).collect();
+    let shown = |value: f64| figure(rows.first(), value);
+    let heads: Vec<String> = series.iter().map(|(name, values)| head(name, values, shown)).collect();
     let longest = heads.iter().map(|head| text_width(head)).max().unwrap_or(0);
     let label = longest.min(width.saturating_sub(LEAST_CELLS + 2));
     let cells = times.len().min(width.saturating_sub(label + 2)).max(1);
@@ -171,7 +173,7 @@ fn metric(row: &Row) -> String {
 fn name(row: &Row) -> String {
     let shown = |key: &str| row.get(key).map(plain).filter(|text| !text.is_empty());
     let rest = row.keys().map(String::as_str);
-    let rest = rest.filter(|key| !FIGURES.contains(key) && !matches!(*key, "name" | "type"));
+    let rest = rest.filter(|key| !FIGURES.contains(key) && !matches!(*key, "name" | "type" | UNIT));
     shown("name")
         .into_iter()
         .chain(rest.filter_map(shown))
@@ -180,7 +182,7 @@ fn name(row: &Row) -> String {
 }
 
 /// A series' name and the figures its line is scaled to.
-fn head(name: &str, values: &Values) -> String {
+fn head(name: &str, values: &Values, shown: impl Fn(f64) -> String) -> String {
     let known = || values.values().copied().flatten();
     let Some(last) = known().next_back() else {
         return format!("{name}  no values");
@@ -189,12 +191,18 @@ fn head(name: &str, values: &Values) -> String {
         known().fold(f64::INFINITY, f64::min),
         known().fold(f64::NEG_INFINITY, f64::max),
     );
-    format!(
-        "{name}  {} to {}, last {}",
-        number(least),
-        number(greatest),
-        number(last)
-    )
+    format!("{name}  {} to {}, last {}", shown(least), shown(greatest), shown(last))
+}
+
+/// A value in the unit of its row, if that has one.
+fn figure(row: Option<&Row>, value: f64) -> String {
+    let unit = row
+        .and_then(|row| row.get(UNIT)?.as_str())
+        .filter(|unit| !unit.is_empty());
+    match unit.zip(Number::from_f64(value)) {
+        Some((unit, value)) => value_units::measured(&row.map(metric).unwrap_or_default(), unit, &value),
+        None => number(value),
+    }
 }
 
 /// A number in a few digits.

@@ -41,6 +41,8 @@ const TIMES: [&str; 11] = [
 ];
 /// Those of them that say how long something is silent.
 const AGES: [&str; 2] = ["last_seen", "last_used"];
+/// The columns of a metric's points and buckets that are in its unit.
+const MEASURED: [&str; 5] = ["value", "sum", "p50", "p90", "p99"];
 /// The longest text that is looked at for being a time.
 const LONGEST_TIME: usize = 40;
 
@@ -69,12 +71,10 @@ enum TimeForm {
 impl From<&ApiArgs> for RowPrinter {
     fn from(api: &ApiArgs) -> Self {
         Self {
-            format: api.output,
             zone: api.zone(),
             may_page: !api.no_pager,
-            width: TerminalSize::of_stdout().filter(|_| !api.wide).map(|size| size.width),
             now: Some(chassis::system_clock().now()),
-            is_exact: false,
+            ..Self::of(api.output).fitting(api.wide)
         }
     }
 }
@@ -89,6 +89,14 @@ impl RowPrinter {
             width: None,
             now: None,
             is_exact: false,
+        }
+    }
+
+    /// The same on a terminal, whose width tables have unless they are to be `wide`.
+    pub(crate) fn fitting(self, wide: bool) -> Self {
+        Self {
+            width: TerminalSize::of_stdout().filter(|_| !wide).map(|size| size.width),
+            ..self
         }
     }
 
@@ -208,10 +216,13 @@ impl RowPrinter {
         match row.get(column).unwrap_or(&Value::Null) {
             value if self.is_exact => plain(value),
             Value::String(text) if TIMES.contains(&column) => self.table_time(column, text, form),
-            // What points of a bucket come to may be a count of them.
-            Value::Number(value) if column == "value" && !row.contains_key("samples") => {
+            Value::Number(value) if MEASURED.contains(&column) => {
                 let text = |value: Option<&Value>| value.and_then(Value::as_str).unwrap_or_default().to_owned();
-                let unit = row.get("labels").and_then(|labels| labels.get("otel.unit"));
+                // What the points of a bucket come to may be a count of them.
+                let unit = match row.contains_key("samples") {
+                    true => row.get(value_units::UNIT),
+                    false => row.get("labels").and_then(|labels| labels.get("otel.unit")),
+                };
                 value_units::measured(&text(row.get("name")), &text(unit), value)
             }
             value => self.value(column, value),

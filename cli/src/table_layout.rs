@@ -6,7 +6,8 @@
 //! # Invariants
 //!
 //! - Numbers, identifiers, times and bars are shown whole or not at all: half of one is a wrong one.
-//! - The first column stays.
+//! - The first column stays, and so does what the next command needs: the first of [`IDS`], and keys. Should they have no room, their
+//!   lines are longer than the width.
 //!
 //! # Not here
 //!
@@ -23,11 +24,10 @@ const GAP: usize = 2;
 const LEAST_TEXT: usize = 10;
 /// A cell that is longer is not what the others are padded to.
 const LONGEST_PADDING: usize = 512;
-/// The columns that are left out before all others.
-const DETAILS: [&str; 18] = [
+/// What is left out before all else, the first of them first; then columns from the end.
+const EXPENDABLE: [&str; 29] = [
     "span_id",
     "entity_id",
-    "key_fingerprint",
     "hash",
     "software",
     "ip",
@@ -43,9 +43,23 @@ const DETAILS: [&str; 18] = [
     "attempts",
     "replays",
     "direction",
+    "trace_id",
+    "flux_id",
+    "from",
+    "host",
+    "id",
+    "last_seen",
+    "gears",
+    "entity_name",
+    "state",
+    "name",
+    "rack",
+    "service",
 ];
-/// What a row can be asked for by; a table keeps the first that it has for long.
-const IDS: [&str; 3] = ["flux_id", "trace_id", "id"];
+/// What a row can be asked for by; a table keeps the first that it has.
+const IDS: [&str; 7] = ["flux_id", "trace_id", "id", "name", "rack", "wire", "service"];
+/// What nobody types, and a Rack is approved by.
+const KEY: &str = "key_fingerprint";
 
 /// A column, with a cell for each row.
 #[derive(Debug)]
@@ -128,8 +142,16 @@ pub(crate) fn fitted(mut columns: Vec<TableColumn>, width: usize) -> FittedTable
         let mut is_first = true;
         columns.retain(|column| std::mem::take(&mut is_first) || !column.is_empty());
     }
-    while columns.len() > 1 && total(&columns, LEAST_TEXT) > width {
-        left_out.push(columns.remove(least_important(&columns)).name);
+    let id = columns.iter().position(|column| IDS.contains(&column.name.as_str()));
+    let id = id.map(|at| columns[at].name.clone());
+    let is_needed = |column: &TableColumn| column.name == KEY || Some(&column.name) == id.as_ref();
+    for column in &mut columns {
+        column.is_text &= column.width > width || !is_needed(column);
+    }
+    while total(&columns, LEAST_TEXT) > width
+        && let Some(at) = least_important(&columns, is_needed)
+    {
+        left_out.push(columns.remove(at).name);
     }
     let cap = text_cap(&columns, width);
     FittedTable {
@@ -156,19 +178,14 @@ fn text_cap(columns: &[TableColumn], width: usize) -> usize {
         .unwrap_or(LEAST_TEXT)
 }
 
-/// Which of the columns behind the first is left out next: of those that matter as little, the last.
-fn least_important(columns: &[TableColumn]) -> usize {
-    let first_id = columns.iter().position(|column| IDS.contains(&column.name.as_str()));
-    let rank = |at: usize| match columns[at].name.as_str() {
-        name if DETAILS.contains(&name) => 0,
-        name if IDS.contains(&name) && first_id != Some(at) => 1,
-        "from" | "host" => 1,
-        "entity_name" => 2,
-        _ if first_id == Some(at) => 3,
-        _ => 4,
+/// Which of the columns behind the first is left out next, of those that are not needed: of those that matter as little, the last.
+fn least_important(columns: &[TableColumn], is_needed: impl Fn(&TableColumn) -> bool) -> Option<usize> {
+    let rank = |at: usize| {
+        let found = EXPENDABLE.iter().position(|name| *name == columns[at].name);
+        found.unwrap_or(EXPENDABLE.len())
     };
-    let behind = 1..columns.len();
-    behind.min_by_key(|at| (rank(*at), Reverse(*at))).unwrap_or(0)
+    let behind = (1..columns.len()).filter(|at| !is_needed(&columns[*at]));
+    behind.min_by_key(|at| (rank(*at), Reverse(*at)))
 }
 
 fn lines(columns: &[TableColumn], cap: usize) -> String {
@@ -248,9 +265,32 @@ mod tests {
     }
 
     #[test]
-    fn the_first_column_stays_and_a_long_cell_pads_nothing() {
-        let table = fitted(spans(), 5);
-        assert_eq!(table.text, "TS\n10:00:00.000\n");
+    fn what_the_next_command_needs_stays_whole_and_so_does_the_first_column() {
+        let key = format!("SHA256:{}", "k".repeat(43));
+        let racks = || {
+            vec![
+                column("name", "a-long-name-of-a-rack", true),
+                column("id", "0198c0de-0000-7000-8000-000000000001", false),
+                column("state", "pending", true),
+                column("last_seen", "3 s ago", false),
+                column("host", "press-7.plant.example", true),
+                column("key_fingerprint", &key, false),
+            ]
+        };
+        let table = fitted(racks(), 90);
+        assert_eq!(table.left_out, ["host", "id", "last_seen"]);
+        assert_eq!(
+            table.text,
+            format!("NAME                   STATE    KEY_FINGERPRINT\na-long-name-of-a-rack  pending  {key}\n")
+        );
+        let row = |columns, width| fitted(columns, width).text.lines().nth(1).map(str::to_owned);
+        assert_eq!(row(racks(), 60), Some(format!("a-long-name-of-a-rack  {key}")));
+        let trace = "10:00:00.000  0af7651916cd43dd8448eb211c80319c".to_owned();
+        assert_eq!(row(spans(), 5), Some(trace));
+    }
+
+    #[test]
+    fn a_long_cell_pads_nothing() {
         let columns = [
             TableColumn::new("a", vec!["x".repeat(100_000), String::new()], true),
             TableColumn::new("b", vec!["1".to_owned(), "2".to_owned()], false),

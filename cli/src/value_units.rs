@@ -10,6 +10,8 @@
 use model::{ByteSize, Timestamp};
 use serde_json::Number;
 
+/// The key of the unit that goes with a bucket's row, and is no column of it.
+pub(crate) const UNIT: &str = "unit";
 /// The longest unit that is shown behind a value.
 const LONGEST_UNIT: usize = 12;
 /// Clocks that differ less show no time as one to come.
@@ -28,16 +30,18 @@ pub(crate) fn named(name: &str, number: &Number) -> String {
 
 /// A metric's value in its unit.
 pub(crate) fn measured(metric: &str, unit: &str, number: &Number) -> String {
+    let is_shown = unit.len() <= LONGEST_UNIT && unit.bytes().all(|byte| byte.is_ascii_graphic());
     match unit {
         "By" => size(number),
         "1" if metric.ends_with("utilization") => share(number),
         "" | "1" => rounded(number),
-        // What is counted, such as {packet}.
-        _ if unit.starts_with('{') => rounded(number),
-        _ if unit.len() <= LONGEST_UNIT && unit.bytes().all(|byte| byte.is_ascii_graphic()) => {
-            format!("{} {unit}", rounded(number))
-        }
-        _ => rounded(number),
+        _ if !is_shown => rounded(number),
+        _ => match unit.strip_suffix("/s") {
+            Some(counted) => format!("{}/s", measured(metric, counted, number)),
+            // What is counted, such as {packet}.
+            None if unit.starts_with('{') => rounded(number),
+            None => format!("{} {unit}", rounded(number)),
+        },
     }
 }
 
@@ -126,6 +130,9 @@ mod tests {
             ("load", "1", json!(2.63), "2.63"),
             ("system.cpu.time", "s", json!(12.25), "12.25 s"),
             ("packets", "{packet}", json!(3.0), "3.0"),
+            ("packets", "{packet}/s", json!(3.0), "3.0/s"),
+            ("system.network.io", "By/s", json!(6_758), "6.6 KiB/s"),
+            ("none", "/s", json!(0.5), "0.5/s"),
             ("hostile", "\u{1b}[2J", json!(3), "3"),
             ("none", "", json!(3), "3"),
         ] {

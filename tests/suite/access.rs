@@ -123,7 +123,7 @@ fn the_command_line_makes_uses_and_revokes_tokens() -> Result<(), Failure> {
         "{list}"
     );
 
-    assert_eq!(run(&["token", "revoke", "grafana"], &admin)?.0, 0);
+    assert_eq!(run(&["token", "revoke", "grafana", "--yes"], &admin)?.0, 0);
     assert_eq!(run(&["logs"], "")?.0, 77, "at once");
     assert_eq!(run(&["logout"], "")?.0, 0);
     let (_, audit, _) = run(&["audit", "--output", "json"], &admin)?;

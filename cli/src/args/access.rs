@@ -45,10 +45,13 @@ pub(crate) enum TokenVerb {
     List(ApiArgs),
     /// Make a token and print its secret, once
     Create(TokenCreateArgs),
-    /// Revoke a token: it opens nothing from then on
+    /// Revoke a token, for ever: it opens nothing from then on
     Revoke {
         /// Its name or id
         token: String,
+        /// Do not ask for confirmation
+        #[arg(long, short)]
+        yes: bool,
         #[command(flatten)]
         api: ApiArgs,
     },

@@ -371,6 +371,9 @@ pub(crate) enum GearsVerb {
         /// How to print
         #[arg(long, short, value_enum, default_value_t = OutputFormat::Table)]
         output: OutputFormat,
+        /// Show all columns of the table, whole; without it, a table on a terminal has what fits
+        #[arg(long)]
+        wide: bool,
     },
     /// Describe a gear type, or all, in Markdown: ports, configuration, an example
     Doc {

@@ -1,8 +1,8 @@
 //! The flags of the dead-letter queue.
 
 use clap::{Args as ClapArgs, Subcommand};
-use model::filter::{LetterFilter, LetterStateFilter};
-use model::{HumanDuration, LetterId};
+use model::filter::{LetterFilter, LetterStateFilter, TimePoint};
+use model::{HumanDuration, LetterId, Timestamp};
 
 use super::shared::{ApiArgs, PageArgs, one_of, window};
 use crate::error::Error;
@@ -85,7 +85,7 @@ pub(crate) struct LetterSelectionArgs {
     /// Start: an age (90s, 1h, 7d) or a time
     #[arg(long, value_name = "WHEN")]
     pub(crate) since: Option<TimeArg>,
-    /// End (exclusive): the same
+    /// End (exclusive): the same [default: now; letters that come later are left alone]
     #[arg(long, value_name = "WHEN")]
     pub(crate) until: Option<TimeArg>,
     /// All letters that are open or waiting, or in the state of --state
@@ -99,19 +99,26 @@ pub(crate) struct LetterSelectionArgs {
 }
 
 impl LetterSelectionArgs {
-    /// The filter, where no ids are given.
-    pub(crate) fn filter(&self) -> Result<Option<LetterFilter>, Error> {
+    /// The filter, where no ids are given. Its window ends at `now` at the latest, however often it is asked for: letters that
+    /// come later were seen by nobody.
+    pub(crate) fn filter(&self, now: Timestamp) -> Result<Option<LetterFilter>, Error> {
         let (since, until) = window((self.since, self.until), self.api.zone())?;
-        let filter = LetterFilter {
-            since,
+        let mut filter = LetterFilter {
+            since: since.map(|since| TimePoint::At(since.resolve(now))),
             until,
             ..self.which.filter()
         };
-        if self.ids.is_empty() == (filter == LetterFilter::default() && !self.all) {
+        let is_wrong = if self.ids.is_empty() {
+            !self.all && !filter.is_narrow()
+        } else {
+            self.all || filter != LetterFilter::default()
+        };
+        if is_wrong {
             let reason = "select letters: give ids, filter flags (--rack, --gear, --subject, --reason, --since, \
                           --until), or --all";
             return Err(Error::Usage(reason.to_owned()));
         }
+        filter.until = Some(TimePoint::At(until.map_or(now, |until| until.resolve(now).min(now))));
         Ok(self.ids.is_empty().then_some(filter))
     }
 }

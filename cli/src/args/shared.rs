@@ -73,7 +73,7 @@ pub(crate) struct PageArgs {
     #[arg(long, value_name = "WHEN")]
     pub(crate) until: Option<TimeArg>,
     /// Maximum number of rows
-    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    #[arg(long, short = 'n', default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) limit: u32,
     /// How long to wait for the Mixer to be ready and for the first row, such as 30s
     #[arg(long, value_name = "DURATION")]

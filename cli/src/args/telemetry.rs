@@ -49,7 +49,7 @@ pub(crate) struct LogFilterArgs {
     #[arg(long, value_name = "KEY=VALUE", value_parser = pair)]
     pub(crate) attr: Vec<(String, String)>,
     /// Leave out a level; may be repeated
-    #[arg(long, value_name = "LEVEL")]
+    #[arg(long, value_name = "LEVEL", hide_possible_values = true, value_parser = one_of::<Level>(LEVELS))]
     pub(crate) not_level: Vec<Level>,
     /// Leave out an entity; may be repeated
     #[arg(long, value_name = "ENTITY")]
@@ -330,7 +330,7 @@ pub(crate) struct FluxArgs {
     #[arg(long, value_name = "WHEN")]
     pub(crate) until: Option<TimeArg>,
     /// Maximum number of messages, spans and log records; the earliest ones are kept
-    #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    #[arg(long, short = 'n', default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) limit: u32,
     #[command(flatten)]
     pub(crate) api: ApiArgs,
@@ -375,7 +375,7 @@ pub(crate) struct SqlArgs {
     #[arg(long = "param", short, value_name = "NAME=VALUE", value_parser = parameter)]
     pub(crate) parameters: Vec<(String, Value)>,
     /// Maximum number of rows [default: as many as the Mixer allows]
-    #[arg(long)]
+    #[arg(long, short = 'n')]
     pub(crate) limit: Option<u64>,
     #[command(flatten)]
     pub(crate) api: ApiArgs,

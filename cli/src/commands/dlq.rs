@@ -2,8 +2,8 @@
 
 use std::io::{self, Write};
 
-use model::HumanDuration;
 use model::filter::LetterFilter;
+use model::{HumanDuration, Timestamp};
 use serde_json::{Value, json};
 
 use crate::args::{
@@ -17,7 +17,7 @@ use crate::key_value_view::KeyValueView;
 use crate::output::{RowPrinter, plain};
 
 const COLUMNS: &[&str] = &[
-    "ts", "id", "state", "rack", "gear", "port", "from", "attempts", "replays", "reason",
+    "ts", "id", "flux_id", "state", "rack", "gear", "port", "from", "attempts", "replays", "reason",
 ];
 /// What is said of one, before its headers and its content.
 const SHOWN: &[&str] = &[
@@ -125,7 +125,7 @@ fn page(letter: &Row, printer: RowPrinter) -> String {
 
 fn replay(args: &DlqReplayArgs) -> Result<(), Error> {
     let wait: HumanDuration = args.wait;
-    let mut body = asked(&args.many, args.many.dry_run)?;
+    let mut body = asked(&args.many, chassis::system_clock().now())?;
     (body["again"], body["wait"]) = (args.again.into(), json!(wait));
     let report = send(&args.many.api, "/api/v1/dlq/replay", &body)?;
     print(&report, &args.many.api)?;
@@ -134,24 +134,27 @@ fn replay(args: &DlqReplayArgs) -> Result<(), Error> {
 
 fn drop_letters(args: &DlqDropArgs) -> Result<(), Error> {
     let (api, path) = (&args.many.api, "/api/v1/dlq/drop");
-    let body = asked(&args.many, args.many.dry_run)?;
+    let mut body = asked(&args.many, chassis::system_clock().now())?;
     if !args.many.dry_run && !args.yes {
-        let would = send(api, path, &asked(&args.many, true)?)?;
-        let count = count(&would, "changed");
-        let would = format!("{count} letters would be dropped");
-        let question = format!("Drop {count} letters? Their rows stay until they expire.");
+        body["dry_run"] = true.into();
+        let count = count(&send(api, path, &body)?, "changed");
+        let letters = format!("{count} letter{}", if count == 1 { "" } else { "s" });
+        let would = format!("{letters} would be dropped");
+        let question = format!("Drop {letters}? Their rows stay until they expire.");
         if count > 0 && !is_confirmed(&would, &question)? {
             return Err(Error::Usage("nothing was dropped".to_owned()));
         }
+        body["dry_run"] = false.into();
     }
     let report = send(api, path, &body)?;
     print(&report, api)?;
     verdict(&report)
 }
 
-fn asked(many: &LetterSelectionArgs, dry_run: bool) -> Result<Value, Error> {
-    let filter = many.filter()?;
-    let mut body = json!({ "dry_run": dry_run, "by": me() });
+/// The request that letters are selected by: what it means stays the same, however often it is sent.
+fn asked(many: &LetterSelectionArgs, now: Timestamp) -> Result<Value, Error> {
+    let filter = many.filter(now)?;
+    let mut body = json!({ "dry_run": many.dry_run, "by": me() });
     match filter {
         Some(filter) => {
             let filter = serde_json::to_value(filter).map_err(|error| Error::Usage(error.to_string()))?;
@@ -220,11 +223,60 @@ fn verdict(report: &Row) -> Result<(), Error> {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
     use proptest::prelude::*;
 
     use super::*;
+    use crate::args::{CliCommand, PlatformArgs};
     use crate::control_chars::is_control_or_bidi;
     use crate::test_strings::rows;
+
+    /// What `platform dlq drop` asks for at a moment.
+    fn request(args: &[&str], now: Timestamp) -> Option<Value> {
+        let line = ["platform", "dlq", "drop"].iter().chain(args).copied();
+        let parsed = PlatformArgs::try_parse_from(line).ok()?;
+        let Some(CliCommand::Dlq(DlqArgs {
+            verb: DlqVerb::Drop(args),
+        })) = parsed.command
+        else {
+            return None;
+        };
+        asked(&args.many, now).ok()
+    }
+
+    #[test]
+    fn a_request_by_filter_means_no_letter_that_comes_later() {
+        let now = Timestamp::from_micros(1_790_000_000_000_000);
+        let hour = now.minus(std::time::Duration::from_secs(3_600));
+        let early = "2026-01-01T00:00:00.000000Z";
+        for (args, since, until) in [
+            (vec!["--gear", "pass"], json!(null), json!(now)),
+            (vec!["--all"], json!(null), json!(now)),
+            (vec!["--since", "1h"], json!(hour), json!(now)),
+            (vec!["--all", "--until", early], json!(null), json!(early)),
+            (vec!["--all", "--until", "1h"], json!(null), json!(hour)),
+            (
+                vec!["--all", "--until", "2099-01-01T00:00:00Z"],
+                json!(null),
+                json!(now),
+            ),
+        ] {
+            let body = request(&args, now).unwrap_or_default();
+            let window = (&body["filter"]["since"], &body["filter"]["until"]);
+            assert_eq!(window, (&since, &until), "{args:?}");
+        }
+        let one = "0".repeat(32);
+        let body = request(&[one.as_str()], now).unwrap_or_default();
+        assert_eq!((&body["ids"], &body["filter"]), (&json!([one]), &json!(null)));
+        for wrong in [
+            vec![],
+            vec!["--state", "open"],
+            vec![one.as_str(), "--all"],
+            vec![one.as_str(), "--state", "open"],
+        ] {
+            assert_eq!(request(&wrong, now), None, "{wrong:?}");
+        }
+    }
 
     #[test]
     fn a_letter_for_people_has_a_line_for_each_thing_that_is_known_of_it() {

@@ -11,10 +11,11 @@ use crate::gear_page;
 use crate::output::RowPrinter;
 
 const COLUMNS: &[&str] = &["type", "inputs", "outputs", "summary"];
+const BRIEF: &[&str] = &["type", "summary"];
 
 pub(crate) fn run(args: &GearsArgs) -> Result<(), Error> {
-    let format = match &args.verb {
-        GearsVerb::List { output } => output,
+    let (format, wide) = match &args.verb {
+        GearsVerb::List { output, wide } => (*output, *wide),
         GearsVerb::Doc { kind } => return doc(kind.as_deref()),
     };
     let rows: Vec<_> = gear_spec::manifests()
@@ -30,7 +31,14 @@ pub(crate) fn run(args: &GearsArgs) -> Result<(), Error> {
             .cloned()
         })
         .collect();
-    Ok(RowPrinter::of(*format).rows(&rows, COLUMNS)?)
+    let printer = RowPrinter::of(format).fitting(wide);
+    if printer.is_fitting(&rows, COLUMNS) {
+        return Ok(printer.rows(&rows, COLUMNS)?);
+    }
+    // All four would leave a few words of each summary.
+    printer.rows(&rows, BRIEF)?;
+    super::note("no room for inputs and outputs; --wide shows all columns");
+    Ok(())
 }
 
 fn doc(kind: Option<&str>) -> Result<(), Error> {

@@ -1,19 +1,18 @@
 //! `platform metrics`: points and buckets, and which metrics and labels there are.
 
-use std::io::{self, Write};
+use model::filter::{MAX_LIMIT, MetricAggregate, MetricFilter, SeriesFilter, TimePoint};
+use model::{HumanDuration, Timestamp};
+use serde_json::Value;
 
-use model::HumanDuration;
-use model::filter::{MAX_LIMIT, MetricFilter, SeriesFilter, TimePoint};
-
-use crate::args::{MetricLabelsArgs, MetricsArgs, MetricsVerb, PageArgs, SeriesArgs};
+use crate::args::{MetricLabelsArgs, MetricsArgs, MetricsVerb, OutputFormat, PageArgs, SeriesArgs};
 use crate::chart::{self, TimeAxis};
 use crate::client::{ApiClient, ResultPage, Row, path_segment};
-use crate::control_chars::escape_controls;
 use crate::error::Error;
 use crate::nearest_word::nearest;
 use crate::output::RowPrinter;
 use crate::span_tree::text;
 use crate::terminal::TerminalSize;
+use crate::value_units::UNIT;
 
 const POINTS: &[&str] = &["ts", "name", "entity_name", "type", "value", "labels"];
 
@@ -61,11 +60,7 @@ fn labels(args: &MetricLabelsArgs) -> Result<(), Error> {
 /// Lists of names have no cursor: one that is as long as it may be may be cut.
 fn note_limit(page: &ResultPage, args: &PageArgs) {
     if page.rows.len() >= args.limit as usize {
-        let _ = writeln!(
-            io::stderr(),
-            "platform: there may be more than these {}; raise --limit",
-            args.limit
-        );
+        super::note(&format!("there may be more than these {}; raise --limit", args.limit));
     }
 }
 
@@ -111,14 +106,53 @@ fn points(args: &MetricsArgs) -> Result<(), Error> {
         oldest_first(&mut page.rows);
     }
     let printer = RowPrinter::from(&args.page.api);
-    if printer.draws(args.chart) && chart::is_buckets(&page.rows) {
-        printer.text(&drawn(&page.rows, columns(&page.rows), args.interval, printer))?;
+    let (mut rows, columns) = (page.rows.clone(), columns(&page.rows));
+    if printer.format == OutputFormat::Table
+        && let Some(unit) = bucket_unit(&client, &filter, &rows)
+    {
+        for row in &mut rows {
+            row.insert(UNIT.to_owned(), unit.as_str().into());
+        }
+    }
+    if printer.draws(args.chart) && chart::is_buckets(&rows) {
+        printer.text(&drawn(&rows, columns, args.interval, printer))?;
     } else {
-        printer.rows(&page.rows, &columns(&page.rows))?;
+        printer.rows(&rows, &columns)?;
     }
     let name = args.name.as_deref().filter(|_| page.rows.is_empty());
     let unknown = name.and_then(|name| unknown_metric(&client, name, (since, until)));
     super::notes(&page, unknown.as_deref().unwrap_or(super::NO_ROWS))
+}
+
+/// The unit of what the points of a bucket come to, if they are of one metric. The newest bucket is looked at.
+fn bucket_unit(client: &ApiClient, filter: &MetricFilter, rows: &[Row]) -> Option<String> {
+    let name = filter.name.as_ref().filter(|_| chart::is_buckets(rows))?;
+    let is_filled = |row: &&Row| row.get("samples").and_then(Value::as_u64) != Some(0);
+    let newest = rows.iter().rev().find(is_filled)?;
+    let at = text(newest, "ts").parse::<Timestamp>().ok();
+    let bucket = at.zip(filter.interval).map(|(at, width)| [at, at.plus(width.get())]);
+    let [since, until] = bucket.map_or([filter.since, filter.until], |ends| {
+        ends.map(|at| Some(TimePoint::At(at)))
+    });
+    let one = MetricFilter {
+        entity: filter.entity.clone(),
+        service: filter.service.clone(),
+        labels: filter.labels.clone(),
+        since,
+        until,
+        limit: Some(1),
+        ..MetricFilter::default()
+    };
+    let path = format!("/api/v1/telemetry/metrics/{}", path_segment(name));
+    let answer = client.get(&path, &one).ok()?;
+    let metric = &answer["metric"];
+    let unit = metric["unit"].as_str().unwrap_or_default();
+    match filter.agg {
+        Some(MetricAggregate::Count) => None,
+        Some(MetricAggregate::Rate) => Some(format!("{unit}/s")),
+        None if metric["type"] == "counter" => Some(format!("{unit}/s")),
+        _ => Some(unit.to_owned()),
+    }
 }
 
 /// What to say of a metric that has no points at all, and which other one may be meant.
@@ -139,9 +173,9 @@ fn unknown_metric(
         return None;
     }
     let meant = nearest(name, known()).map_or_else(|| ";".to_owned(), |meant| format!("; did you mean {meant}?"));
-    let says =
-        format!("the metric {name} has no points in this window{meant} `platform metrics names` lists those that have");
-    Some(escape_controls(&says).into_owned())
+    Some(format!(
+        "the metric {name} has no points in this window{meant} `platform metrics names` lists those that have"
+    ))
 }
 
 /// Buckets in the order of time, as lines of blocks have them; those of one time keep theirs.
@@ -209,10 +243,9 @@ fn columns(rows: &[Row]) -> Vec<&str> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
-    use crate::args::OutputFormat;
 
     fn buckets(zones: &[&str], minutes: &[usize]) -> Vec<Row> {
         let bucket = |minute: usize, zone: &str, value: usize| {

@@ -26,9 +26,10 @@ pub(crate) mod tokens;
 pub(crate) mod traces;
 pub(crate) mod wires;
 
-use std::io::Write;
+use std::io::{self, Write};
 
 use crate::client::ResultPage;
+use crate::control_chars::escape_controls;
 use crate::error::Error;
 
 /// What an answer without rows means where rows were expected.
@@ -37,15 +38,16 @@ const NO_ROWS: &str = "no rows in this window (--since, --until; default: the la
 
 /// Says on standard error that there are rows behind the page, or `none` if there is nothing in it. An error if it is partial.
 fn notes(page: &ResultPage, none: &str) -> Result<(), Error> {
-    let mut out = std::io::stderr().lock();
     if page.rows.is_empty() {
-        let _ = writeln!(out, "platform: {none}");
+        note(none);
     }
     if page.next_cursor.is_some() {
-        let _ = writeln!(
-            out,
-            "platform: there are more rows; raise --limit or narrow --since/--until"
-        );
+        note("there are more rows; raise --limit or narrow --since/--until");
     }
     Error::if_partial(page.partial.clone())
+}
+
+/// Says something on standard error.
+fn note(says: &str) {
+    let _ = writeln!(io::stderr(), "platform: {}", escape_controls(says));
 }

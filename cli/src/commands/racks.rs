@@ -8,7 +8,6 @@ use serde_json::{Map, Value, json};
 use crate::args::{ApiArgs, LabelChange, OutputFormat, RackTargetArgs, RacksArgs, RacksVerb};
 use crate::client::{self, ApiClient, Row};
 use crate::confirmation::is_confirmed;
-use crate::control_chars::escape_controls;
 use crate::error::Error;
 use crate::key_value_view::KeyValueView;
 use crate::output::{RowPrinter, plain};
@@ -45,7 +44,11 @@ pub(crate) fn run(args: &RacksArgs) -> Result<(), Error> {
     match &args.verb {
         RacksVerb::List(api) => {
             let page = ApiClient::new(api).page("/api/v1/racks", &())?;
-            Ok(RowPrinter::from(api).rows(&page.rows, COLUMNS)?)
+            RowPrinter::from(api).rows(&page.rows, COLUMNS)?;
+            super::notes(
+                &page,
+                "no Racks yet: run `platform` on their machines; `platform racks invite NAME` admits one that is to come",
+            )
         }
         RacksVerb::Show(one) => {
             let rack = ApiClient::new(&one.api).get(&path(&one.rack, "")?, &())?;
@@ -55,7 +58,8 @@ pub(crate) fn run(args: &RacksArgs) -> Result<(), Error> {
         RacksVerb::Invite { name, expires_in, api } => invite(name, *expires_in, api),
         RacksVerb::Invites(api) => {
             let page = ApiClient::new(api).page("/api/v1/invites", &())?;
-            Ok(RowPrinter::from(api).rows(&page.rows, INVITE)?)
+            RowPrinter::from(api).rows(&page.rows, INVITE)?;
+            super::notes(&page, "no invites; `platform racks invite NAME` makes one")
         }
         RacksVerb::RevokeInvite { invite, api } => {
             let gone = ApiClient::new(api).post(&format!("/api/v1/invites/{invite}/revoke"), &json!({}))?;
@@ -134,8 +138,9 @@ fn invite(name: &Token, lifetime: Option<HumanDuration>, api: &ApiArgs) -> Resul
 /// Changes labels of the Rack, and leaves the others to whoever changes them; without any change only shows it.
 fn label(one: &RackTargetArgs, changes: &[LabelChange]) -> Result<(), Error> {
     let client = ApiClient::new(&one.api);
+    let before = client.get(&path(&one.rack, "")?, &())?;
     if changes.is_empty() {
-        return print(client.get(&path(&one.rack, "")?, &())?, &one.api);
+        return print(before, &one.api);
     }
     let changes: Map<String, Value> = changes
         .iter()
@@ -145,7 +150,13 @@ fn label(one: &RackTargetArgs, changes: &[LabelChange]) -> Result<(), Error> {
         })
         .collect();
     let rack = client.patch(&path(&one.rack, "/labels")?, &Value::Object(changes))?;
-    print(rack, &one.api)
+    let is_same = rack["data"]["labels"] == before["data"]["labels"];
+    let name = plain(&rack["data"]["name"]);
+    print(rack, &one.api)?;
+    if is_same {
+        super::note(&format!("{name} has these labels already: nothing changed"));
+    }
+    Ok(())
 }
 
 /// Removes a Rack that somebody is sure about.
@@ -178,8 +189,7 @@ fn change(one: &RackTargetArgs, verb: &str, body: &Value) -> Result<(), Error> {
     let is_same = was("state") == state && was("name") == name && state.as_deref() != Some("offline");
     print(after, &one.api)?;
     if let (true, Some(name), Some(state)) = (is_same, name, state) {
-        let says = format!("platform: {name} was {state} already: nothing changed");
-        writeln!(io::stderr(), "{}", escape_controls(&says))?;
+        super::note(&format!("{name} was {state} already: nothing changed"));
     }
     Ok(())
 }

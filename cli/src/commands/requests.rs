@@ -22,7 +22,8 @@ pub(crate) fn run(args: &RequestsArgs) -> Result<(), Error> {
     match &args.verb {
         RequestsVerb::List(api) => {
             let page = ApiClient::new(api).page("/api/v1/requests", &())?;
-            Ok(RowPrinter::from(api).rows(&page.rows, COLUMNS)?)
+            RowPrinter::from(api).rows(&page.rows, COLUMNS)?;
+            super::notes(&page, "no change waits for a second person")
         }
         RequestsVerb::Withdraw { id, api } => {
             let gone = ApiClient::new(api).post(&format!("/api/v1/requests/{id}/withdraw"), &json!({}))?;

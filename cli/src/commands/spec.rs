@@ -137,6 +137,9 @@ fn list(api: &ApiArgs) -> Result<(), Error> {
     let data = client::one(answer, "it does not say which specs there are")?;
     let rows: Vec<Row> = entries(data.get("specs")).map(shown).collect();
     RowPrinter::from(api).rows(&rows, COLUMNS)?;
+    if rows.is_empty() {
+        super::note("no specs in force; files in the Mixer's folder store.specs_dir are");
+    }
     let mut out = std::io::stderr().lock();
     for refused in entries(data.get("refused")) {
         let file = refused.get("file").and_then(Value::as_str).unwrap_or_default();

@@ -16,6 +16,7 @@ use serde_json::Value;
 use tokio::signal::ctrl_c;
 
 use super::logs::{COLUMNS, line};
+use super::note;
 use crate::args::{ApiArgs, OutputFormat, TailArgs};
 use crate::client::{ApiClient, Row};
 use crate::control_chars::escape_controls;
@@ -197,10 +198,6 @@ impl<F: Serialize> FollowSession<F> {
         }
         Ok(())
     }
-}
-
-fn note(text: &str) {
-    say(&format!("platform: {text}"));
 }
 
 fn say(text: &str) {

@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 use crate::api_tls::ApiTlsFiles;
 use crate::args::{ApiArgs, LoginArgs, LogoutArgs, OutputFormat, TokenArgs, TokenCreateArgs, TokenVerb};
 use crate::client::{self, ApiClient};
+use crate::confirmation::is_confirmed;
 use crate::error::Error;
 use crate::login::{LOCAL_MIXER, LoginFile, MixerLogin, refuse_clear_text};
 use crate::output::RowPrinter;
@@ -121,13 +122,19 @@ pub(crate) fn run(args: &TokenArgs) -> Result<(), Error> {
     match &args.verb {
         TokenVerb::List(api) => {
             let page = ApiClient::new(api).page("/api/v1/tokens", &())?;
-            Ok(RowPrinter::from(api).rows(&page.rows, COLUMNS)?)
+            RowPrinter::from(api).rows(&page.rows, COLUMNS)?;
+            super::notes(&page, "no tokens; `platform token create NAME --role ROLE` makes one")
         }
         TokenVerb::Create(args) => create(args),
-        TokenVerb::Revoke { token, api } => {
+        TokenVerb::Revoke { token, yes, api } => {
             let token: model::Token = token
                 .parse()
                 .map_err(|error: model::BadToken| Error::Usage(error.to_string()))?;
+            let would = format!("the token {token} would be revoked for ever");
+            let question = format!("Revoke the token {token} for ever? Whoever uses it is refused at once.");
+            if !yes && !is_confirmed(&would, &question)? {
+                return Err(Error::Usage(format!("the token {token} was not revoked")));
+            }
             let gone = ApiClient::new(api).post(&format!("/api/v1/tokens/{token}/revoke"), &json!({}))?;
             print(gone, ONE, api)
         }

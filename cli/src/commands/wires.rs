@@ -18,5 +18,9 @@ const COLUMNS: &[&str] = &[
 
 pub(crate) fn run(api: &ApiArgs) -> Result<(), Error> {
     let page = ApiClient::new(api).page("/api/v1/wires", &())?;
-    Ok(RowPrinter::from(api).rows(&page.rows, COLUMNS)?)
+    RowPrinter::from(api).rows(&page.rows, COLUMNS)?;
+    super::notes(
+        &page,
+        "no wires of lane guaranteed; `platform scenario status` shows what is active",
+    )
 }

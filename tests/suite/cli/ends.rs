@@ -19,6 +19,16 @@ fn exit_codes_say_what_went_wrong_and_messages_name_it() -> Result<(), Failure> 
     for (args, code, says) in [
         (vec!["logs"], 0, "no rows in this window"),
         (vec!["dead-letters"], 0, "no dead letters"),
+        (vec!["racks", "list"], 0, "platform racks invite"),
+        (vec!["racks", "invites"], 0, "platform racks invite"),
+        (vec!["scenario", "list"], 0, "platform scenario import"),
+        (vec!["wires"], 0, "no wires"),
+        (vec!["requests", "list"], 0, "second person"),
+        (
+            vec!["token", "revoke", "nobody"],
+            64,
+            "nobody would be revoked for ever: there is no terminal to confirm on, use --yes",
+        ),
         (vec!["trace", TRACE], 1, TRACE),
         (vec!["racks", "show", "nobody"], 1, "nobody"),
         (vec!["racks", "approve", "nobody"], 1, "nobody"),
@@ -28,6 +38,7 @@ fn exit_codes_say_what_went_wrong_and_messages_name_it() -> Result<(), Failure> 
         (vec!["logs", "--min-level", "loud"], 64, "debug, info, warn"),
         (vec!["logs", "--min-level", "wrn"], 64, "'warn'"),
         (vec!["dlq", "list", "--state", "opn"], 64, "'open'"),
+        (vec!["logs", "--not-level", "wrn"], 64, "'warn'"),
         (vec!["metrics", "--agg", "agv"], 64, "avg, sum"),
         (vec!["metrics", "--agg", "counts"], 64, "did you mean count?"),
         (vec!["logs", "--limit", "10001"], 64, "1..=10000"),
@@ -148,6 +159,14 @@ fn racks_are_approved_under_a_name_suspended_resumed_and_removed() -> Result<(),
     assert_eq!(again.code, Some(0), "{}", again.err);
     assert!(
         again.err.contains("press was active already: nothing changed"),
+        "{}",
+        again.err
+    );
+    desk.answer(&["racks", "label", "press", "line=1"])?;
+    let again = desk.ask(&["racks", "label", "press", "line=1"])?;
+    assert_eq!(again.code, Some(0), "{}", again.err);
+    assert!(
+        again.err.contains("press has these labels already: nothing changed"),
         "{}",
         again.err
     );

@@ -127,6 +127,9 @@ fn racks_gear_types_and_the_store_are_listed_and_one_rack_is_shown() -> Result<(
                      - { name: numbers, type: generator, deploy: rack-a }\n";
     std::fs::write(desk.mixer.path().join("demo.yaml"), scenarios)?;
     desk.answer(&["scenario", "import", "demo.yaml"])?;
+    let again = desk.ask(&["scenario", "import", "demo.yaml"])?;
+    assert_eq!(again.code, Some(0), "{}", again.err);
+    assert!(again.err.contains("nothing changed"), "{}", again.err);
     let listed = desk.answer(&["scenario", "list", "--output", "ndjson"])?;
     assert!(listed.lines().count() == 1 && listed.contains("\"demo:1\""), "{listed}");
     Ok(())

@@ -109,7 +109,9 @@ fn metrics_are_points_or_buckets() -> Result<(), Failure> {
     let desk = Desk::open()?;
     let ts = desk.ago(600);
     let point = |name: &str, value: f64| json!({ "ts": ts, "name": name, "type": "gauge", "value": value, "labels": { "zone": "a" } });
-    let points = json!([point("temp", 20.5), point("temp", 21.5), point("load", 1.0)]);
+    let used =
+        json!({ "ts": ts, "name": "used", "type": "gauge", "value": 4_971_347_968.0, "labels": { "otel.unit": "By" } });
+    let points = json!([point("temp", 20.5), point("temp", 21.5), point("load", 1.0), used]);
     desk.seed("metrics", "press", &points)?;
     assert_eq!(
         desk.answer(&["metrics", "--name", "load", "--entity", "press"])?,
@@ -131,6 +133,11 @@ fn metrics_are_points_or_buckets() -> Result<(), Failure> {
         [[minute.as_str(), "temp", "zone=a", "gauge", "2", "21.0"]],
         "{buckets}"
     );
+    for (format, shown) in [("table", "4.6 GiB"), ("csv", "4971347968.0")] {
+        let buckets = desk.answer(&["metrics", "--name", "used", "--interval", "1m", "-o", format])?;
+        let row = buckets.lines().nth(1).unwrap_or_default();
+        assert!(row.ends_with(shown), "{buckets}");
+    }
     Ok(())
 }
 

@@ -1,6 +1,7 @@
 //! The same by the command, and by the page that describes it.
 
-use std::process::{Command, Stdio};
+use std::io::Read as _;
+use std::process::{Child, Command, Stdio};
 
 use harness::binary;
 use harness::process::{Finished, run};
@@ -27,7 +28,10 @@ fn letters_are_listed_shown_replayed_and_dropped_by_the_command() -> Result<(), 
     let listed = ask(&world, &["list", "--gear", "pass", "--output", "csv", "--limit", "2"])?;
     assert_eq!(listed.code, Some(0), "{}", listed.err);
     let rows: Vec<_> = listed.out.lines().collect();
-    assert_eq!(rows[0], "ts,id,state,rack,gear,port,from,attempts,replays,reason");
+    assert_eq!(
+        rows[0],
+        "ts,id,flux_id,state,rack,gear,port,from,attempts,replays,reason"
+    );
     assert!(
         rows[1].contains(",open,rack-b,pass,in,flux.msg.rack-a.tail.out,1,0,"),
         "{}",
@@ -63,7 +67,7 @@ fn letters_are_listed_shown_replayed_and_dropped_by_the_command() -> Result<(), 
     let unsure = ask(&world, &["drop", &first])?;
     assert_eq!(unsure.code, Some(64));
     assert!(
-        unsure.err.contains("1 letters would be dropped") && unsure.err.contains("--yes"),
+        unsure.err.contains("1 letter would be dropped") && unsure.err.contains("--yes"),
         "{}",
         unsure.err
     );
@@ -96,19 +100,25 @@ fn letters_are_listed_shown_replayed_and_dropped_by_the_command() -> Result<(), 
     Ok(())
 }
 
+/// Somebody who drops all letters at a terminal.
+fn drop_all_at_a_terminal(world: &World) -> Result<Child, Failure> {
+    let line = format!("{} dlq drop --all --no-pager", binary("platform")?.display());
+    let script = Command::new("script")
+        .args(["-qec", &line, "/dev/null"])
+        .envs([("PLATFORM_API_URL", world.mixer.api.base.as_str()), ("TERM", "xterm")])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()?;
+    Ok(script)
+}
+
 #[test]
 fn whoever_drops_letters_at_a_terminal_is_asked_first() -> Result<(), Failure> {
     let world = World::start()?;
     world.write(&lines(0..2, "bad"))?;
     world.letters("gear=pass", 2)?;
-    let line = format!("{} dlq drop --all --no-pager", binary("platform")?.display());
     let say = |answer: &str| -> Result<String, Failure> {
-        let mut script = Command::new("script")
-            .args(["-qec", &line, "/dev/null"])
-            .envs([("PLATFORM_API_URL", world.mixer.api.base.as_str()), ("TERM", "xterm")])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()?;
+        let mut script = drop_all_at_a_terminal(&world)?;
         script.stdin.take().ok_or("no input")?.write_all(answer.as_bytes())?;
         Ok(String::from_utf8_lossy(&script.wait_with_output()?.stdout).into_owned())
     };
@@ -121,6 +131,31 @@ fn whoever_drops_letters_at_a_terminal_is_asked_first() -> Result<(), Failure> {
     let gone = say("y\n")?;
     assert!(gone.contains("Drop 2 letters?"), "{gone}");
     world.letters("state=dropped", 2)?;
+    Ok(())
+}
+
+#[test]
+fn letters_that_come_while_somebody_is_asked_are_left_alone() -> Result<(), Failure> {
+    let world = World::start()?;
+    world.write(&lines(0..2, "bad"))?;
+    world.letters("gear=pass", 2)?;
+    let mut script = drop_all_at_a_terminal(&world)?;
+    let (keys, out) = (script.stdin.take(), script.stdout.take());
+    let (mut keys, mut out) = (keys.ok_or("no input")?, out.ok_or("no output")?);
+    let (mut shown, mut part) = (Vec::new(), [0; 256]);
+    while !String::from_utf8_lossy(&shown).contains("Drop 2 letters?") {
+        let count = out.read(&mut part)?;
+        assert!(count > 0, "it ended: {}", String::from_utf8_lossy(&shown));
+        shown.extend_from_slice(&part[..count]);
+    }
+    world.write(&lines(2..3, "late"))?;
+    let all = world.letters("gear=pass", 3)?;
+    keys.write_all(b"y\n")?;
+    out.read_to_end(&mut shown)?;
+    assert!(script.wait()?.success(), "{}", String::from_utf8_lossy(&shown));
+    world.letters("state=dropped", 2)?;
+    let left = world.letters("state=open", 1)?;
+    assert_eq!(id(&left[0]), id(&all[0]), "the newest");
     Ok(())
 }
 

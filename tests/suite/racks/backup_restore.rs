@@ -91,7 +91,7 @@ fn decide(mixer: &TestMixer, mut removed: TestRack, (token, text): (&str, &str))
     says(&removed, 0, "was removed from this cluster")?;
     removed.kill9()?;
     let approved = admitted(mixer, "rack-b")?;
-    printed(mixer, &["token", "revoke", "held"])?;
+    printed(mixer, &["token", "revoke", "held", "--yes"])?;
     let mut invited_rack = TestRack::new("rack-c", &mixer.bus_url, "")?;
     let key = join(&invited_rack, text)?;
     invited_rack.start()?;

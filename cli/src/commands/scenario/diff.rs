@@ -1,7 +1,6 @@
 //! Semantic diff of two scenarios: order, comments and layout do not count.
 
 use std::collections::BTreeMap;
-use std::io::Write;
 
 use model::scenario::{GearPort, Scenario};
 use serde_json::{Map, Value, json};
@@ -21,7 +20,7 @@ pub(super) fn run(from: &str, to: &str, api: &ApiArgs) -> Result<(), Error> {
     );
     let rows = changes(&from.scenario, &to.scenario);
     if rows.is_empty() {
-        let _ = writeln!(std::io::stderr(), "platform: no differences in meaning");
+        crate::commands::note("no differences in meaning");
     }
     Ok(RowPrinter::from(api).rows(&rows, COLUMNS)?)
 }

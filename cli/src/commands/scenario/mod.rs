@@ -30,11 +30,17 @@ pub(crate) fn run(args: &ScenarioArgs) -> Result<(), Error> {
         ScenarioVerb::Validate { file, max_hops, strict } => validate(file, (*max_hops).into(), *strict),
         ScenarioVerb::Test { file, output } => scenario_test::run(file, *output),
         ScenarioVerb::Import { file, replace, api } => {
-            import(file, *replace, api).and_then(|row| Ok(RowPrinter::from(api).rows(&[row], IMPORTED)?))
+            let row = import(file, *replace, api)?;
+            RowPrinter::from(api).rows(std::slice::from_ref(&row), IMPORTED)?;
+            if row.get("new") == Some(&Value::Bool(false)) && row.get("replaced").is_none_or(Value::is_null) {
+                super::note("this content was stored already: nothing changed");
+            }
+            Ok(())
         }
         ScenarioVerb::List(api) => {
             let page = ApiClient::new(api).page("/api/v1/scenarios", &())?;
-            Ok(RowPrinter::from(api).rows(&page.rows, COLUMNS)?)
+            RowPrinter::from(api).rows(&page.rows, COLUMNS)?;
+            super::notes(&page, "no scenarios; `platform scenario import FILE` stores one")
         }
         ScenarioVerb::Show { reference, api } => show(reference, api),
         ScenarioVerb::Diff { from, to, api } => diff::run(from, to, api),

@@ -76,7 +76,7 @@ impl ShellCommand {
                 Ok(format) => ShellAction::Output(Some(format)),
                 Err(_) => return Err(format!("{format} is none of {}", formats().join(", "))),
             },
-            (r"\d", None) => ShellAction::Describe(DescribeTarget::Tables),
+            (r"\d" | r"\dt", None) => ShellAction::Describe(DescribeTarget::Tables),
             (r"\d", Some(table)) => ShellAction::Describe(DescribeTarget::Columns(table.to_owned())),
             _ => return Err(format!(r"unknown command {line}; \? lists the commands")),
         };
@@ -136,6 +136,7 @@ mod tests {
             (r"\timing off", ShellAction::Timing(Some(false))),
             (r"\o NDJSON", ShellAction::Output(Some(OutputFormat::Ndjson))),
             (r"\d", ShellAction::Describe(DescribeTarget::Tables)),
+            (r"\dt", ShellAction::Describe(DescribeTarget::Tables)),
             (
                 r"\d logs;",
                 ShellAction::Describe(DescribeTarget::Columns("logs".to_owned())),
