@@ -7,6 +7,7 @@
 //! # Invariants
 //!
 //! - The same files make the same table, byte for byte: they are in the order of their names, and gzip has no time in it.
+//! - Our own scripts and style sheets go without their comments and indentation (`build/strip.rs`), those of others as they are.
 //! - `index.html` names its files by the digest, and all that its script imports, so that a browser asks for everything at once.
 
 use std::collections::BTreeMap;
@@ -19,12 +20,18 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use sha2::{Digest, Sha256};
 
+use strip::{SourceLanguage, strip};
+
+#[path = "build/strip.rs"]
+mod strip;
+
 type Failure = Box<dyn Error>;
 /// What files have, by their paths.
 type PageFiles = BTreeMap<String, Vec<u8>>;
 
 const ROOT: &str = "../web";
-const FOLDERS: [&str; 3] = ["app", "style", "vendor"];
+const FOLDERS: [&str; 3] = ["app", "style", VENDORED];
+const VENDORED: &str = "vendor";
 const INDEX: &str = "index.html";
 /// What `index.html` starts.
 const SCRIPT: &str = "app/main.js";
@@ -83,11 +90,24 @@ fn read_below(folder: &str, files: &mut PageFiles) -> Result<(), Failure> {
         if entry.file_type()?.is_dir() {
             read_below(&path, files)?;
         } else if content_type(&path).is_some() {
-            let bytes = read(&path)?;
+            let bytes = packed(&path, read(&path)?)?;
             files.insert(path, bytes);
         }
     }
     Ok(())
+}
+
+/// What a browser is given of a file.
+fn packed(path: &str, bytes: Vec<u8>) -> Result<Vec<u8>, Failure> {
+    let language = match path.rsplit_once('.') {
+        _ if path.starts_with(VENDORED) => return Ok(bytes),
+        Some((_, "js")) => SourceLanguage::Script,
+        Some((_, "css")) => SourceLanguage::Style,
+        _ => return Ok(bytes),
+    };
+    let text = String::from_utf8(bytes).map_err(|error| format!("web/{path}: {error}"))?;
+    let stripped = strip(&text, language).map_err(|error| format!("web/{path}, {error}"))?;
+    Ok(stripped.into_bytes())
 }
 
 /// What a file is for a browser; none if it has no use for it.
@@ -135,11 +155,8 @@ fn references_of(from: &str, text: &str) -> Vec<FileReference> {
     }
     for (opening, closing) in LOADED_LATER {
         for (at, _) in text.match_indices(opening) {
-            let (before, rest) = text.split_at(at);
-            let name = rest.get(opening.len()..).and_then(|rest| rest.split_once(closing));
-            // In a comment it is a type.
-            let line = before.rsplit('\n').next().unwrap_or_default().trim_start();
-            let name = name.filter(|(name, _)| !name.contains('"') && !line.starts_with(['*', '/']));
+            let name = text.get(at + opening.len()..).and_then(|rest| rest.split_once(closing));
+            let name = name.filter(|(name, _)| !name.contains('"'));
             found.extend(name.map(|(name, _)| reference(name, false)));
         }
     }

@@ -23,6 +23,7 @@
 //!
 //! Storage and activation (`mixer`), running (`rack`), gear types ([`crate::gear_manifest`]).
 
+mod layers;
 mod parse;
 #[cfg(test)]
 mod tests;
@@ -104,7 +105,7 @@ pub struct Gear {
 }
 
 /// A connection between two gears' ports.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Wire {
     /// `gear.port` or `rack.gear.port`, an output.
@@ -137,7 +138,7 @@ pub enum OverflowPolicy {
 }
 
 /// How messages travel along a wire.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Lane {
     /// In memory, at most once, bounded.
@@ -157,6 +158,8 @@ pub struct GearPort {
     /// The port.
     pub port: Token,
 }
+
+plain_schema!(GearPort, { "type": "string" });
 
 impl std::fmt::Display for GearPort {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -5,7 +5,6 @@
 //! - The same scenario gives the same picture.
 //! - Names are written as text: nothing of a scenario becomes markup.
 
-mod layout;
 mod mermaid;
 mod svg;
 #[cfg(test)]

@@ -7,7 +7,6 @@ use model::Token;
 use model::scenario::Scenario;
 
 use super::is_guaranteed;
-use super::layout::places;
 
 const WIDTH: usize = 200;
 const HEIGHT: usize = 64;
@@ -74,6 +73,17 @@ pub(crate) fn svg(scenario: &Scenario) -> String {
     }
     svg.push_str("</svg>\n");
     svg
+}
+
+/// Column and row of each gear, in the order of the file.
+pub(super) fn places(scenario: &Scenario) -> Vec<(usize, usize)> {
+    let mut rows: BTreeMap<usize, usize> = BTreeMap::new();
+    let place = |column| {
+        let row = rows.entry(column).or_default();
+        *row += 1;
+        (column, *row - 1)
+    };
+    scenario.layers().into_iter().map(place).collect()
 }
 
 /// From the right side of one box to the left side of another; where that is not to the right, below both.

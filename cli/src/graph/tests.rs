@@ -4,7 +4,7 @@
 use model::scenario::Scenario;
 use serde_json::json;
 
-use super::layout::places;
+use super::svg::places;
 use super::{mermaid, svg};
 
 fn scenario(kind: &str, wires: &[(&str, &str)]) -> Scenario {

@@ -14,7 +14,7 @@
 //! | `GET /api/v1/racks`, `GET /api/v1/racks/{id}`, `POST /api/v1/racks/{id}/{approve,suspend,resume,remove,log-level}` | [`crate::control::ControlPlane`] |
 //! | `PUT`, `PATCH /api/v1/racks/{id}/labels` | the same |
 //! | `GET /api/v1/racks/{id}/tap` | the same: messages as they leave a port |
-//! | `GET`, `POST /api/v1/scenarios`, `GET /api/v1/scenarios/{reference}`, `POST /api/v1/scenarios/{reference}/activate` | the same |
+//! | `GET`, `POST /api/v1/scenarios`, `GET /api/v1/scenarios/{reference}`, `…/{reference}/graph`, `POST /api/v1/scenarios/{reference}/activate` | the same |
 //! | `GET /api/v1/scenarios/status`, `POST /api/v1/scenarios/rollback` | the same |
 //! | `GET /api/v1/requests`, `POST /api/v1/requests/{request}/withdraw` | the same: what waits for a second person |
 //! | `GET /api/v1/audit`, `GET /api/v1/audit/checkpoints`, `GET /api/v1/wires` | the same |

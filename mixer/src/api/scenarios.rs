@@ -18,7 +18,7 @@ use super::problem::ApiProblem;
 use super::query_params::{InPath, NoParams, QueryParams, in_path};
 use crate::control::{ChangeOutcome, ControlPlane, ImportReport, ResumePoint, ScenarioReport, ScenarioView};
 use crate::registry::ActiveScenario;
-use crate::scenario::{MAX_FILE, ScenarioRef};
+use crate::scenario::{MAX_FILE, ScenarioGraph, ScenarioRef};
 use crate::self_tracing::WorkSpan;
 
 /// The longest that a request waits for Racks: less than it may take in all.
@@ -34,6 +34,7 @@ pub(crate) fn routes(control: Arc<ControlPlane>, changes: TaskTracker) -> Router
         .route("/api/v1/scenarios/status", get(status))
         .route("/api/v1/scenarios/rollback", post(rollback))
         .route("/api/v1/scenarios/{reference}", get(show))
+        .route("/api/v1/scenarios/{reference}/graph", get(graph))
         .route("/api/v1/scenarios/{reference}/activate", post(activate))
         .route("/api/v1/scenarios/{reference}/delete", post(delete))
         .with_state(ServiceHandle::new(control, changes))
@@ -68,6 +69,16 @@ async fn show(
 ) -> Result<ItemResponse<ScenarioView>, ApiProblem> {
     let reference = in_path("reference", reference)?;
     let data = service.read(move |control| control.scenario(&reference)).await?;
+    Ok(ItemResponse { data })
+}
+
+async fn graph(
+    State(service): ScenarioHandle,
+    reference: InPath,
+    _: NoParams,
+) -> Result<ItemResponse<ScenarioGraph>, ApiProblem> {
+    let reference = in_path("reference", reference)?;
+    let data = service.read(move |control| control.scenario_graph(&reference)).await?;
     Ok(ItemResponse { data })
 }
 

@@ -18,7 +18,7 @@ use super::view::{ImportReport, ScenarioReport, ScenarioView};
 use super::{ControlError, ControlPlane};
 use crate::lifecycle_event::LifecycleEvent;
 use crate::registry::{ActiveScenario, AuditActor, AuditEntry, ClusterRegistry, RegistryError, ScenarioRow};
-use crate::scenario::{ConvergenceMonitor, ScenarioRef, groups, racks, stored};
+use crate::scenario::{ConvergenceMonitor, ScenarioGraph, ScenarioRef, groups, racks, stored};
 
 /// Where wires that were paused go on.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -56,6 +56,18 @@ impl ControlPlane {
         let row = find_scenario(reference, &self.registry)?;
         let active = self.registry.active_scenario()?.map(|active| active.hash);
         Ok(ScenarioView::new(row, active.as_deref()))
+    }
+
+    /// The gears and wires of a stored scenario, without its text.
+    ///
+    /// # Errors
+    /// [`ControlError::UnknownScenario`], [`ControlError::BadScenario`] if this program cannot read it any more, [`ControlError::Registry`].
+    pub fn scenario_graph(&self, reference: &str) -> Result<ScenarioGraph, ControlError> {
+        let row = find_scenario(reference, &self.registry)?;
+        let parsed = scenario::parse(&row.text, gear_spec::manifests()).map_err(ControlError::BadScenario)?;
+        let reference = row.reference();
+        let hash = row.hash;
+        Ok(ScenarioGraph::of(&parsed, ScenarioRef { reference, hash }))
     }
 
     /// The scenario that Racks should run, if any.

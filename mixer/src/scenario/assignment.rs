@@ -161,7 +161,8 @@ impl<'s> ScenarioIndex<'s> {
         targets
     }
 
-    fn lane(&self, wire: &Wire) -> Lane {
+    /// How messages travel along a wire.
+    pub(super) fn lane(&self, wire: &Wire) -> Lane {
         wire.lane.unwrap_or_else(|| {
             let ends = (self.deploy.get(&wire.from.gear), self.deploy.get(&wire.to.gear));
             if ends.0 == ends.1 { Lane::Hot } else { Lane::Guaranteed }

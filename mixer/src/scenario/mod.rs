@@ -24,6 +24,7 @@ mod reconcile;
 mod rollout;
 mod rollout_status;
 mod scenario_cache;
+mod scenario_graph;
 mod stream_trimmer;
 mod wire_consumers;
 mod wire_transition;
@@ -47,6 +48,7 @@ pub(crate) use rollout::{RolloutParts, RolloutStats, ScenarioRollout};
 pub use rollout_status::{GroupMembership, RackRolloutStatus, ScenarioRef};
 pub(crate) use rollout_status::{ReferenceCache, groups, racks};
 pub(crate) use scenario_cache::ScenarioCache;
+pub use scenario_graph::{GraphGear, ScenarioGraph};
 pub use wire_consumers::WireChange;
 pub(crate) use wire_consumers::{WireConsumerManager, keep as keep_consumers};
 

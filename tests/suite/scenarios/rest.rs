@@ -80,6 +80,50 @@ fn the_same_content_is_the_same_scenario_and_another_one_needs_another_version_o
 }
 
 #[test]
+fn a_graph_has_gears_in_layers_and_wires_with_their_lanes_and_nothing_of_the_configuration() -> Result<(), Failure> {
+    let mixer = TestMixer::start("")?;
+    let text = "
+meta: { name: press, version: '1' }
+racks: [ { name: rack-a }, { group: edge, labels: { role: edge } } ]
+gears:
+  - { name: store, type: log_sink, deploy: rack-a }
+  - { name: numbers, type: generator, deploy: edge, config: { rate: 7 } }
+  - { name: log, type: log_sink, deploy: edge }
+wires:
+  - { from: numbers.out, to: log.in }
+  - { from: numbers.out, to: rack-a.store.in, max_bytes: 1048576, max_age: 1h, overflow: drop_oldest_to_dlq }
+";
+    let stored = import(&mixer, "", text)?;
+    assert_eq!(stored.status, 200, "{}", stored.text);
+    let hash = stored.json["data"]["hash"].as_str().unwrap();
+    let graph = json!({
+        "scenario": { "reference": "press:1", "hash": hash },
+        "gears": [
+            { "name": "store", "type": "log_sink", "deploy": "rack-a", "is_group": false, "layer": 1 },
+            { "name": "numbers", "type": "generator", "deploy": "edge", "is_group": true, "layer": 0 },
+            { "name": "log", "type": "log_sink", "deploy": "edge", "is_group": true, "layer": 1 },
+        ],
+        "wires": [
+            { "from": "numbers.out", "to": "log.in", "lane": "hot" },
+            {
+                "from": "numbers.out", "to": "rack-a.store.in", "lane": "guaranteed",
+                "max_bytes": 1_048_576, "max_age": "1h", "overflow": "drop_oldest_to_dlq",
+            },
+        ],
+    });
+    for reference in ["press:1", "press", hash] {
+        let shown = mixer.api.get(&format!("/api/v1/scenarios/{reference}/graph"))?;
+        assert_eq!((shown.status, &shown.json["data"]), (200, &graph), "{reference}");
+    }
+    let unknown = mixer.api.get("/api/v1/scenarios/press:2/graph")?;
+    assert_eq!(
+        (unknown.status, &unknown.json["code"]),
+        (404, &json!("unknown_scenario"))
+    );
+    Ok(())
+}
+
+#[test]
 fn an_endless_cycle_is_refused_by_the_hop_limit_and_its_gears() -> Result<(), Failure> {
     let mixer = TestMixer::start("[mixer]\nmax_hops = 3\n")?;
     let circle = |gears: &[&str]| {

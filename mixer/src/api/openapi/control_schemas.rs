@@ -11,7 +11,7 @@ use crate::authentication::TokenView;
 use crate::backup::BackupView;
 use crate::control::{ChangeRequestView, ImportReport, InviteView, RackView, ScenarioReport, ScenarioView};
 use crate::registry::{AuditEntry, SignedCheckpoint};
-use crate::scenario::{ScenarioRef, WireBacklog};
+use crate::scenario::{ScenarioGraph, ScenarioRef, WireBacklog};
 use crate::security_report::SecurityFinding;
 use crate::specs::SpecListView;
 
@@ -59,6 +59,7 @@ pub(super) fn control() -> Value {
         "SecurityFindings": whole(reference("SecurityFinding")),
         "Deleted": one(&written_schema::<ScenarioRef>()),
         "Imported": one(&written_schema::<ImportReport>()),
+        "ScenarioGraph": one(&written_schema::<ScenarioGraph>()),
         "ScenarioReport": one(&written_schema::<ScenarioReport>()),
         "GearType": written_schema::<GearType>(),
         "Gear": one(&reference("GearType")),

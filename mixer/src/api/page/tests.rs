@@ -8,6 +8,9 @@ use sha2::{Digest as _, Sha256};
 
 use super::*;
 
+#[path = "../../../build/strip.rs"]
+mod strip;
+
 const SUMS: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../web/vendor/SHA256SUMS"));
 /// The most bytes of code, gzipped: our own that is loaded at first, and that of others.
 const MOST_OWN: usize = 60_000;
@@ -46,6 +49,31 @@ fn vendored_files_have_the_sums_that_they_were_vendored_with() {
     assert!(found.contains_key("vendor/LICENSES.md"), "{found:?}");
     let advice = "scripts/vendor-web.sh makes them anew";
     assert_eq!(found, sums.collect::<BTreeMap<_, _>>(), "{advice}");
+}
+
+#[test]
+fn own_scripts_and_style_sheets_are_packed_line_for_line_without_comments() {
+    let own = FILES.iter().filter(|file| !file.path.starts_with("vendor/"));
+    let mut found = BTreeMap::new();
+    for file in own {
+        let language = match file.path.rsplit_once('.').unwrap().1 {
+            "js" => strip::SourceLanguage::Script,
+            "css" => strip::SourceLanguage::Style,
+            _ => continue,
+        };
+        let source = std::fs::read_to_string(format!("{}/../web/{}", env!("CARGO_MANIFEST_DIR"), file.path)).unwrap();
+        let packed = std::str::from_utf8(file.plain).unwrap();
+        assert_eq!(strip::strip(&source, language).as_deref(), Ok(packed), "{}", file.path);
+        assert_eq!(
+            strip::strip(packed, language).as_deref(),
+            Ok(packed),
+            "{} again",
+            file.path
+        );
+        assert_eq!(packed.lines().count(), source.lines().count(), "{}", file.path);
+        found.insert(file.path, packed.len() < source.len());
+    }
+    assert!(found["app/main.js"] && found["style/page.css"], "{found:?}");
 }
 
 /// What a file leads to. Pages are loaded when they are first shown; the first one is the overview.

@@ -184,6 +184,16 @@ pub(super) const ROUTES: &[ApiRoute] = &[
     .takes(&[p::SCENARIO_PATH])
     .gives(ResponseBody::Json("Scenario"))
     .fails(&[400, 404]),
+    get(
+        AccessRight::ReadFleet,
+        "/api/v1/scenarios/{reference}/graph",
+        "scenario_graph",
+        "The gears and wires of a stored scenario",
+    )
+    .takes(&[p::SCENARIO_PATH])
+    .gives(ResponseBody::Json("ScenarioGraph"))
+    .fails(&[400, 404, 422])
+    .details("Without the configuration of gears, which is in the text of the scenario."),
     post(
         AccessRight::ActivateScenarios,
         "/api/v1/scenarios/{reference}/activate",

@@ -43,12 +43,18 @@ const RIGHTS: [(AccessRight, &[AccessRole]); 19] = [
 /// A request without a body: who may send it, and what comes of it then; to all others it is forbidden.
 type GuardedCall = (&'static str, &'static str, &'static [AccessRole], (u16, &'static str));
 
-const CALLS: [GuardedCall; 45] = [
+const CALLS: [GuardedCall; 46] = [
     ("POST", "/api/v1/scenarios", AUTHORS, (422, "bad_scenario")),
     (
         "GET",
         "/api/v1/scenarios/demo:1",
         SCENARIO_READERS,
+        (404, "unknown_scenario"),
+    ),
+    (
+        "GET",
+        "/api/v1/scenarios/demo:1/graph",
+        FLEET_READERS,
         (404, "unknown_scenario"),
     ),
     (
