@@ -153,6 +153,37 @@ fn hostile_values_are_shown_as_text() -> Result<(), Failure> {
 }
 
 #[test]
+fn the_topology_of_the_active_scenario_is_drawn() -> Result<(), Failure> {
+    let mixer = TestMixer::start("")?;
+    let text = "
+meta: { name: press, version: '1' }
+racks: [ { name: rack-a }, { group: edge, labels: { role: edge } } ]
+gears:
+  - { name: store, type: log_sink, deploy: rack-a }
+  - { name: numbers, type: generator, deploy: edge, config: { rate: 7 } }
+  - { name: log, type: log_sink, deploy: edge }
+wires:
+  - { from: numbers.out, to: log.in }
+  - { from: numbers.out, to: rack-a.store.in }
+";
+    let headers = [("content-type", "application/yaml")];
+    let stored = mixer.api.send("/api/v1/scenarios", &headers, text.as_bytes())?;
+    assert_eq!(stored.status, 200, "{}", stored.text);
+    let active = mixer
+        .api
+        .post("/api/v1/scenarios/press:1/activate?wait=0s", &json!({}))?;
+    assert_eq!(active.status, 200, "{}", active.text);
+    let mut tab = BrowserTab::open(&address(&mixer, "fleet?view=topology"), DESK)?;
+    tab.wait("document.querySelectorAll('.topology .gear').length === 3")?;
+    let drawn = tab.eval("[...document.querySelectorAll('.topology title')].map((title) => title.textContent)")?;
+    let wires = ["numbers.out → log.in, hot", "numbers.out → rack-a.store.in, guaranteed"];
+    let gears = ["numbers (generator)", "log (log_sink)", "store (log_sink)"];
+    assert_eq!(drawn, json!([wires.as_slice(), gears.as_slice()].concat()));
+    assert_eq!(tab.faults(), Vec::<String>::new());
+    Ok(())
+}
+
+#[test]
 fn keys_lead_everywhere_and_a_row_opens_and_closes_by_them() -> Result<(), Failure> {
     let mixer = TestMixer::start("")?;
     fill(&mixer, &["order accepted", "payment refused"])?;

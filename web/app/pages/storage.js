@@ -7,7 +7,7 @@ import { CopyButton } from "../parts/copy_button.js";
 import { ErrorBox, Waiting } from "../parts/messages.js";
 import { Question } from "../parts/question.js";
 import { useRepeated } from "../parts/repeated.js";
-import { Outlook, Rotation } from "./storage/rotation.js";
+import { Outlook, Rotation, Tile } from "./storage/rotation.js";
 
 /** How often the free bytes of the disk are looked at, ms. */
 const EVERY = 30_000;
@@ -34,10 +34,6 @@ function useFreeBytes() {
     };
   }, []);
   return free;
-}
-
-function Tile({ label, value, note, bad }) {
-  return html`<div class=${bad ? "tile bad" : "tile"}><span class="dim">${label}</span><strong>${value}</strong><span class="dim">${note}</span></div>`;
 }
 
 function Tiles({ storage }) {

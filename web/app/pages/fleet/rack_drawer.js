@@ -8,8 +8,8 @@ import { CopyButton } from "../../parts/copy_button.js";
 import { Drawer } from "../../parts/drawer.js";
 import { Field } from "../../parts/field.js";
 import { Question } from "../../parts/question.js";
-import { may } from "../../session.js";
-import { named, share } from "./rack_state.js";
+import { isNarrow, may } from "../../session.js";
+import { labelList, named, share } from "./rack_state.js";
 
 function Fact({ label, children }) {
   return html`<dt>${label}</dt><dd>${children}</dd>`;
@@ -48,7 +48,7 @@ function actionsOf(rack, caller) {
     if (rack.state === "pending") offered.push(["approve", "Approve…"]);
     if (online) offered.push(["suspend", "Suspend…"]);
     if (rack.state === "suspended" || rack.state === "offline") offered.push(["resume", "Resume…"]);
-    if (!Object.keys(caller.scope?.racks || {}).length) offered.push(["labels", "Labels…"]);
+    if (!isNarrow(caller)) offered.push(["labels", "Labels…"]);
     if (rack.state === "active" || rack.state === "suspended") offered.push(["log-level", "Log level…"]);
   }
   if (may(caller, "remove")) offered.push(["remove", "Remove…", "danger"]);
@@ -66,7 +66,7 @@ export function RackDrawer({ rack, wanted, caller, act, close }) {
       <${Fact} label="Host">${rack.host} ${rack.ip}</${Fact}>
       <${Fact} label="Version">${rack.software}</${Fact}>
       <${Fact} label="First seen">${time(rack.first_seen)}</${Fact}>
-      <${Fact} label="Labels">${Object.entries(rack.labels).map(([key, value]) => html`<a href=${href("fleet", { label: `${key}=${value}` })}><code>${key}=${value}</code></a> `)}${!Object.keys(rack.labels).length && "none"}</${Fact}>
+      <${Fact} label="Labels">${labelList(rack.labels).map((label) => html`<a href=${href("fleet", { label })}><code>${label}</code></a> `)}${!Object.keys(rack.labels).length && "none"}</${Fact}>
     </dl>
     <${Runs} rack=${rack} />
     <${Heartbeat} rack=${rack} />

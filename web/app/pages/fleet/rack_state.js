@@ -36,5 +36,5 @@ export function hasLabel(rack, label) {
   return key in rack.labels && (value === undefined || rack.labels[key] === value);
 }
 
-/** Labels as text. */
-export const labelText = (labels) => Object.entries(labels).map(([key, value]) => `${key}=${value}`).join(" ");
+/** Labels as `key=value`. */
+export const labelList = (labels) => Object.entries(labels).map(([key, value]) => `${key}=${value}`);

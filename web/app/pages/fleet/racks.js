@@ -1,14 +1,14 @@
 // The Racks: those that wait for admission first, then those that do not run what they should; filters, and one Rack's drawer.
 import { age, bytes, time } from "../../format.js";
 import { html, useMemo, useState } from "../../html.js";
-import { change, href } from "../../location.js";
+import { change, current, href } from "../../location.js";
 import { ColumnList } from "../../parts/column_list.js";
 import { CopyButton } from "../../parts/copy_button.js";
 import { EmptyState } from "../../parts/messages.js";
 import { Question } from "../../parts/question.js";
 import { may } from "../../session.js";
 import { RackAction, RackDrawer } from "./rack_drawer.js";
-import { hasLabel, labelText, named, share, short, withStatus } from "./rack_state.js";
+import { hasLabel, labelList, named, share, short, withStatus } from "./rack_state.js";
 
 /** Pending Racks that are shown above the list; the others are in it. */
 const FIRST = 10;
@@ -24,7 +24,7 @@ const COLUMNS = [
   { name: "spool", title: "Spool", width: 80, number: true, cell: ({ spool_bytes }) => bytes(spool_bytes) },
   { name: "disk", title: "Disk free", width: 130, number: true, cell: ({ facts }) => (facts?.["disk.total"] ? `${bytes(facts["disk.free"])}, ${share(facts["disk.free"], facts["disk.total"])}` : "") },
   { name: "software", title: "Version", width: 80, cell: ({ software }) => software },
-  { name: "labels", title: "Labels", width: 200, cell: ({ labels }) => labelText(labels) },
+  { name: "labels", title: "Labels", width: 200, cell: ({ labels }) => labelList(labels).join(" ") },
   { name: "host", title: "Host", width: 160, cell: ({ host, ip }) => `${host} ${ip || ""}` },
 ];
 
@@ -33,7 +33,7 @@ function Filters({ params, racks }) {
   const counts = Object.groupBy(racks, ({ state }) => state);
   const behind = racks.filter((rack) => rack.behind).length;
   const toggle = (state) => change({ state: states.includes(state) ? states.filter((other) => other !== state) : [...states, state] });
-  const labels = [...new Set(racks.flatMap((rack) => Object.entries(rack.labels).map(([key, value]) => `${key}=${value}`)))].slice(0, 500);
+  const labels = [...new Set(racks.flatMap(({ labels }) => labelList(labels)))].slice(0, 500);
   return html`<div class="bar" role="search" aria-label="Filter Racks">
     ${STATES.filter((state) => counts[state]).map((state) => html`<button aria-pressed=${states.includes(state)} onClick=${() => toggle(state)}>${state} ${counts[state].length}</button>`)}
     <button aria-pressed=${params.has("behind")} onClick=${() => change({ behind: params.has("behind") ? null : "1" })}>behind ${behind}</button>
@@ -67,7 +67,7 @@ function Pending({ racks, caller, act }) {
 
 /** Where a Rack's drawer is, beside the filters that are set. */
 function address(id) {
-  const params = new URLSearchParams(location.hash.split(/\?(.*)/s)[1] || "");
+  const { params } = current();
   params.set("rack", id);
   return href("fleet", params);
 }

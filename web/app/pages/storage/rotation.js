@@ -18,14 +18,18 @@ export function pace(tables) {
   return span < LEAST || !sum ? null : { perDay: (sum * DAY) / span, span };
 }
 
+export function Tile({ label, value, note, bad }) {
+  return html`<div class=${bad ? "tile bad" : "tile"}><span class="dim">${label}</span><strong>${value}</strong><span class="dim">${note}</span></div>`;
+}
+
 /** The rule in words. */
 function rule({ policy, max_age_days, max_bytes }) {
   const [old, large] = [`what is older than ${max_age_days} days`, `the oldest while files have more than ${bytes(max_bytes)}`];
   return { time: old, size: large, both: `${old}, or ${large}` }[policy] || policy;
 }
 
-/** When the first row leaves, by its age. */
-const leaves = ({ earliest }, days) => new Date(Date.parse(earliest) + days * DAY);
+/** A time, and how far it is from now. */
+const moment = (at) => `${time(at)}, ${age(at)}`;
 
 /** Days until the disk is full, where that can be said. */
 export function Outlook({ storage, free }) {
@@ -38,9 +42,9 @@ export function Outlook({ storage, free }) {
   const largest = Math.min(...limits);
   const fits = free === null || largest - storage.bytes < free;
   return html`<section aria-label="Outlook"><h2>Outlook</h2><div class="tiles">
-    <div class="tile"><span class="dim">Grows by</span><strong>${bytes(found.perDay)} a day</strong><span class="dim">by the ${duration(found.span)} that files cover</span></div>
-    <div class=${fits ? "tile" : "tile bad"}><span class="dim">Disk lasts</span><strong>${days === null ? "not known" : days > 3_650 ? "over 10 years" : `${count(Math.floor(days))} days`}</strong><span class="dim">${room || "the Mixer does not say what is free"}, without rotation</span></div>
-    <div class="tile"><span class="dim">With rotation at most about</span><strong>${bytes(largest)}</strong><span class=${fits ? "dim" : "bad"}>${fits ? "that fits" : "more than the disk has: lower max_age_days, or set a policy by size"}</span></div>
+    <${Tile} label="Grows by" value=${`${bytes(found.perDay)} a day`} note=${`by the ${duration(found.span)} that files cover`} />
+    <${Tile} label="Disk lasts" bad=${!fits} value=${days === null ? "not known" : days > 3_650 ? "over 10 years" : `${count(Math.floor(days))} days`} note=${html`${room || "the Mixer does not say what is free"}, without rotation`} />
+    <${Tile} label="With rotation at most about" value=${bytes(largest)} note=${fits ? "that fits" : html`<span class="bad">more than the disk has: lower max_age_days, or set a policy by size</span>`} />
   </div></section>`;
 }
 
@@ -64,7 +68,7 @@ export function Rotation({ storage }) {
     ${last?.more && html`<p>More is due than one check removes: it goes with the next.</p>`}
     ${rotation.policy !== "time" && html`<p>Files have ${bytes(storage.bytes)} of ${bytes(rotation.max_bytes)} (${share} %)${storage.bytes > rotation.max_bytes ? html`: <span class="bad">${bytes(storage.bytes - rotation.max_bytes)} go with the next check</span>` : ""}.</p>`}
     ${byAge && held.length > 0 && html`<div class="scroll" tabindex="0"><table><thead><tr><th>Table</th><th>Its oldest rows</th><th>Leave after</th></tr></thead>
-      <tbody>${held.map(([name, table]) => html`<tr><th scope="row">${name.replace("_", " ")}</th><td>${time(table.earliest)}, ${age(table.earliest)}</td><td>${time(leaves(table, rotation.max_age_days))}, ${age(leaves(table, rotation.max_age_days).toISOString())}</td></tr>`)}</tbody></table></div>`}
+      <tbody>${held.map(([name, table]) => html`<tr><th scope="row">${name.replace("_", " ")}</th><td>${moment(table.earliest)}</td><td>${moment(Date.parse(table.earliest) + rotation.max_age_days * DAY)}</td></tr>`)}</tbody></table></div>`}
     <p class="dim">Which partitions would go now, one by one: <code>platform-mixer retention --dry-run</code> <${CopyButton} text="platform-mixer retention --dry-run" title="Copy as a command">copy</${CopyButton}>
       Removed since the start: ${count(rotation.removed_partitions)} partitions, ${count(rotation.removed_files)} files, ${count(rotation.removed_rows)} rows, ${bytes(rotation.removed_bytes)}.</p>
     <${Removed} check=${rotation.last_removal} title="Removed last" /></section>`;
