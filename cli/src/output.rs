@@ -43,6 +43,8 @@ const TIMES: [&str; 11] = [
 const AGES: [&str; 2] = ["last_seen", "last_used"];
 /// The columns of a metric's points and buckets that are in its unit.
 const MEASURED: [&str; 5] = ["value", "sum", "p50", "p90", "p99"];
+/// The longest name that is a word.
+const LONGEST_WORD: usize = 20;
 /// The longest text that is looked at for being a time.
 const LONGEST_TIME: usize = 40;
 
@@ -274,7 +276,7 @@ fn note_hidden(table: &FittedTable) {
     }
 }
 
-/// Whether half of a value says something: a text does, an identifier, a time or a bar does not.
+/// Whether half of a value says something: a text does, an identifier, a word, a time or a bar does not.
 fn may_be_cut(value: &Value) -> bool {
     match value {
         Value::String(text) => {
@@ -282,7 +284,8 @@ fn may_be_cut(value: &Value) -> bool {
                 || (text.len() >= 16 && text.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-'));
             let is_time = || text.len() <= LONGEST_TIME && text.parse::<Timestamp>().is_ok();
             let is_bar = || text.chars().all(|c| matches!(c, ' ' | '·' | '\u{2580}'..='\u{259f}'));
-            !is_identifier && !is_time() && !is_bar()
+            let is_word = || text.len() <= LONGEST_WORD && !text.contains(char::is_whitespace);
+            !is_identifier && !is_time() && !is_bar() && !is_word()
         }
         Value::Array(_) | Value::Object(_) => true,
         Value::Null | Value::Bool(_) | Value::Number(_) => false,

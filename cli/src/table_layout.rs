@@ -5,7 +5,7 @@
 //!
 //! # Invariants
 //!
-//! - Numbers, identifiers, times and bars are shown whole or not at all: half of one is a wrong one.
+//! - Numbers, identifiers, times, bars and short words are shown whole or not at all: half of one is a wrong one.
 //! - The first column stays, and so does what the next command needs: the first of [`IDS`], and keys. Should they have no room, their
 //!   lines are longer than the width.
 //!
@@ -24,7 +24,11 @@ const GAP: usize = 2;
 const LEAST_TEXT: usize = 10;
 /// A cell that is longer is not what the others are padded to.
 const LONGEST_PADDING: usize = 512;
-/// What is left out before all else, the first of them first; then columns from the end.
+/// What is left out before a text is cut to fewer cells than this …
+const ROOMY_TEXT: usize = 40;
+/// … is the first so many of these …
+const DETAILS: usize = 20;
+/// … and then the others, the first of them first, and columns from the end, until texts have [`LEAST_TEXT`].
 const EXPENDABLE: [&str; 29] = [
     "span_id",
     "entity_id",
@@ -148,10 +152,13 @@ pub(crate) fn fitted(mut columns: Vec<TableColumn>, width: usize) -> FittedTable
     for column in &mut columns {
         column.is_text &= column.width > width || !is_needed(column);
     }
-    while total(&columns, LEAST_TEXT) > width
-        && let Some(at) = least_important(&columns, is_needed)
-    {
-        left_out.push(columns.remove(at).name);
+    for (room, ranks) in [(ROOMY_TEXT, DETAILS), (LEAST_TEXT, usize::MAX)] {
+        while total(&columns, room) > width
+            && let Some((rank, at)) = least_important(&columns, is_needed)
+            && rank < ranks
+        {
+            left_out.push(columns.remove(at).name);
+        }
     }
     let cap = text_cap(&columns, width);
     FittedTable {
@@ -179,13 +186,16 @@ fn text_cap(columns: &[TableColumn], width: usize) -> usize {
 }
 
 /// Which of the columns behind the first is left out next, of those that are not needed: of those that matter as little, the last.
-fn least_important(columns: &[TableColumn], is_needed: impl Fn(&TableColumn) -> bool) -> Option<usize> {
+/// Its rank among all, and its place.
+fn least_important(columns: &[TableColumn], is_needed: impl Fn(&TableColumn) -> bool) -> Option<(usize, usize)> {
     let rank = |at: usize| {
         let found = EXPENDABLE.iter().position(|name| *name == columns[at].name);
         found.unwrap_or(EXPENDABLE.len())
     };
     let behind = (1..columns.len()).filter(|at| !is_needed(&columns[*at]));
-    behind.min_by_key(|at| (rank(*at), Reverse(*at)))
+    behind
+        .map(|at| (rank(at), at))
+        .min_by_key(|(rank, at)| (*rank, Reverse(*at)))
 }
 
 fn lines(columns: &[TableColumn], cap: usize) -> String {
@@ -283,6 +293,8 @@ mod tests {
             table.text,
             format!("NAME                   STATE    KEY_FINGERPRINT\na-long-name-of-a-rack  pending  {key}\n")
         );
+        let roomy = fitted(racks(), 120);
+        assert_eq!(roomy.left_out, ["host", "id"]);
         let row = |columns, width| fitted(columns, width).text.lines().nth(1).map(str::to_owned);
         assert_eq!(row(racks(), 60), Some(format!("a-long-name-of-a-rack  {key}")));
         let trace = "10:00:00.000  0af7651916cd43dd8448eb211c80319c".to_owned();

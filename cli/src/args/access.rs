@@ -5,7 +5,12 @@ use std::path::PathBuf;
 use clap::{Args as ClapArgs, Subcommand};
 use model::{HumanDuration, Token};
 
-use super::shared::ApiArgs;
+use super::shared::{ApiArgs, one_of};
+
+const ROLES: &[&str] = &[
+    "monitor", "reader", "ingester", "author", "operator", "admin", "auditor",
+];
+const TABLES: &[&str] = &["logs", "traces", "metrics", "messages", "dead_letters"];
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct LoginArgs {
@@ -64,10 +69,10 @@ pub(crate) struct TokenCreateArgs {
     /// What it is called; the user name of PostgreSQL clients
     pub(crate) name: Token,
     /// What it is for, comma separated: monitor, reader, ingester, author, operator, admin or auditor
-    #[arg(long = "role", required = true, value_delimiter = ',', value_name = "ROLE")]
+    #[arg(long = "role", required = true, value_delimiter = ',', value_name = "ROLE", hide_possible_values = true, value_parser = one_of::<String>(ROLES))]
     pub(crate) roles: Vec<String>,
     /// Only rows of these tables, comma separated: logs, traces, metrics, messages, dead_letters
-    #[arg(long = "table", value_delimiter = ',', value_name = "TABLE")]
+    #[arg(long = "table", value_delimiter = ',', value_name = "TABLE", hide_possible_values = true, value_parser = one_of::<String>(TABLES))]
     pub(crate) tables: Vec<String>,
     /// Only rows of these entities, by name or id, comma separated
     #[arg(long = "entity", value_delimiter = ',', value_name = "ENTITY")]

@@ -32,7 +32,7 @@ pub(crate) use self::program::{CompletionsArgs, DoctorArgs, JoinArgs, ManArgs, S
 pub(crate) use self::shared::{ApiArgs, ChartMode, OutputFormat, PageArgs, value_sets_by_key, values_by_key, window};
 pub(crate) use self::telemetry::{
     FluxArgs, LogsArgs, LogsTopArgs, LogsVerb, MessagesArgs, MetricLabelsArgs, MetricsArgs, MetricsVerb, SeriesArgs,
-    SqlArgs, TailArgs, TraceArgs, TracesArgs,
+    SpanListArgs, SqlArgs, TailArgs, TraceArgs, TracesArgs,
 };
 
 /// Runs a Rack, and queries and manages a Mixer.
@@ -77,7 +77,7 @@ pub(crate) enum CliCommand {
     /// Query metrics: points, or buckets with --interval
     Metrics(Box<MetricsArgs>),
     /// Query spans
-    Traces(Box<TracesArgs>),
+    Traces(Box<SpanListArgs>),
     /// Show one trace: bars over time on a terminal, a tree elsewhere
     Trace(TraceArgs),
     /// List the services of spans: how many spans and errors each has, how long they took

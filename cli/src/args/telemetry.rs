@@ -16,6 +16,7 @@ const GROUPINGS: &[&str] = &["none", "level", "entity_name"];
 const STATUSES: &[&str] = &["ok", "error"];
 const DIRECTIONS: &[&str] = &["internal", "outbound", "inbound"];
 const RAW_FORMS: &[&str] = &["hex", "base64", "json", "none"];
+const LOG_FIELDS: &[&str] = &["entity_id", "entity_name", "flux_id", "level", "message"];
 const AGGREGATES: &[&str] = &["avg", "sum", "min", "max", "count", "last", "rate"];
 
 /// Which log entries.
@@ -27,8 +28,8 @@ pub(crate) struct LogFilterArgs {
     /// Exactly this level
     #[arg(long, value_name = "LEVEL", hide_possible_values = true, value_parser = one_of::<Level>(LEVELS))]
     pub(crate) level: Option<Level>,
-    /// An entity's name or id
-    #[arg(long)]
+    /// An entity's name or id, such as a Rack's
+    #[arg(long, alias = "rack")]
     pub(crate) entity: Option<String>,
     /// A service: the attribute resource.service.name, else the entity's name
     #[arg(long, value_name = "NAME")]
@@ -107,6 +108,9 @@ pub(crate) struct LogsArgs {
     /// What a histogram's counts are split by: none, level or entity_name
     #[arg(long, value_name = "COLUMN", requires = "histogram", hide_possible_values = true, value_parser = one_of::<HistogramGrouping>(GROUPINGS))]
     pub(crate) by: Option<HistogramGrouping>,
+    /// Print every row of the window, the oldest first, as --output csv or ndjson
+    #[arg(long, conflicts_with_all = ["follow", "histogram", "around", "limit", "wait"])]
+    pub(crate) all: bool,
     /// List the entries before and after a time, which is written as with --since, of the day before it and the day after
     #[arg(long, value_name = "WHEN", conflicts_with_all = ["follow", "histogram", "limit"])]
     pub(crate) around: Option<TimeArg>,
@@ -129,6 +133,7 @@ pub(crate) enum LogsVerb {
 #[derive(Debug, ClapArgs)]
 pub(crate) struct LogsTopArgs {
     /// entity_id, entity_name, flux_id, level, message, or attr.KEY for an attribute
+    #[arg(value_parser = log_field)]
     pub(crate) field: String,
     #[command(flatten)]
     pub(crate) rows: LogFilterArgs,
@@ -158,8 +163,8 @@ pub(crate) struct MetricsArgs {
     /// The metric's name; without it, points of all metrics
     #[arg(long)]
     pub(crate) name: Option<String>,
-    /// An entity's name or id
-    #[arg(long)]
+    /// An entity's name or id, such as a Rack's
+    #[arg(long, alias = "rack")]
     pub(crate) entity: Option<String>,
     /// A label and its value; may be repeated with another key
     #[arg(long, value_name = "KEY=VALUE", value_parser = pair)]
@@ -200,8 +205,8 @@ pub(crate) enum MetricsVerb {
 /// The points of which series.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct SeriesArgs {
-    /// An entity's name or id
-    #[arg(long)]
+    /// An entity's name or id, such as a Rack's
+    #[arg(long, alias = "rack")]
     pub(crate) entity: Option<String>,
     /// A label and its value; may be repeated with another key
     #[arg(long, value_name = "KEY=VALUE", value_parser = pair)]
@@ -239,6 +244,16 @@ pub(crate) struct MetricLabelsArgs {
 }
 
 #[derive(Debug, ClapArgs)]
+pub(crate) struct SpanListArgs {
+    /// Print every row of the window, the oldest first, as --output csv or ndjson
+    #[arg(long, conflicts_with_all = ["limit", "wait"])]
+    pub(crate) all: bool,
+    #[command(flatten)]
+    pub(crate) spans: TracesArgs,
+}
+
+/// Which spans.
+#[derive(Debug, ClapArgs)]
 pub(crate) struct TracesArgs {
     /// A business signal
     #[arg(long, value_name = "UUID")]
@@ -249,8 +264,8 @@ pub(crate) struct TracesArgs {
     /// The outcome: ok or error
     #[arg(long, hide_possible_values = true, value_parser = one_of::<SpanStatus>(STATUSES))]
     pub(crate) status: Option<SpanStatus>,
-    /// An entity's name or id
-    #[arg(long)]
+    /// An entity's name or id, such as a Rack's
+    #[arg(long, alias = "rack")]
     pub(crate) entity: Option<String>,
     /// A service: the attribute resource.service.name, else the entity's name
     #[arg(long, value_name = "NAME")]
@@ -288,8 +303,8 @@ pub(crate) struct MessagesArgs {
     /// A Rack's entity id or name
     #[arg(long, value_name = "RACK")]
     pub(crate) rack_id: Option<String>,
-    /// An entity's name or id
-    #[arg(long)]
+    /// An entity's name or id, such as a Rack's
+    #[arg(long, alias = "rack")]
     pub(crate) entity: Option<String>,
     /// The gear that sent it
     #[arg(long, value_name = "NAME")]
@@ -312,6 +327,9 @@ pub(crate) struct MessagesArgs {
     /// How bytes are shown: hex, base64, json (decoded; a table has the body) or none [default: hex in JSON, else none]
     #[arg(long, value_name = "FORM", hide_possible_values = true, value_parser = one_of::<RawForm>(RAW_FORMS))]
     pub(crate) raw: Option<RawForm>,
+    /// Print every row of the window, the oldest first, as --output csv or ndjson
+    #[arg(long, conflicts_with_all = ["follow", "limit", "wait"])]
+    pub(crate) all: bool,
     /// Follow: print new messages as they become visible, oldest first, until an interrupt
     #[arg(short, long, conflicts_with_all = ["until", "wait"])]
     pub(crate) follow: bool,
@@ -341,6 +359,15 @@ fn pair(text: &str) -> Result<(String, String), String> {
         Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
         _ => Err("give a key and a value, such as http.status=500".to_owned()),
     }
+}
+
+fn log_field(text: &str) -> Result<String, String> {
+    if LOG_FIELDS.contains(&text) || text.starts_with("attr.") {
+        return Ok(text.to_owned());
+    }
+    let meant = nearest(text, LOG_FIELDS.iter().copied());
+    let meant = meant.map_or_else(String::new, |meant| format!("; did you mean {meant}?"));
+    Err(format!("give {} or attr.KEY{meant}", LOG_FIELDS.join(", ")))
 }
 
 fn aggregate(text: &str) -> Result<MetricAggregate, String> {

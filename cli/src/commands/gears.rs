@@ -8,6 +8,7 @@ use serde_json::json;
 use crate::args::{GearsArgs, GearsVerb};
 use crate::error::Error;
 use crate::gear_page;
+use crate::nearest_word::nearest;
 use crate::output::RowPrinter;
 
 const COLUMNS: &[&str] = &["type", "inputs", "outputs", "summary"];
@@ -47,9 +48,11 @@ fn doc(kind: Option<&str>) -> Result<(), Error> {
         Some(kind) => match gear_manifest::manifest(gear_spec::manifests(), kind) {
             Some(manifest) => gear_page::one(manifest),
             None => {
+                let kinds = gear_spec::manifests().iter().map(|gear| gear.kind);
+                let meant = nearest(kind, kinds).map_or_else(String::new, |meant| format!("; did you mean {meant}?"));
                 let known = gear_manifest::names(gear_spec::manifests());
                 return Err(Error::NotFound(format!(
-                    "there is no gear type {kind:?}; known are {known}"
+                    "there is no gear type {kind:?}; known are {known}{meant}"
                 )));
             }
         },

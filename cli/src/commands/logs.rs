@@ -39,19 +39,24 @@ pub(crate) fn run(args: &LogsArgs) -> Result<(), Error> {
     if args.histogram {
         return histogram(args, &filter);
     }
+    let path = "/api/v1/telemetry/logs";
+    if args.all {
+        return super::every_row(path, &filter, &args.page, COLUMNS);
+    }
     if args.follow {
         return tail::follow(&args.page.api, filter, tail::LOGS);
     }
     let rows = rows_shown(args)?;
     let listed = ListParams { filter: &filter, rows };
-    let mut page = ApiClient::new(&args.page.api).page_within("/api/v1/telemetry/logs", &listed, args.page.wait)?;
+    let client = ApiClient::new(&args.page.api);
+    let mut page = client.page_within(path, &listed, args.page.wait)?;
     page.rows.reverse();
     let printer = RowPrinter::from(&args.page.api);
     match printer.format {
         OutputFormat::Table => printer.text(&lines(&page.rows, printer))?,
         _ => printer.rows(&page.rows, COLUMNS)?,
     }
-    super::notes(&page, super::NO_ROWS)
+    super::notes(&page, &super::no_rows(&client, &page, args.rows.entity.as_deref()))
 }
 
 /// The parameters of a list.

@@ -50,6 +50,10 @@ pub(crate) fn run(args: &MessagesArgs) -> Result<(), Error> {
         return tail::follow(&args.page.api, filter(args, raw)?, followed(raw));
     }
     let path = "/api/v1/messages";
+    if args.all {
+        let columns = if raw == RawForm::None { COLUMNS } else { WITH_BYTES };
+        return super::every_row(path, &filter(args, raw)?, &args.page, columns);
+    }
     let mut page = ApiClient::new(&args.page.api).page_within(path, &filter(args, raw)?, args.page.wait)?;
     let shown = match (printer.format, raw) {
         (_, RawForm::None) => None,

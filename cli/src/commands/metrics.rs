@@ -15,6 +15,8 @@ use crate::terminal::TerminalSize;
 use crate::value_units::UNIT;
 
 const POINTS: &[&str] = &["ts", "name", "entity_name", "type", "value", "labels"];
+/// The same with all that is stored, for CSV.
+const WHOLE_POINTS: &[&str] = &["ts", "name", "entity_id", "entity_name", "type", "value", "labels"];
 
 const NAMES: &str = "/api/v1/telemetry/metrics/names";
 const LABEL_KEYS: &[&str] = &["key", "values", "count"];
@@ -106,7 +108,13 @@ fn points(args: &MetricsArgs) -> Result<(), Error> {
         oldest_first(&mut page.rows);
     }
     let printer = RowPrinter::from(&args.page.api);
-    let (mut rows, columns) = (page.rows.clone(), columns(&page.rows));
+    let is_whole = printer.format == OutputFormat::Csv && !chart::is_buckets(&page.rows);
+    let columns = if is_whole {
+        WHOLE_POINTS.to_vec()
+    } else {
+        columns(&page.rows)
+    };
+    let mut rows = page.rows.clone();
     if printer.format == OutputFormat::Table
         && let Some(unit) = bucket_unit(&client, &filter, &rows)
     {
@@ -119,9 +127,23 @@ fn points(args: &MetricsArgs) -> Result<(), Error> {
     } else {
         printer.rows(&rows, &columns)?;
     }
+    if let Some(key) = args.group_by.as_deref().filter(|key| lack_label(&rows, key)) {
+        super::note(&format!(
+            "no point here has the label {key}; `platform metrics labels NAME` lists those that a metric has"
+        ));
+    }
     let name = args.name.as_deref().filter(|_| page.rows.is_empty());
     let unknown = name.and_then(|name| unknown_metric(&client, name, (since, until)));
     super::notes(&page, unknown.as_deref().unwrap_or(super::NO_ROWS))
+}
+
+/// Whether groups by a label are one group, of points without it.
+fn lack_label(groups: &[Row], key: &str) -> bool {
+    let is_empty = |group: &Row| {
+        let value = group.get("labels").and_then(|labels| labels.get(key));
+        value.is_some_and(|value| value.is_null() || value == "")
+    };
+    !groups.is_empty() && groups.iter().all(is_empty)
 }
 
 /// The unit of what the points of a bucket come to, if they are of one metric. The newest bucket is looked at.
@@ -191,14 +213,14 @@ pub(super) fn drawn(
     printer: RowPrinter,
 ) -> String {
     let axis = TimeAxis::of(rows, interval.map(HumanDuration::get));
-    let table = match chart::bars(rows, &axis) {
-        None => printer.table(rows, &columns),
-        Some(bars) => {
-            columns.push(chart::BAR);
-            let barred: Vec<Row> = rows.iter().cloned().zip(bars).map(with_bar).collect();
-            printer.table(&barred, &columns)
-        }
-    };
+    let mut listed = rows.to_vec();
+    if let Some(bars) = chart::bars(rows, &axis) {
+        columns.push(chart::BAR);
+        listed = listed.into_iter().zip(bars).map(with_bar).collect();
+    }
+    // Lines show where there was nothing.
+    listed.retain(|row| !axis.is_line() || row.get("count").and_then(Value::as_u64) != Some(0));
+    let table = printer.table(&listed, &columns);
     if !axis.is_line() {
         return table;
     }
@@ -208,9 +230,13 @@ pub(super) fn drawn(
 
 /// What time the lines are of.
 fn span(axis: &TimeAxis, interval: Option<HumanDuration>, printer: RowPrinter) -> String {
-    let (Some((first, last, count)), Some(interval)) = (axis.ends(), interval) else {
+    let Some((first, last, count)) = axis.ends() else {
         return String::new();
     };
+    // Of a width that the Mixer chose, the buckets tell it: all of them are there.
+    let even = last.since(first) / u32::try_from(count).unwrap_or(u32::MAX).saturating_sub(1).max(1);
+    let even = HumanDuration::from_millis(u64::try_from(even.as_millis()).unwrap_or(u64::MAX));
+    let interval = interval.unwrap_or(even);
     let (first, end) = (printer.zone.show(first), printer.zone.show(last.plus(interval.get())));
     format!("{first} to {end}, {count} buckets of {interval}\n")
 }

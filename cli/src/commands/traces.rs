@@ -5,7 +5,7 @@ use std::fmt::Write;
 use model::filter::TraceFilter;
 use serde_json::Value;
 
-use crate::args::{OutputFormat, TraceArgs, TracesArgs};
+use crate::args::{OutputFormat, SpanListArgs, TraceArgs, TracesArgs};
 use crate::client::{ApiClient, Row};
 use crate::control_chars::escape_controls;
 use crate::error::Error;
@@ -25,11 +25,38 @@ const COLUMNS: &[&str] = &[
     "status",
 ];
 
+const WHOLE: &[&str] = &[
+    "ts",
+    "trace_id",
+    "span_id",
+    "parent_span_id",
+    "flux_id",
+    "entity_id",
+    "entity_name",
+    "span_name",
+    "duration_ms",
+    "status",
+    "attributes",
+];
+
 const SERVICES: &[&str] = &["service", "spans", "errors", "p50_ms", "p99_ms", "last_seen"];
 const DEPENDENCIES: &[&str] = &["caller", "callee", "calls", "errors"];
 
-pub(crate) fn list(args: &TracesArgs) -> Result<(), Error> {
-    query(args, "traces", COLUMNS)
+pub(crate) fn list(args: &SpanListArgs) -> Result<(), Error> {
+    let (all, args) = (args.all, &args.spans);
+    let columns = columns(args.page.api.output);
+    if all {
+        return super::every_row("/api/v1/telemetry/traces", &filter(args)?, &args.page, columns);
+    }
+    query(args, "traces", columns)
+}
+
+/// A table has what people look for, CSV all that is stored.
+const fn columns(format: OutputFormat) -> &'static [&'static str] {
+    match format {
+        OutputFormat::Csv => WHOLE,
+        _ => COLUMNS,
+    }
 }
 
 pub(crate) fn services(args: &TracesArgs) -> Result<(), Error> {
@@ -42,8 +69,16 @@ pub(crate) fn dependencies(args: &TracesArgs) -> Result<(), Error> {
 
 /// Prints the rows of a path that takes filters of spans.
 fn query(args: &TracesArgs, path: &str, columns: &[&str]) -> Result<(), Error> {
+    let path = format!("/api/v1/telemetry/{path}");
+    let client = ApiClient::new(&args.page.api);
+    let page = client.page_within(&path, &filter(args)?, args.page.wait)?;
+    RowPrinter::from(&args.page.api).rows(&page.rows, columns)?;
+    super::notes(&page, &super::no_rows(&client, &page, args.entity.as_deref()))
+}
+
+fn filter(args: &TracesArgs) -> Result<TraceFilter, Error> {
     let (since, until) = args.page.window()?;
-    let filter = TraceFilter {
+    Ok(TraceFilter {
         flux_id: args.flux_id,
         since,
         until,
@@ -59,11 +94,7 @@ fn query(args: &TracesArgs, path: &str, columns: &[&str]) -> Result<(), Error> {
         not_attributes: crate::args::value_sets_by_key(&args.not_attr),
         limit: Some(args.page.limit),
         ..TraceFilter::default()
-    };
-    let path = format!("/api/v1/telemetry/{path}");
-    let page = ApiClient::new(&args.page.api).page_within(&path, &filter, args.page.wait)?;
-    RowPrinter::from(&args.page.api).rows(&page.rows, columns)?;
-    super::notes(&page, super::NO_ROWS)
+    })
 }
 
 /// One trace: drawn over time or as a tree for people, the spans in time order for programs. Exit code 1 if there is none.
@@ -76,7 +107,7 @@ pub(crate) fn show(args: &TraceArgs) -> Result<(), Error> {
     let whole = check_whole(&answer, spans.len());
     let printer = RowPrinter::from(&args.api);
     if printer.format != OutputFormat::Table {
-        printer.rows(&spans, COLUMNS)?;
+        printer.rows(&spans, columns(printer.format))?;
         return whole;
     }
     let paint = TextPainter::for_stdout();

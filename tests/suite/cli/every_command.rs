@@ -94,6 +94,10 @@ fn racks_gear_types_and_the_store_are_listed_and_one_rack_is_shown() -> Result<(
         (has_figures && value("state")? == "active" && value("running")? == "none").then_some(())
     })?;
     assert_eq!(desk.ask(&["racks", "show", "rack-b"])?.code, Some(1));
+    for command in ["logs", "traces"] {
+        let slip = desk.ask(&[command, "--rack", "rck-a"])?;
+        assert!(slip.err.contains("did you mean rack-a?"), "{command}: {}", slip.err);
+    }
 
     let types = desk.answer(&["gears", "list", "--output", "ndjson"])?;
     let manifests = desk.mixer.api.rows("/api/v1/gears")?;

@@ -56,6 +56,32 @@ fn logs_are_a_line_per_row_for_people_and_the_rows_of_the_api_for_programs() -> 
 }
 
 #[test]
+fn every_row_of_a_window_is_printed_page_by_page_the_oldest_first() -> Result<(), Failure> {
+    const ALL: u64 = 11_000;
+    let desk = Desk::open()?;
+    for first in (0..ALL).step_by(1_000) {
+        let row =
+            |n: u64| json!({ "ts": desk.ago(20_000 - n), "level": "info", "message": n.to_string(), "attributes": {} });
+        let rows: Vec<Value> = (first..first + 1_000).map(row).collect();
+        desk.seed("logs", &format!("press-{first}"), &rows.into())?;
+    }
+    let lines = desk.answer(&["logs", "--all", "-o", "ndjson"])?;
+    let rows = lines
+        .lines()
+        .map(serde_json::from_str)
+        .collect::<Result<Vec<Value>, _>>()?;
+    let numbers: Vec<u64> = rows
+        .iter()
+        .filter_map(|row| row["message"].as_str()?.parse().ok())
+        .collect();
+    assert_eq!(numbers, (0..ALL).collect::<Vec<_>>());
+    let csv = desk.answer(&["logs", "--all", "--since", "1d", "-q", "99", "-o", "csv"])?;
+    let wanted = (0..ALL).filter(|n| n.to_string().contains("99")).count();
+    assert_eq!(csv.lines().count(), wanted + 1, "and a header");
+    Ok(())
+}
+
+#[test]
 fn filters_of_the_command_choose_what_they_say() -> Result<(), Failure> {
     let desk = Desk::open()?;
     desk.seed("logs", "press", &three_logs(&desk))?;
@@ -133,6 +159,8 @@ fn metrics_are_points_or_buckets() -> Result<(), Failure> {
         [[minute.as_str(), "temp", "zone=a", "gauge", "2", "21.0"]],
         "{buckets}"
     );
+    let slip = desk.ask(&["metrics", "--name", "temp", "--interval", "1m", "--group-by", "zoe"])?;
+    assert!(slip.err.contains("no point here has the label zoe"), "{}", slip.err);
     for (format, shown) in [("table", "4.6 GiB"), ("csv", "4971347968.0")] {
         let buckets = desk.answer(&["metrics", "--name", "used", "--interval", "1m", "-o", format])?;
         let row = buckets.lines().nth(1).unwrap_or_default();

@@ -9,9 +9,11 @@ use crate::args::{ApiArgs, OutputFormat};
 use crate::client::{self, Row};
 use crate::control_chars::escape_controls;
 use crate::error::Error;
-use crate::output::RowPrinter;
+use crate::output::{RowPrinter, plain};
 
 const COLUMNS: &[&str] = &["rack", "state", "wanted", "running", "converged", "gears", "reason"];
+/// Where a table has no room: the reasons stand below it.
+const BRIEF: &[&str] = &["rack", "state", "wanted", "running", "converged"];
 
 /// The report that an answer is.
 pub(super) fn of(answer: Value) -> Result<Row, Error> {
@@ -25,7 +27,18 @@ pub(super) fn print(report: &Row, api: &ApiArgs) -> Result<(), Error> {
     if matches!(api.output, OutputFormat::Json | OutputFormat::Ndjson) {
         return Ok(printer.rows(std::slice::from_ref(report), &[])?);
     }
-    Ok(printer.rows(&racks(report), COLUMNS)?)
+    let rows = racks(report);
+    if printer.is_fitting(&rows, COLUMNS) {
+        return Ok(printer.rows(&rows, COLUMNS)?);
+    }
+    let reasons: String = rows.iter().filter_map(reason).collect();
+    Ok(printer.text(&format!("{}{reasons}", printer.table(&rows, BRIEF)))?)
+}
+
+/// Why a Rack does not run what it should, on a line of its own, whole.
+fn reason(rack: &Row) -> Option<String> {
+    let reason = rack["reason"].as_str()?;
+    Some(format!("{}: {}\n", plain(&rack["rack"]), escape_controls(reason)))
 }
 
 fn racks(report: &Row) -> Vec<Row> {
@@ -126,4 +139,20 @@ pub(super) fn verdict(report: &Row, wait: Option<HumanDuration>) -> Result<(), E
         count: behind.len(),
         all: racks.len(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn why_a_rack_is_behind_is_a_line_of_its_own() {
+        let report = json!({ "racks": [
+            { "name": "shop", "reason": "gear door cannot start\nport taken", "converged": false },
+            { "name": "office", "reason": null, "converged": true },
+        ] });
+        let rows = racks(report.as_object().unwrap_or(&Row::new()));
+        let reasons: Vec<String> = rows.iter().filter_map(reason).collect();
+        assert_eq!(reasons, ["shop: gear door cannot start\\nport taken\n"]);
+    }
 }
