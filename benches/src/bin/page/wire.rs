@@ -9,13 +9,13 @@ use serde_json::{Value, json};
 
 use crate::measures::verdict;
 
-/// The folders of the page's source whose files are served, and which of them.
+/// The folders of the page's source whose files are served, and how their names end.
 const FOLDERS: [&str; 3] = ["app", "style", "vendor"];
 const KINDS: [&str; 4] = [".js", ".css", ".svg", ".md"];
 /// Path, bytes on the wire, bytes.
 const LOADED: &str = "['navigation', 'resource'].flatMap(type => performance.getEntriesByType(type)).map(entry => \
     [new URL(entry.name).pathname, entry.encodedBodySize, entry.decodedBodySize])";
-/// What may be loaded, gzipped: of our own at first, and of others.
+/// What there may be of code, gzipped: of our own, and of others.
 const MOST_OWN: f64 = 60_000.0;
 const MOST_VENDORED: f64 = 40_000.0;
 
@@ -23,21 +23,14 @@ const MOST_VENDORED: f64 = 40_000.0;
 pub(super) fn print(tab: &mut BrowserTab) -> Result<(), Failure> {
     let loaded = tab.eval(LOADED)?;
     let loaded = sizes(&loaded)?;
-    let is_file = |path: &str| path == "/" || path.starts_with("/web/");
-    let wire = |wanted: &dyn Fn(&str) -> bool| {
-        loaded
-            .iter()
-            .filter(|(path, ..)| wanted(path))
-            .map(|(_, wire, _)| wire)
-            .sum::<f64>()
-    };
+    let wire: f64 = loaded.iter().map(|(_, wire, _)| wire).sum();
     let plain: f64 = loaded.iter().map(|(_, _, plain)| plain).sum();
+    let own = loaded.iter().filter(|(path, ..)| path == "/" || is_own(path));
+    let own: f64 = own.map(|(_, wire, _)| wire).sum();
     println!(
-        "first page: {} requests (its icon apart), {:.0} bytes over the wire, {plain:.0} plain; files {:.0}{}",
+        "first page: {} requests, {wire:.0} bytes over the wire, {plain:.0} plain; files of our own {own:.0}{}",
         loaded.len(),
-        wire(&|_| true),
-        wire(&is_file),
-        verdict(wire(&is_file), MOST_OWN, "bytes")
+        verdict(own, MOST_OWN, "bytes")
     );
     for (path, wire, plain) in &loaded {
         println!("  {wire:>8.0} {plain:>8.0} {path}");
@@ -74,13 +67,19 @@ fn print_files(tab: &mut BrowserTab) -> Result<(), Failure> {
     let (vendored, own): (Vec<_>, Vec<_>) = code.partition(|(path, ..)| path.starts_with("vendor/"));
     let sum = |files: &[&FileSize]| files.iter().map(|(_, wire, _)| wire).sum::<f64>();
     println!(
-        "gzipped: {:.0} bytes in {} files of our own, {:.0} bytes of others{}",
+        "gzipped: {:.0} bytes in {} files of our own{}, {:.0} bytes of others{}",
         sum(&own),
         own.len(),
+        verdict(sum(&own), MOST_OWN, "bytes"),
         sum(&vendored),
         verdict(sum(&vendored), MOST_VENDORED, "bytes")
     );
     Ok(())
+}
+
+/// Whether an address is that of a file of our own.
+fn is_own(path: &str) -> bool {
+    path.starts_with("/web/") && !path.contains("/vendor/")
 }
 
 /// A file, its bytes on the wire, its bytes.
