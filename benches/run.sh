@@ -2,7 +2,7 @@
 # Runs the release benches and prints every figure; quote medians. Arguments choose some: run.sh engine store
 set -euo pipefail
 cd "$(dirname "$0")/.."
-bins=(first-light engine store http-ingest otlp-ingest guarded memory layout hour readers queries load tail lanes gaps isolation fleet rack reload late object-store)
+bins=(first-light engine store http-ingest otlp-ingest guarded memory layout hour readers queries load tail lanes gaps isolation fleet rack reload late object-store page)
 # As build-dist.sh, so that nothing is compiled again.
 export RUSTC_WORKSPACE_WRAPPER=$PWD/scripts/release-rustc.sh CARGO_INCREMENTAL=0
 cargo build --release --locked --workspace "${bins[@]/#/--bin=bench-}"
@@ -23,6 +23,8 @@ for bench in "$@"; do
     engine | store | http-ingest | otlp-ingest | guarded | memory | hour | load | tail | lanes | gaps | isolation | fleet | rack | reload | late) "$bin/bench-$bench" ;;
     object-store) for part in outage requests reader; do "$bin/bench-object-store" $part; done ;;
     lanes-guarded | fleet-guarded) "$bin/bench-${bench%-guarded}" guarded ;;
+    page)
+      if command -v chromium >/dev/null; then "$bin/bench-page"; else echo "page: left out, it needs Debian's package chromium"; fi ;;
     layout) "$bin/bench-layout" && "$bin/bench-layout" sizes ;;
     readers | queries)
       if [ -n "${BENCH_PYTHON:-}" ]; then "$bin/bench-$bench"; else echo "$bench: left out, BENCH_PEERS=1 installs the peers"; fi ;;

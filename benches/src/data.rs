@@ -137,6 +137,17 @@ impl Source {
         }
     }
 
+    /// So many rows of a seed, or traces, from one time to another; bursts are random, so the last one is only about at the end.
+    #[must_use]
+    pub fn between(seed: u64, rows: u64, (start, end): (Timestamp, Timestamp)) -> Self {
+        let span = end.micros() - start.micros();
+        Self {
+            now: start.micros(),
+            mean: (span / rows.max(1).cast_signed()).max(1),
+            ..Self::new(seed)
+        }
+    }
+
     /// The next rows of a table; logs for a table without telemetry.
     ///
     /// # Errors

@@ -41,13 +41,21 @@ impl BrowserTab {
     ///
     /// # Errors
     /// If Chromium is not installed, or does not start.
-    pub fn open(url: &str, (width, height): (u32, u32)) -> Result<Self, Failure> {
+    pub fn open(url: &str, size: (u32, u32)) -> Result<Self, Failure> {
+        Self::open_with(url, size, "")
+    }
+
+    /// The same; a script runs in every page before those of its own.
+    ///
+    /// # Errors
+    /// See [`open`](Self::open).
+    pub fn open_with(url: &str, (width, height): (u32, u32), script: &str) -> Result<Self, Failure> {
         let profile = tempfile::tempdir()?;
         // The browser reads commands from descriptor 3 and writes answers to 4.
-        let script = r#"exec chromium --headless --no-sandbox --disable-gpu --disable-background-networking --remote-debugging-pipe \
+        let start = r#"exec chromium --headless --no-sandbox --disable-gpu --disable-background-networking --remote-debugging-pipe \
             --user-data-dir="$0" --window-size="$1" about:blank 3<&0 4>&1 0</dev/null 1>&2 2>/dev/null"#;
         let mut child = Command::new("sh")
-            .args(["-c", script])
+            .args(["-c", start])
             .arg(profile.path())
             .arg(format!("{width},{height}"))
             .stdin(Stdio::piped())
@@ -86,6 +94,7 @@ impl BrowserTab {
             tab.send(&format!("{domain}.enable"), json!({}))?;
         }
         tab.resize((width, height))?;
+        tab.send("Page.addScriptToEvaluateOnNewDocument", json!({ "source": script }))?;
         tab.go(url)?;
         Ok(tab)
     }
@@ -235,7 +244,17 @@ impl BrowserTab {
         &self.faults
     }
 
-    fn send(&mut self, method: &str, parameters: Value) -> Result<Value, Failure> {
+    /// The browser's process; those of its pages are below it.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Gives a command of the debugger's protocol; its answer.
+    ///
+    /// # Errors
+    /// If the browser refuses it, or is gone.
+    pub fn send(&mut self, method: &str, parameters: Value) -> Result<Value, Failure> {
         self.last_id += 1;
         let mut command = json!({ "id": self.last_id, "method": method, "params": parameters });
         if !self.session.is_empty() {
