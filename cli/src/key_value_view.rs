@@ -14,27 +14,29 @@ use crate::client::Row;
 use crate::control_chars::escape_controls;
 use crate::output::RowPrinter;
 
+/// The cells that names have at least; longer ones than the second push no value aside.
+const NAME_WIDTHS: (usize, usize) = (13, 24);
+
 /// What is printed so far.
 #[derive(Debug)]
 pub(crate) struct KeyValueView {
     printer: RowPrinter,
-    text: String,
+    /// Names, and the lines of their values.
+    entries: Vec<(String, Vec<String>)>,
 }
 
 impl KeyValueView {
     pub(crate) const fn new(printer: RowPrinter) -> Self {
         Self {
             printer,
-            text: String::new(),
+            entries: Vec::new(),
         }
     }
 
     /// Adds a line; a value of several lines goes on below itself.
     pub(crate) fn add(&mut self, name: &str, value: &str) {
-        let lines = value.lines().map(escape_controls).collect::<Vec<_>>();
-        let line = format!("{:<13} {}", escape_controls(name), lines.join(&format!("\n{:14}", "")));
-        self.text.push_str(line.trim_end());
-        self.text.push('\n');
+        let lines = value.lines().map(|line| escape_controls(line).into_owned());
+        self.entries.push((escape_controls(name).into_owned(), lines.collect()));
     }
 
     /// Adds a line for each of these keys that has a value; those of `times` are shown in the zone.
@@ -52,6 +54,15 @@ impl KeyValueView {
     }
 
     pub(crate) fn finish(self) -> String {
-        self.text
+        let widths = self.entries.iter().map(|(name, _)| name.chars().count());
+        let (usual, most) = NAME_WIDTHS;
+        let width = widths.filter(|width| *width <= most).max().unwrap_or(usual).max(usual);
+        let mut text = String::new();
+        for (name, lines) in &self.entries {
+            let below = format!("\n{:width$} ", "");
+            text.push_str(format!("{name:<width$} {}", lines.join(&below)).trim_end());
+            text.push('\n');
+        }
+        text
     }
 }
