@@ -1,5 +1,5 @@
 // The frame: who is asking, the navigation, the page that the address names, and keys that work everywhere.
-import { html, render, useEffect, useState } from "./html.js";
+import { html, render, useEffect, useLayoutEffect, useState } from "./html.js";
 import { href, useLocation } from "./location.js";
 import { PAGES } from "./pages.js";
 import { ErrorBox, Waiting } from "./parts/messages.js";
@@ -84,7 +84,8 @@ function App() {
   const [help, setHelp] = useState(false);
   useKeys(setHelp);
   const page = PAGES.find(({ name }) => name === at.page);
-  useEffect(() => {
+  // Not after it is painted that this is awaited: the view is asked for at once.
+  useLayoutEffect(() => {
     document.title = `${page ? page.title : "Not found"} · Platform`;
     setError(null);
     if (page && !views[page.name]) {
