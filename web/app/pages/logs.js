@@ -149,8 +149,8 @@ export default function Logs({ params }) {
   const [answered, setAnswered] = useState(false);
   const asked = JSON.stringify(question(params));
   useEffect(() => {
-    if (live || list.answered) setAnswered(list.error && !live ? false : asked);
-  }, [asked, live, list.answered, list.error]);
+    if (live || list.answered) setAnswered((list.error || list.stopped) && !live ? false : asked);
+  }, [asked, live, list.answered, list.error, list.stopped]);
   const { top, facets, chart } = useFrame({ params, view, live, side, rows, ready: answered === asked && asked });
   const { selected, select, press } = useChosen({ rows, place, live, tail, asked });
   const scrolled = (event) => live && !tail.paused && event.target.scrollTop > SCROLLED && tail.pause();

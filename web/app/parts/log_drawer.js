@@ -55,7 +55,7 @@ function Record({ row, params, load }) {
       ${row.flux_id && html`<a href=${href("signal", { flux_id: row.flux_id })}>Its signal</a>`}
       ${!row.cut && html`<${CopyButton} text=${() => json(row)} title="Copy the record as JSON">copy JSON</${CopyButton}>`}
     </p>
-    <section aria-label="Message"><h3>Message</h3><pre tabindex="0" role="region" aria-label="Text of the message"><${SlicedText} text=${row.message} size=${row.cut?.message} load=${load} /></pre>
+    <section aria-label="Message"><h3>Message</h3><${SlicedText} text=${row.message} size=${row.cut?.message} load=${load} />
       ${!row.cut?.message && html`<${Actions} field="message" value=${row.message} text=${row.message} params=${params} />`}</section>
     <${Fields} row=${row} params=${params} load=${load} />
     <${LogContext} row=${row} params=${params} />`;

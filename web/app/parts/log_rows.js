@@ -41,7 +41,7 @@ export function useLogRows(params, active) {
   // Rows of another question do not stay, nor does the place where they go on.
   const cancel = () => {
     asked.current?.abort();
-    setState((before) => ({ ...(before.question === key ? before : NONE), loading: false, stopped: true, question: key }));
+    setState((before) => (before.question === key ? { ...before, loading: false } : { ...NONE, stopped: true, question: key }));
   };
   // Asking for the page that failed goes on where the list ends.
   const again = () => (state.error && state.cursor ? ask(state.cursor) : setRound(round + 1));

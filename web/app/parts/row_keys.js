@@ -36,7 +36,10 @@ export function useRowKeys(list) {
       if (event.key in STEPS && count) {
         // Whoever moves has left the button: Enter is for the row from now on.
         if (target && !target.closest(".drawer")) document.querySelector("main .virtual")?.focus({ preventScroll: true });
-        select(Math.max(0, Math.min(count - 1, (selected < 0 && STEPS[event.key] > 0 ? -1 : selected) + STEPS[event.key])));
+        const to = Math.max(0, Math.min(count - 1, (selected < 0 && STEPS[event.key] > 0 ? -1 : selected) + STEPS[event.key]));
+        // The next key may come before the list is drawn anew.
+        latest.current = { ...latest.current, selected: to };
+        select(to);
       } else if (event.key === "Enter" && !target?.matches("button, a, summary") && selected >= 0 && selected < count) open(selected);
       else if (more[event.key]) more[event.key](selected);
       else return;

@@ -29,9 +29,11 @@ export function SlicedText({ text, size, load }) {
     const frame = requestAnimationFrame(() => setDrawn(drawn + AT_ONCE));
     return () => cancelAnimationFrame(frame);
   }, [drawn, pieces]);
-  if (all) return html`<code class="value">${pieces.slice(0, drawn).map((piece) => html`<span class="piece">${piece}</span>`)}</code>`;
-  if (text.length <= SHOWN && !size) return html`<code class="value">${text}</code>`;
-  return html`<code class="value">${text.slice(0, SHOWN)}…</code>
+  // What may be longer than its box is reached by the keys that scroll it.
+  const tabindex = text.length > 300 ? 0 : undefined;
+  if (all) return html`<code class="value" tabindex=${tabindex}>${pieces.slice(0, drawn).map((piece) => html`<span class="piece">${piece}</span>`)}</code>`;
+  if (text.length <= SHOWN && !size) return html`<code class="value" tabindex=${tabindex}>${text}</code>`;
+  return html`<code class="value" tabindex=${tabindex}>${text.slice(0, SHOWN)}…</code>
     <button onClick=${() => {
       setAll(true);
       load?.();
