@@ -11,8 +11,8 @@ import { filters, keyOf, notParameterOf, parameterOf, PATH, rowAt, withoutValue 
 import { ErrorBox, Waiting } from "./messages.js";
 import { SlicedText } from "./sliced_text.js";
 
-/** Fields that are shown at first; characters of a value that is filtered by. */
-const [FIELDS, FILTERED] = [40, 1_000];
+/** Fields that are shown at first; characters of a value that is filtered by; bytes of a cell, before all of it is asked for. */
+const [FIELDS, FILTERED, CELL] = [40, 1_000, 4_096];
 
 /** What can be done with a value. A cut one is neither filtered by nor copied: it is not what the record says. */
 function Actions({ field, value, text, params }) {
@@ -67,7 +67,7 @@ export function LogDrawer({ place, rows, params }) {
   const loaded = rowAt(place, rows);
   const [at] = place.split("~");
   // One that came live, and was not looked up then, is the first of its moment that the filters let through.
-  const asked = { around: at, before: 0, positions: true, order: "asc", ...(at.includes(":") ? { ...filters(params), after: 1 } : { after: 0 }) };
+  const asked = { around: at, before: 0, positions: true, order: "asc", cells: whole === place ? null : CELL, ...(at.includes(":") ? { ...filters(params), after: 1 } : { after: 0 }) };
   const { data, error, loading, again, cancel } = useAnswer(loaded && whole !== place ? null : PATH, asked);
   const row = data?.data.find((one) => one.position === at || one.ts === at) || loaded;
   const close = () => change({ row: null });
