@@ -70,7 +70,8 @@ export const open = send;
 /**
  * Follows server-sent events until it is cancelled or the stream ends.
  * @param {string} path @param {{ params?: any, signal?: AbortSignal, opened?: () => void }} options `opened` is called when the stream begins
- * @param {(event: string, data: string, id: string) => void} each `id` is the place behind the event, from which a stream goes on
+ * @param {(event: string, data: string, id: string) => void} each `id` is the place behind the event, from which a stream goes on;
+ *   the event `place` says nothing else
  */
 export async function follow(path, { params, signal, opened }, each) {
   const response = await send(path, { params, signal, accept: "text/event-stream" });
@@ -85,7 +86,7 @@ export async function follow(path, { params, signal, opened }, each) {
     kept = lines.pop();
     for (const line of lines) {
       if (line === "" || line === "\r") {
-        if (data.length) each(event, data.join("\n"), id);
+        if (data.length || id) each(data.length ? event : "place", data.join("\n"), id);
         [event, data] = ["message", []];
       } else if (line.startsWith("data:")) data.push(line.slice(line[5] === " " ? 6 : 5));
       else if (line.startsWith("event:")) event = line.slice(6).trim();
