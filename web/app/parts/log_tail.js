@@ -29,6 +29,7 @@ class LogTail {
     /** @type {any} */
     this.view = NONE;
     this.total = 0;
+    this.heldFrom = 0;
     this.missed = 0;
     this.cancel = new AbortController();
     /** @type {(value?: any) => void} */
