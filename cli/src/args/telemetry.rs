@@ -107,7 +107,7 @@ pub(crate) struct LogsArgs {
     /// What a histogram's counts are split by: none, level or entity_name
     #[arg(long, value_name = "COLUMN", requires = "histogram", hide_possible_values = true, value_parser = one_of::<HistogramGrouping>(GROUPINGS))]
     pub(crate) by: Option<HistogramGrouping>,
-    /// List the entries before and after a time, which is written as with --since, of the day before it and the day after
+    /// List the entries before and after a time, which is written as with --since
     #[arg(long, value_name = "WHEN", conflicts_with_all = ["follow", "histogram", "limit"])]
     pub(crate) around: Option<TimeArg>,
     /// How many entries before --around [default: 20]
