@@ -107,7 +107,8 @@ impl QueryEngine {
             });
             async move {
                 let (list, tag, session) = begun?;
-                let mut list = cut_cells(list.await?, cells)?;
+                let memory = session.memory("cells");
+                let mut list = cut_cells(list.await?, cells, &memory).await?;
                 list.tag = tag;
                 list.reserve_memory(&session)
             }
