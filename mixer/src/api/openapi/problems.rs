@@ -30,6 +30,11 @@ pub(in crate::api) const CODES: &[(u16, &str, &str)] = &[
         "the table's rows are sent to a collector and not stored here",
     ),
     (404, "no_route", "there is no such path"),
+    (
+        404,
+        "other_build",
+        "another build of the Mixer has this file of the page",
+    ),
     (404, "telemetry_disabled", "the Mixer reports nothing about itself"),
     (404, "unknown_rack", "there is no such Rack"),
     (404, "unknown_invite", "there is no such open invite"),
