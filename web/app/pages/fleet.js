@@ -1,5 +1,4 @@
 // The fleet: Racks and their admission, scenarios and their activation, the topology, and what waits for a second person.
-import { useAnswer } from "../api.js";
 import { html, useState } from "../html.js";
 import { Said } from "../parts/act.js";
 import { ErrorBox, Waiting } from "../parts/messages.js";
