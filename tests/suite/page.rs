@@ -223,6 +223,99 @@ fn keys_lead_everywhere_and_a_row_opens_and_closes_by_them() -> Result<(), Failu
     Ok(())
 }
 
+/// Presses a key without waiting for the next frame, as a quick hand does: part of a longer expression.
+fn at_once(key: &str) -> String {
+    let key = json!(key);
+    format!(
+        "document.body.dispatchEvent(new KeyboardEvent('keydown', {{ key: {key}, bubbles: true, cancelable: true }})); \
+         for (let turn = 0; turn < 50; turn += 1) await null;"
+    )
+}
+
+#[test]
+fn keys_within_one_frame_meet_the_view_that_is_there_by_then() -> Result<(), Failure> {
+    let mixer = TestMixer::start("")?;
+    let mut tab = BrowserTab::open(&address(&mixer, "sql?q=SELECT 1 AS one"), DESK)?;
+    settle(&mut tab, "SQL")?;
+    tab.wait("document.querySelector('.sql-table [data-name=one]') !== null")?;
+    let states = tab.eval(&format!(
+        "(async () => {{
+            const seen = [];
+            const look = () => seen.push([document.querySelector('aside.drawer') !== null, document.querySelector('dialog.help') !== null]);
+            document.querySelector('.sql-table [data-name=one]').click();
+            for (let turn = 0; turn < 50; turn += 1) await null;
+            seen.push(document.activeElement.matches('aside.drawer'));
+            document.activeElement.blur();
+            {help} look();
+            {close} look();
+            {close} look();
+            return seen;
+        }})()",
+        help = at_once("?"),
+        close = at_once("Escape"),
+    ))?;
+    // The drawer has the focus; Esc closes what was opened last, wherever the focus is.
+    assert_eq!(states, json!([true, [true, true], [true, false], [false, false]]));
+    assert_eq!(tab.faults(), Vec::<String>::new());
+    Ok(())
+}
+
+#[test]
+fn the_overview_of_a_mixer_that_is_not_ready_says_which_check_fails_and_what_to_do() -> Result<(), Failure> {
+    // No disk has so much free.
+    let mixer = TestMixer::with(&[("store.min_free_mb", "1073741824")], &[])?;
+    let mut tab = BrowserTab::open(&address(&mixer, "overview"), DESK)?;
+    settle(&mut tab, "Overview")?;
+    tab.shows("the disk is almost full")?;
+    tab.shows("Free the disk of store.dir")?;
+    let checks = "[...document.querySelectorAll('[aria-label=Checks] .tile')].map(tile => tile.innerText.split('\\n').slice(0, 2).join(' ')).sort()";
+    let expected = json!(["bus ok", "engine ok", "ingest ok", "wal not ready"]);
+    assert_eq!(tab.eval(checks)?, expected);
+    Ok(())
+}
+
+#[test]
+fn ages_of_several_units_are_understood_where_the_page_asks_in_sql() -> Result<(), Failure> {
+    let mixer = TestMixer::start("")?;
+    fill(&mixer, &["order accepted"])?;
+    let question = "traces?roots=1&since=1h30m";
+    let mut tab = BrowserTab::open(&address(&mixer, question), DESK)?;
+    settle(&mut tab, "Traces")?;
+    tab.shows("200 spans, newest first")?;
+    assert_eq!(tab.faults(), Vec::<String>::new());
+    Ok(())
+}
+
+#[test]
+fn who_signs_out_leaves_no_token_no_question_and_no_statement() -> Result<(), Failure> {
+    let home = tempfile::tempdir()?;
+    let (file, admin) = admin_token(home.path())?;
+    let file = format!("{:?}", file.display().to_string());
+    let mixer = TestMixer::with(&[("api.auth", "\"tokens\""), ("api.tokens_file", &file)], &[])?;
+    let api = Api::guarded(&mixer.api.base, &admin, None)?;
+    let made = api.post("/api/v1/tokens", &json!({ "name": "ada", "roles": ["reader"] }))?;
+    let secret = made.json["data"]["token"].as_str().ok_or(made.text.clone())?;
+    let mut tab = BrowserTab::open(&address(&mixer, "sql?q=SELECT $word AS one&p.word=hunter2"), DESK)?;
+    tab.wait("document.querySelector('input[name=token]') !== null")?;
+    tab.click("input[name=token]")?;
+    tab.type_text(secret)?;
+    tab.press("Enter")?;
+    tab.wait("document.querySelector('.sql-table [data-name=one]') !== null")?;
+    let kept = "localStorage.getItem('platform.sql.history')";
+    tab.wait(&format!("{kept} !== null"))?;
+    let history = tab.eval(kept)?;
+    let history = history.as_str().unwrap_or_default();
+    assert!(history.contains("$word") && !history.contains("hunter2"), "{history}");
+    tab.eval("void [...document.querySelectorAll('header button')].find(button => button.textContent === 'Sign out').click()")
+        .ok();
+    tab.wait("document.querySelector('input[name=token]') !== null && document.readyState === 'complete'")?;
+    assert_eq!(
+        tab.eval(&format!("[location.hash, {kept}]"))?,
+        json!(["#/overview", null])
+    );
+    Ok(())
+}
+
 #[test]
 fn a_token_is_asked_for_and_what_its_role_may_not_do_is_not_offered() -> Result<(), Failure> {
     let home = tempfile::tempdir()?;

@@ -27,7 +27,7 @@ export function VirtualList({ rows, height, row, selected, label, onEnd, head })
   const last = Math.min(rows.length, Math.ceil((view.top + view.size) / height) + SPARE);
   useEffect(() => {
     if (onEnd && rows.length > 0 && last >= rows.length - SPARE) onEnd();
-  }, [last, rows.length]);
+  }, [last, rows]);
   const drawn = [];
   for (let index = first; index < last; index += 1) drawn.push(row(rows[index], index));
   return html`<div class="virtual" ref=${box} onScroll=${look} role="table" aria-label=${label} aria-rowcount=${rows.length} tabindex="0">

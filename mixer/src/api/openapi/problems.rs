@@ -66,6 +66,11 @@ pub(in crate::api) const CODES: &[(u16, &str, &str)] = &[
     ),
     (409, "scenario_active", "the scenario is active"),
     (409, "nothing_before", "no scenario was active before"),
+    (
+        409,
+        "former_changed",
+        "a rollback would go back to another scenario than `to` says",
+    ),
     (409, "letter_refused", "the dead letter cannot be replayed or dropped"),
     (409, "token_provided", "the token comes from api.tokens_file"),
     (

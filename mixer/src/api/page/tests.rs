@@ -31,7 +31,7 @@ fn files_name_files_that_are_there_by_relative_paths() {
         ("app/html.js", "vendor/hooks.js"),
         ("vendor/hooks.js", "vendor/preact.js"),
         ("app/pages.js", "app/pages/overview.js"),
-        ("app/parts/chart.js", "vendor/uplot.css"),
+        ("app/parts/chart.js", "vendor/uplot.js"),
     ] {
         assert!(REFERENCES.contains(&known), "{known:?} was not found");
     }
