@@ -118,7 +118,7 @@ struct KeysetPage {
     /// Whether there are more after them.
     more: bool,
     /// What the rows take, counted for as long as they are held.
-    memory: Option<MemoryReservation>,
+    _memory: Option<MemoryReservation>,
 }
 
 impl KeysetPage {
@@ -162,7 +162,7 @@ async fn page_by_scan(
         skip,
         from,
         more,
-        memory: Some(found.memory),
+        _memory: Some(found.memory),
     }))
 }
 
@@ -191,7 +191,7 @@ async fn page_by_plan(scan: &QueryScan, paging: PageBounds, from: Option<KeysetP
         skip: 0,
         from,
         more,
-        memory: None,
+        _memory: None,
     })
 }
 
