@@ -176,8 +176,8 @@ async fn more_equal_rows_than_are_asked_for_at_once_are_passed_in_either_directi
             };
             let mut found = Rows::new();
             loop {
-                let list = querier.list_rows(&ListQuery::Logs(paged.clone()), &with_positions(None, 0, 0));
-                let list = list.await.unwrap();
+                let (query, positions) = (ListQuery::Logs(paged.clone()), with_positions(None, 0, 0));
+                let list = querier.list_rows(&query, &positions).await.unwrap();
                 (paged.offset, paged.cursor) = (None, list.next_cursor.clone());
                 found.extend(JsonPage::from(list).rows);
                 if paged.cursor.is_none() {
