@@ -95,7 +95,7 @@ function Record({ row, params }) {
 export function LogDrawer({ place, rows, params }) {
   const ts = place.split("~")[0];
   const loaded = rowAt(place, rows);
-  const valid = !Number.isNaN(Date.parse(ts));
+  const valid = /^[\d-]+T[\d:.]+Z$/.test(ts) && !Number.isNaN(Date.parse(ts));
   const { data, error, loading, again } = useAnswer(loaded || !valid ? null : PATH, { since: ts, until: valid && justAfter(ts), limit: 1_000 });
   const row = loaded || (data && rowAt(place, data.data));
   const close = () => change({ row: null });
