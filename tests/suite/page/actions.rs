@@ -14,32 +14,32 @@ use harness::Api;
 use harness::browser_tab::SentChange;
 use harness::store::files_below;
 
-use self::stage::{Stage, User};
+use self::stage::{ActionStage, PageUser};
 use super::*;
 
 /// Does it, and looks at what came of it.
-type Step = fn(&mut Stage) -> Result<(), Failure>;
+type ActionTest = fn(&mut ActionStage) -> Result<(), Failure>;
 
 /// Who does what, in this order: the button, and the test.
-const ACTIONS: [(User, &str, Step); 18] = [
-    (User::Author, "Import", fleet::import),
-    (User::Author, "Delete", fleet::delete),
-    (User::Operator, "Approve", fleet::approve),
-    (User::Operator, "Withdraw", fleet::withdraw),
-    (User::Operator, "Activate: dry run first", fleet::activate),
-    (User::Operator, "Replay", letters::replay),
-    (User::Operator, "Replay again", letters::replay_again),
-    (User::Operator, "Drop", letters::drop_some),
-    (User::Operator, "Replay all", letters::replay_all),
-    (User::Operator, "Drop all", letters::drop_all),
-    (User::Operator, "Roll back to", fleet::roll_back),
-    (User::Operator, "Labels", fleet::label),
-    (User::Operator, "Log level", fleet::set_log_level),
-    (User::Operator, "Suspend", fleet::suspend),
-    (User::Operator, "Resume", fleet::resume),
-    (User::Admin, "New token", stage::make_token),
-    (User::Admin, "Revoke", stage::revoke_token),
-    (User::Admin, "Remove", fleet::remove),
+const ACTIONS: [(PageUser, &str, ActionTest); 18] = [
+    (PageUser::Author, "Import", fleet::import),
+    (PageUser::Author, "Delete", fleet::delete),
+    (PageUser::Operator, "Approve", fleet::approve),
+    (PageUser::Operator, "Withdraw", fleet::withdraw),
+    (PageUser::Operator, "Activate: dry run first", fleet::activate),
+    (PageUser::Operator, "Replay", letters::replay),
+    (PageUser::Operator, "Replay again", letters::replay_again),
+    (PageUser::Operator, "Drop", letters::drop_some),
+    (PageUser::Operator, "Replay all", letters::replay_all),
+    (PageUser::Operator, "Drop all", letters::drop_all),
+    (PageUser::Operator, "Roll back to", fleet::roll_back),
+    (PageUser::Operator, "Labels", fleet::label),
+    (PageUser::Operator, "Log level", fleet::set_log_level),
+    (PageUser::Operator, "Suspend", fleet::suspend),
+    (PageUser::Operator, "Resume", fleet::resume),
+    (PageUser::Admin, "New token", stage::make_token),
+    (PageUser::Admin, "Revoke", stage::revoke_token),
+    (PageUser::Admin, "Remove", fleet::remove),
 ];
 /// The last part of the paths by which the page changes something.
 const CHANGES: [&str; 15] = [
@@ -93,7 +93,7 @@ fn changes(tab: &mut BrowserTab) -> Vec<SentChange> {
 }
 
 /// A reader is offered nothing that changes anything, wherever it is offered to others.
-fn offers_nothing(stage: &mut Stage) -> Result<(), Failure> {
+fn offers_nothing(stage: &mut ActionStage) -> Result<(), Failure> {
     let before = changes(&mut stage.tab).len();
     let (rack, letter) = (stage.rack_id("rack-a")?, stage.letters[0].clone());
     for view in [
@@ -143,7 +143,7 @@ fn every_action_works_for_the_role_that_may_and_a_reader_is_offered_none_and_ref
         tested,
         "actions of the page, and those with a test"
     );
-    let mut stage = Stage::start()?;
+    let mut stage = ActionStage::start()?;
     let mut user = None;
     for (who, name, step) in ACTIONS {
         if user != Some(who) {
@@ -156,9 +156,9 @@ fn every_action_works_for_the_role_that_may_and_a_reader_is_offered_none_and_ref
     let verbs: BTreeSet<&str> = sent.iter().map(verb_of).collect();
     assert_eq!(verbs, BTreeSet::from(CHANGES));
 
-    stage.sign_in(User::Reader)?;
+    stage.sign_in(PageUser::Reader)?;
     offers_nothing(&mut stage)?;
-    let reader = stage.api_of(User::Reader)?;
+    let reader = stage.api_of(PageUser::Reader)?;
     for change in &sent {
         assert_eq!(ask_again(&reader, change)?, 403, "{change:?}");
     }

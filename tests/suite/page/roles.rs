@@ -32,7 +32,10 @@ fn a_token_is_asked_for_and_what_its_role_may_not_see_is_not_offered() -> Result
     tab.press("Enter")?;
     tab.wait("document.querySelector('[role=alert]') !== null")?;
     for (role, titles) in offered() {
-        sign_in(&mut tab, &token(json!({ "name": role, "roles": [role] }))?)?;
+        sign_in(
+            &mut tab,
+            &token(json!({ "name": format!("{role}-1"), "roles": [role] }))?,
+        )?;
         let shown = tab.eval("[...document.querySelectorAll('header nav a')].map((link) => link.textContent)")?;
         assert_eq!(shown, json!(titles), "{role}");
         let kept = "document.documentElement.outerHTML + document.cookie + JSON.stringify(localStorage) + JSON.stringify(sessionStorage)";

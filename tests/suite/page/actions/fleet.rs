@@ -3,13 +3,13 @@
 use harness::eventually;
 
 use super::super::*;
-use super::stage::{SOON, Stage};
+use super::stage::{ActionStage, SOON};
 use crate::dlq::{ANYTHING, NUMBERS, World, lines};
 
 /// How many lines its gear cannot handle.
 const BAD: u32 = 7;
 
-pub(super) fn import(stage: &mut Stage) -> Result<(), Failure> {
+pub(super) fn import(stage: &mut ActionStage) -> Result<(), Failure> {
     stage.begin("fleet?view=scenarios")?;
     stage.press("Import…")?;
     stage.tab.fill_in("Text", "meta: { name: plant }\n")?;
@@ -28,7 +28,7 @@ pub(super) fn import(stage: &mut Stage) -> Result<(), Failure> {
     Ok(())
 }
 
-pub(super) fn delete(stage: &mut Stage) -> Result<(), Failure> {
+pub(super) fn delete(stage: &mut ActionStage) -> Result<(), Failure> {
     stage.begin("fleet?view=scenarios&scenario=plant:3")?;
     stage.press("Delete…")?;
     stage.confirm_typed("plant:3", "Delete")?;
@@ -37,7 +37,7 @@ pub(super) fn delete(stage: &mut Stage) -> Result<(), Failure> {
     Ok(())
 }
 
-pub(super) fn approve(stage: &mut Stage) -> Result<(), Failure> {
+pub(super) fn approve(stage: &mut ActionStage) -> Result<(), Failure> {
     let [a, b] = stage.keys.clone();
     stage.begin("fleet")?;
     stage.press("Approve rack-a")?;
@@ -59,7 +59,7 @@ pub(super) fn approve(stage: &mut Stage) -> Result<(), Failure> {
 }
 
 /// Asks for an activation, after the dry run.
-fn ask_to_activate(stage: &mut Stage, reference: &str) -> Result<(), Failure> {
+fn ask_to_activate(stage: &mut ActionStage, reference: &str) -> Result<(), Failure> {
     stage.begin(&format!("fleet?view=scenarios&scenario={reference}"))?;
     stage.press("Activate: dry run first…")?;
     let hash = stage.hash(reference)?;
@@ -70,7 +70,7 @@ fn ask_to_activate(stage: &mut Stage, reference: &str) -> Result<(), Failure> {
     )
 }
 
-pub(super) fn withdraw(stage: &mut Stage) -> Result<(), Failure> {
+pub(super) fn withdraw(stage: &mut ActionStage) -> Result<(), Failure> {
     ask_to_activate(stage, "plant:1")?;
     let id = stage.request()?["id"].clone();
     stage.begin("fleet?view=requests")?;
@@ -81,7 +81,7 @@ pub(super) fn withdraw(stage: &mut Stage) -> Result<(), Failure> {
     Ok(())
 }
 
-pub(super) fn activate(stage: &mut Stage) -> Result<(), Failure> {
+pub(super) fn activate(stage: &mut ActionStage) -> Result<(), Failure> {
     const STATUS: &str = "/api/v1/scenarios/status";
     ask_to_activate(stage, "plant:1")?;
     stage.agree("/api/v1/scenarios/plant:1/activate?wait=60s")?;
@@ -117,7 +117,7 @@ pub(super) fn activate(stage: &mut Stage) -> Result<(), Failure> {
     stage.becomes(STATUS, "/converged", &json!(true))
 }
 
-pub(super) fn roll_back(stage: &mut Stage) -> Result<(), Failure> {
+pub(super) fn roll_back(stage: &mut ActionStage) -> Result<(), Failure> {
     let hash = stage.hash("plant:1")?;
     stage.begin("fleet?view=scenarios")?;
     stage.press(&format!("Roll back to plant:1 {hash}…"))?;
@@ -131,14 +131,14 @@ pub(super) fn roll_back(stage: &mut Stage) -> Result<(), Failure> {
 }
 
 /// Opens rack-b's drawer and presses one of its buttons.
-fn operate(stage: &mut Stage, button: &str) -> Result<String, Failure> {
+fn operate(stage: &mut ActionStage, button: &str) -> Result<String, Failure> {
     let id = stage.rack_id("rack-b")?;
     stage.begin(&format!("fleet?rack={id}"))?;
     stage.press(button)?;
     Ok(format!("/api/v1/racks/{id}"))
 }
 
-pub(super) fn label(stage: &mut Stage) -> Result<(), Failure> {
+pub(super) fn label(stage: &mut ActionStage) -> Result<(), Failure> {
     let rack = operate(stage, "Labels…")?;
     stage.tab.fill_in("Add or change", "role=press")?;
     stage.confirm("Set labels")?;
@@ -146,7 +146,7 @@ pub(super) fn label(stage: &mut Stage) -> Result<(), Failure> {
     stage.becomes(&rack, "/labels", &json!({ "role": "press" }))
 }
 
-pub(super) fn set_log_level(stage: &mut Stage) -> Result<(), Failure> {
+pub(super) fn set_log_level(stage: &mut ActionStage) -> Result<(), Failure> {
     operate(stage, "Log level…")?;
     stage.confirm("Set")?;
     said(&mut stage.tab, "rack-b logs from level debug on")?;
@@ -156,21 +156,21 @@ pub(super) fn set_log_level(stage: &mut Stage) -> Result<(), Failure> {
     })
 }
 
-pub(super) fn suspend(stage: &mut Stage) -> Result<(), Failure> {
+pub(super) fn suspend(stage: &mut ActionStage) -> Result<(), Failure> {
     let rack = operate(stage, "Suspend…")?;
     stage.confirm("Suspend")?;
     said(&mut stage.tab, "rack-b is suspended")?;
     stage.becomes(&rack, "/state", &json!("suspended"))
 }
 
-pub(super) fn resume(stage: &mut Stage) -> Result<(), Failure> {
+pub(super) fn resume(stage: &mut ActionStage) -> Result<(), Failure> {
     let rack = operate(stage, "Resume…")?;
     stage.confirm("Resume")?;
     said(&mut stage.tab, "rack-b is resumed")?;
     stage.becomes(&rack, "/state", &json!("active"))
 }
 
-pub(super) fn remove(stage: &mut Stage) -> Result<(), Failure> {
+pub(super) fn remove(stage: &mut ActionStage) -> Result<(), Failure> {
     let rack = operate(stage, "Remove…")?;
     stage.confirm_typed("rack-b", "Remove")?;
     said(&mut stage.tab, "rack-b is removed")?;

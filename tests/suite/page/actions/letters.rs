@@ -1,10 +1,10 @@
 //! Dead letters: given back and dropped, one, some that are marked, and all that the filters mean.
 
 use super::super::*;
-use super::stage::Stage;
+use super::stage::ActionStage;
 
 /// Waits until letters are in a state.
-fn are(stage: &Stage, letters: &[usize], state: &str) -> Result<(), Failure> {
+fn are(stage: &ActionStage, letters: &[usize], state: &str) -> Result<(), Failure> {
     for letter in letters {
         let path = format!("/api/v1/dlq/{}", stage.letters[*letter]);
         stage.becomes(&path, "/state", &json!(state))?;
@@ -13,14 +13,14 @@ fn are(stage: &Stage, letters: &[usize], state: &str) -> Result<(), Failure> {
 }
 
 /// Opens a letter's drawer and presses one of its buttons.
-fn open_letter(stage: &mut Stage, letter: usize, button: &str) -> Result<(), Failure> {
+fn open_letter(stage: &mut ActionStage, letter: usize, button: &str) -> Result<(), Failure> {
     let view = format!("dead-letters?state=all&letter={}", stage.letters[letter]);
     stage.begin(&view)?;
     stage.press(button)
 }
 
 /// Marks letters in the list.
-fn mark(stage: &mut Stage, letters: &[usize]) -> Result<(), Failure> {
+fn mark(stage: &mut ActionStage, letters: &[usize]) -> Result<(), Failure> {
     stage.begin("dead-letters")?;
     for letter in letters {
         let name = format!("Mark {}", stage.letters[*letter]);
@@ -29,7 +29,7 @@ fn mark(stage: &mut Stage, letters: &[usize]) -> Result<(), Failure> {
     Ok(())
 }
 
-pub(super) fn replay(stage: &mut Stage) -> Result<(), Failure> {
+pub(super) fn replay(stage: &mut ActionStage) -> Result<(), Failure> {
     open_letter(stage, 0, "Replay…")?;
     stage.tab.shows("1 meant, 1 would change")?;
     stage.confirm("Replay 1")?;
@@ -42,7 +42,7 @@ pub(super) fn replay(stage: &mut Stage) -> Result<(), Failure> {
     are(stage, &[1, 2], "replayed")
 }
 
-pub(super) fn replay_again(stage: &mut Stage) -> Result<(), Failure> {
+pub(super) fn replay_again(stage: &mut ActionStage) -> Result<(), Failure> {
     open_letter(stage, 0, "Replay again…")?;
     stage.confirm("Replay 1")?;
     said(&mut stage.tab, "1 taken by their gear")?;
@@ -50,7 +50,7 @@ pub(super) fn replay_again(stage: &mut Stage) -> Result<(), Failure> {
     stage.world.sinks("bad", 4).map(drop)
 }
 
-pub(super) fn drop_some(stage: &mut Stage) -> Result<(), Failure> {
+pub(super) fn drop_some(stage: &mut ActionStage) -> Result<(), Failure> {
     open_letter(stage, 3, "Drop…")?;
     stage.confirm("Drop 1")?;
     said(&mut stage.tab, "1 dropped")?;
@@ -61,7 +61,7 @@ pub(super) fn drop_some(stage: &mut Stage) -> Result<(), Failure> {
     are(stage, &[3, 4], "dropped")
 }
 
-pub(super) fn replay_all(stage: &mut Stage) -> Result<(), Failure> {
+pub(super) fn replay_all(stage: &mut ActionStage) -> Result<(), Failure> {
     stage.begin("dead-letters?gear=pass")?;
     stage.press("Replay all…")?;
     stage.confirm("Replay 2")?;
@@ -70,7 +70,7 @@ pub(super) fn replay_all(stage: &mut Stage) -> Result<(), Failure> {
     are(stage, &[3, 4], "dropped")
 }
 
-pub(super) fn drop_all(stage: &mut Stage) -> Result<(), Failure> {
+pub(super) fn drop_all(stage: &mut ActionStage) -> Result<(), Failure> {
     let bad = json!({ "ts": "never", "message": "broken" }).to_string();
     let headers = [("Content-Type", "application/x-ndjson")];
     let kept = stage

@@ -13,7 +13,7 @@ pub(super) const SOON: Duration = Duration::from_secs(60);
 
 /// Who signs in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum User {
+pub(super) enum PageUser {
     Author,
     Operator,
     Admin,
@@ -21,7 +21,7 @@ pub(super) enum User {
 }
 
 /// See the module.
-pub(super) struct Stage {
+pub(super) struct ActionStage {
     pub(super) world: World,
     pub(super) tab: BrowserTab,
     /// The keys that rack-a and rack-b print.
@@ -50,7 +50,7 @@ fn pending(name: &str, mixer: &TestMixer) -> Result<(TestRack, String), Failure>
     Ok((rack, key.to_owned()))
 }
 
-impl Stage {
+impl ActionStage {
     pub(super) fn start() -> Result<Self, Failure> {
         let home = tempfile::tempdir()?;
         let (file, admin) = admin_token(home.path())?;
@@ -91,22 +91,22 @@ impl Stage {
         })
     }
 
-    fn token_of(&self, user: User) -> &str {
+    fn token_of(&self, user: PageUser) -> &str {
         let [author, operator, admin, reader] = &self.tokens;
         match user {
-            User::Author => author,
-            User::Operator => operator,
-            User::Admin => admin,
-            User::Reader => reader,
+            PageUser::Author => author,
+            PageUser::Operator => operator,
+            PageUser::Admin => admin,
+            PageUser::Reader => reader,
         }
     }
 
-    pub(super) fn sign_in(&mut self, user: User) -> Result<(), Failure> {
+    pub(super) fn sign_in(&mut self, user: PageUser) -> Result<(), Failure> {
         let token = self.token_of(user).to_owned();
         sign_in(&mut self.tab, &token)
     }
 
-    pub(super) fn api_of(&self, user: User) -> Result<Api, Failure> {
+    pub(super) fn api_of(&self, user: PageUser) -> Result<Api, Failure> {
         Api::guarded(&self.api().base, self.token_of(user), None)
     }
 
@@ -177,7 +177,7 @@ impl Stage {
     }
 }
 
-pub(super) fn make_token(stage: &mut Stage) -> Result<(), Failure> {
+pub(super) fn make_token(stage: &mut ActionStage) -> Result<(), Failure> {
     stage.begin("security?view=tokens")?;
     stage.press("New token…")?;
     stage.tab.fill_in("Name", "tom")?;
@@ -195,7 +195,7 @@ pub(super) fn make_token(stage: &mut Stage) -> Result<(), Failure> {
     stage.tab.wait("!document.body.textContent.includes('plt_')")
 }
 
-pub(super) fn revoke_token(stage: &mut Stage) -> Result<(), Failure> {
+pub(super) fn revoke_token(stage: &mut ActionStage) -> Result<(), Failure> {
     stage.begin("security?view=tokens&token=tom")?;
     stage.press("Revoke…")?;
     stage.confirm_typed("tom", "Revoke")?;
