@@ -191,6 +191,19 @@ pub enum ControlError {
     /// There is nothing to go back to.
     #[error("no scenario was active before: activate one (platform scenario list shows which there are)")]
     NothingBefore,
+    /// A rollback would go back to another scenario than the request says.
+    #[error(
+        "a rollback goes back to {reference} ({hash:.12}) by now, not to {expected:.12}: nothing was changed; look again what it would do \
+         (dry_run)"
+    )]
+    FormerChanged {
+        /// The content that the request means.
+        expected: String,
+        /// `name:version` of what was active before.
+        reference: String,
+        /// Its content.
+        hash: String,
+    },
     /// The registry failed.
     #[error(transparent)]
     Registry(#[from] RegistryError),
@@ -221,6 +234,7 @@ impl ControlError {
             Self::TooManyLabels(_) => "too_many_labels",
             Self::TooManyScenarios => "too_many_scenarios",
             Self::NothingBefore => "nothing_before",
+            Self::FormerChanged { .. } => "former_changed",
             Self::Registry(_) => "registry",
         }
     }

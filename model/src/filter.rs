@@ -10,7 +10,8 @@
 //! - A field whose name ends with [`ANY_KEY`] holds the parameters of a family, by what they have in the place of it:
 //!   `attr.http.status=500` is the entry `http.status` of `attr.<key>`. The value is compared with the text of a JSON
 //!   scalar: `500` meets the number 500 and the text "500".
-//! - What begins with `not.` leaves out rows that have one of its values, and may be given more than once.
+//! - What begins with `not.` leaves out rows that have one of its values, and may be given more than once. Of these and of families'
+//!   parameters a request has [`MAX_CONDITIONS`] at most.
 
 mod param_values;
 mod row_position;
@@ -50,6 +51,10 @@ pub const MAX_CELL: u32 = 1 << 20;
 pub const DEFAULT_CONTEXT: u32 = 20;
 /// The greatest number of rows before one, and after it.
 pub const MAX_CONTEXT: u32 = 1_000;
+
+/// The greatest number of parameters of families and of those that leave rows out that one request has in all: each may be a look at
+/// every row.
+pub const MAX_CONDITIONS: usize = 100;
 
 /// A number of rows that no page can have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

@@ -1,5 +1,5 @@
 //! One field of a flat JSON object, without reading the others: what a condition on an attribute compares, and what an index
-//! of it holds.
+//! of it holds. And its keys, without reading its values.
 
 use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, Visitor};
 use serde_json::Value;
@@ -33,6 +33,37 @@ fn field(object: &str, key: &str) -> Option<Value> {
     }
     let mut json = serde_json::Deserializer::from_str(object);
     FieldSeed(key).deserialize(&mut json).ok()?
+}
+
+/// Calls with each key of a JSON object, as often as it is there. Whether it is an object to its end; what is none may have keys before
+/// that shows.
+pub fn each_key(object: &str, each: impl FnMut(&str)) -> bool {
+    let mut json = serde_json::Deserializer::from_str(object);
+    KeySeed(each).deserialize(&mut json).is_ok() && json.end().is_ok()
+}
+
+/// Reads the keys of an object and skips its values.
+struct KeySeed<F>(F);
+
+impl<'de, F: FnMut(&str)> DeserializeSeed<'de> for KeySeed<F> {
+    type Value = ();
+    fn deserialize<D: serde::Deserializer<'de>>(self, from: D) -> Result<(), D::Error> {
+        from.deserialize_map(self)
+    }
+}
+
+impl<'de, F: FnMut(&str)> Visitor<'de> for KeySeed<F> {
+    type Value = ();
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("a JSON object")
+    }
+    fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<(), A::Error> {
+        while let Some(key) = map.next_key::<std::borrow::Cow<'_, str>>()? {
+            (self.0)(&key);
+            map.next_value::<IgnoredAny>()?;
+        }
+        Ok(())
+    }
 }
 
 /// Reads one field of an object and skips the others.
@@ -81,5 +112,22 @@ mod tests {
             Some("t\"1")
         );
         assert_eq!(field_text("no json gear.id", "gear.id"), None);
+    }
+
+    #[test]
+    fn keys_are_those_of_the_object_alone() {
+        let keys = |object: &str| {
+            let mut keys = Vec::new();
+            let is_object = each_key(object, |key| keys.push(key.to_owned()));
+            (is_object, keys.join(" "))
+        };
+        assert_eq!(
+            keys(r#"{"b":{"x":1},"a\u0062":[{"y":2}],"c":null,"b":0}"#),
+            (true, "b ab c b".to_owned())
+        );
+        assert_eq!(keys("{}"), (true, String::new()));
+        for other in ["", "[1]", "5", r#"{"a":1"#, "{} x"] {
+            assert!(!keys(other).0, "{other}");
+        }
     }
 }

@@ -67,7 +67,7 @@ pub use destination::MessageDestination;
 pub use env_expansion::{EnvExpansion, expand_env};
 pub use id::{BadId, ClusterId, EntityId, FluxId, MessageId, SpanId, TraceId};
 pub use invite::{BadInvite, InviteProof, RackInvite};
-pub use json_field::{field_json, field_text, value_text};
+pub use json_field::{each_key, field_json, field_text, value_text};
 pub use json_schema::{inline_schema, written_schema};
 pub use key_fingerprint::{BadFingerprint, KeyFingerprint};
 pub use message::MessageDirection;

@@ -10,22 +10,35 @@
 //!
 //! - A cell that is left has no more bytes than were asked for, and one that had no more is untouched.
 //! - The column `cut` has, for each row with a cut cell, an object with the whole sizes of those cells, in bytes.
+//! - What is made is counted as memory of queries before it is made. Others have their turn after each slice of bytes, or after the one
+//!   cell that has more.
+//! - Of an object the keys and the places of its values are held, not the values.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use arrow_array::builder::{BinaryBuilder, StringBuilder};
 use arrow_array::cast::AsArray;
 use arrow_array::{Array as _, ArrayRef, BinaryArray, StringArray};
 use arrow_schema::DataType;
+use datafusion::execution::memory_pool::MemoryReservation;
+use model::each_key;
 use model::filter::{MAX_CELL, MIN_CELL};
-use serde_json::{Map, Value};
+use serde_json::Value;
+use serde_json::value::RawValue;
 
 use crate::Error;
-use crate::columns::SqlColumn;
 use crate::query_result::ListAnswer;
 
 /// The column that says what was cut.
 const CUT: &str = "cut";
+/// The bytes of cells that are cut before others have their turn.
+const SLICE_BYTES: usize = 256 << 10;
+/// About what a member of an object takes beside its key while the object is cut.
+const BESIDE_KEY: usize = 128;
+/// About what is said of the cells of a row.
+const SIZES: usize = 64;
 
 /// The bytes of a cell that a request allows.
 pub(crate) fn cell_size(cells: Option<u32>) -> Result<Option<usize>, Error> {
@@ -38,50 +51,119 @@ pub(crate) fn cell_size(cells: Option<u32>) -> Result<Option<usize>, Error> {
     }
 }
 
-/// A list whose cells have no more bytes than these, if a number is given.
-pub(crate) fn cut_cells(list: ListAnswer, most: Option<usize>) -> Result<ListAnswer, Error> {
+/// A list whose cells have no more bytes than these, if a number is given. The list and what is made of it count in `memory`.
+pub(crate) async fn cut_cells(
+    list: ListAnswer,
+    most: Option<usize>,
+    memory: &MemoryReservation,
+) -> Result<ListAnswer, Error> {
     let Some(most) = most else {
         return Ok(list);
     };
-    let mut sizes = vec![Map::new(); list.rows().num_rows()];
-    let list = list.map_columns(|(column, cells)| cut_column(column, cells, most, &mut sizes))?;
+    let rows = list.rows().num_rows();
+    memory.try_grow(list.rows().get_array_memory_size() + rows * SIZES)?;
+    let mut sizes = vec![String::new(); rows];
+    let mut columns = Vec::new();
+    for (column, cells) in list.columns() {
+        let lengths = lengths(cells);
+        note_sizes(&column.name, &lengths, most, &mut sizes);
+        let is_long = lengths.iter().any(|length| *length > most);
+        columns.push(match cells.data_type() {
+            DataType::Utf8 if is_long => {
+                let is_json = column.kind == "json";
+                cut_texts(cells.as_string(), is_json, most, memory).await?
+            }
+            DataType::Binary if is_long => cut_bytes(cells.as_binary(), most, memory).await?,
+            _ => Arc::clone(cells),
+        });
+    }
+    let list = list.with_cells(columns)?;
     let cut = sizes
         .into_iter()
-        .map(|sizes| (!sizes.is_empty()).then(|| Value::Object(sizes).to_string()));
+        .map(|sizes| (!sizes.is_empty()).then(|| format!("{{{sizes}}}")));
     let list = list.with_json_column(CUT, Arc::new(cut.collect::<StringArray>()))?;
     Ok(list.with_sparse(vec![CUT]))
 }
 
-/// A column with its long cells cut, whose sizes are noted.
-fn cut_column(column: &SqlColumn, cells: &ArrayRef, most: usize, sizes: &mut [Map<String, Value>]) -> ArrayRef {
-    let lengths: Vec<Option<usize>> = match cells.data_type() {
-        DataType::Utf8 => cells.as_string::<i32>().iter().map(|text| text.map(str::len)).collect(),
-        DataType::Binary => cells
-            .as_binary::<i32>()
-            .iter()
-            .map(|bytes| bytes.map(<[u8]>::len))
-            .collect(),
+/// The bytes of each cell of a column that may be cut; none of another column.
+fn lengths(cells: &ArrayRef) -> Vec<usize> {
+    match cells.data_type() {
+        DataType::Utf8 => {
+            let texts = cells.as_string::<i32>().iter();
+            texts.map(|text| text.map_or(0, str::len)).collect()
+        }
+        DataType::Binary => {
+            let bytes = cells.as_binary::<i32>().iter();
+            bytes.map(|bytes| bytes.map_or(0, <[u8]>::len)).collect()
+        }
         _ => Vec::new(),
-    };
-    let mut is_cut = false;
-    for (length, sizes) in lengths.into_iter().zip(sizes) {
-        if let Some(length) = length.filter(|length| *length > most) {
-            sizes.insert(column.name.clone(), length.into());
-            is_cut = true;
+    }
+}
+
+/// Adds a member for each long cell of a column to what is said of its row.
+fn note_sizes(column: &str, lengths: &[usize], most: usize, sizes: &mut [String]) {
+    let name = Value::from(column);
+    for (length, sizes) in lengths.iter().zip(sizes).filter(|(length, _)| **length > most) {
+        let comma = if sizes.is_empty() { "" } else { "," };
+        sizes.push_str(&format!("{comma}{name}:{length}"));
+    }
+}
+
+/// Gives others their turn after each slice of bytes that were looked at.
+#[derive(Default)]
+struct WorkPacer(usize);
+
+impl WorkPacer {
+    async fn add(&mut self, bytes: usize) {
+        self.0 += bytes;
+        if self.0 >= SLICE_BYTES {
+            self.0 = 0;
+            tokio::task::yield_now().await;
         }
     }
-    if !is_cut {
-        return Arc::clone(cells);
+}
+
+async fn cut_texts(
+    texts: &StringArray,
+    is_json: bool,
+    most: usize,
+    memory: &MemoryReservation,
+) -> Result<ArrayRef, Error> {
+    let (mut cut, mut pacer) = (StringBuilder::new(), WorkPacer::default());
+    for row in 0..texts.len() {
+        let text = texts.is_valid(row).then(|| texts.value(row));
+        let length = text.map_or(0, str::len);
+        let meanwhile = match text {
+            Some(text) if is_json && length > most => bytes_to_cut(text),
+            _ => 0,
+        };
+        // A builder doubles what it has.
+        memory.try_grow(meanwhile + 2 * length.min(most))?;
+        cut.append_option(text.map(|text| cut_text(text, is_json, most)));
+        memory.shrink(meanwhile);
+        pacer.add(length).await;
     }
-    if *cells.data_type() == DataType::Binary {
-        let bytes = cells.as_binary::<i32>().iter();
-        let bytes = bytes.map(|bytes| bytes.map(|bytes| bytes.get(..most).unwrap_or(bytes)));
-        return Arc::new(bytes.collect::<BinaryArray>());
+    Ok(Arc::new(cut.finish()))
+}
+
+async fn cut_bytes(cells: &BinaryArray, most: usize, memory: &MemoryReservation) -> Result<ArrayRef, Error> {
+    let (mut cut, mut pacer) = (BinaryBuilder::new(), WorkPacer::default());
+    for row in 0..cells.len() {
+        let bytes = cells.is_valid(row).then(|| cells.value(row));
+        let bytes = bytes.map(|bytes| bytes.get(..most).unwrap_or(bytes));
+        let length = bytes.map_or(0, <[u8]>::len);
+        memory.try_grow(2 * length)?;
+        cut.append_option(bytes);
+        pacer.add(length).await;
     }
-    let is_json = column.kind == "json";
-    let texts = cells.as_string::<i32>().iter();
-    let texts = texts.map(|text| text.map(|text| cut_text(text, is_json, most)));
-    Arc::new(texts.collect::<StringArray>())
+    Ok(Arc::new(cut.finish()))
+}
+
+/// About the bytes that are needed while an object is cut.
+fn bytes_to_cut(object: &str) -> usize {
+    let mut bytes = object.len();
+    each_key(object, |key| bytes += 2 * key.len() + BESIDE_KEY);
+    bytes
 }
 
 fn cut_text(text: &str, is_json: bool, most: usize) -> Cow<'_, str> {
@@ -96,23 +178,22 @@ fn cut_text(text: &str, is_json: bool, most: usize) -> Cow<'_, str> {
 
 /// An object with as much of another one as there is room for; `None` of what is no object.
 fn cut_object(text: &str, most: usize) -> Option<String> {
-    let members: Map<String, Value> = serde_json::from_str(text).ok()?;
-    let written = members
-        .iter()
-        .map(|(key, value)| (Value::from(key.as_str()).to_string(), value.to_string(), value));
+    let members: BTreeMap<String, &RawValue> = serde_json::from_str(text).ok()?;
+    let written = members.iter().map(|(key, value)| (key.as_str(), value.get()));
     let mut written: Vec<_> = written.enumerate().collect();
-    written.sort_by_key(|(_, (key, json, _))| key.len() + json.len());
+    written.sort_by_key(|(_, (key, json))| key.len() + json.len());
     let mut room = most.saturating_sub(2);
-    let mut shown = Vec::with_capacity(written.len());
-    for (place, (key, json, value)) in written {
+    let mut shown = Vec::new();
+    for (place, (key, json)) in written {
+        let key = Value::from(key).to_string();
         // A colon and a comma.
         let Some(left) = room.checked_sub(key.len() + 2) else {
             break;
         };
         let json = if json.len() <= left {
-            Some(json)
+            Some(Cow::Borrowed(json))
         } else {
-            beginning(value, left)
+            beginning(json, left).map(Cow::Owned)
         };
         let Some(json) = json else {
             break;
@@ -126,10 +207,10 @@ fn cut_object(text: &str, most: usize) -> Option<String> {
 }
 
 /// The beginning of a text, or of the JSON of another value, as JSON of so many bytes; `None` if there is no room for any.
-fn beginning(value: &Value, most: usize) -> Option<String> {
-    let text = match value {
-        Value::String(text) => Cow::Borrowed(text.as_str()),
-        other => Cow::Owned(other.to_string()),
+fn beginning(json: &str, most: usize) -> Option<String> {
+    let text = match serde_json::from_str::<String>(json) {
+        Ok(text) => Cow::Owned(text),
+        Err(_) => Cow::Borrowed(json),
     };
     let mut end = text.floor_char_boundary(most);
     loop {
@@ -149,9 +230,58 @@ fn beginning(value: &Value, most: usize) -> Option<String> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
-    use serde_json::json;
+    use arrow_array::RecordBatch;
+    use arrow_schema::{Field, Schema};
+    use datafusion::execution::memory_pool::{GreedyMemoryPool, MemoryConsumer, MemoryPool};
+    use futures::FutureExt as _;
+    use serde_json::{Map, json};
 
     use super::*;
+    use crate::query_result::QueryStats;
+
+    /// Memory of a pool that has so many bytes.
+    fn memory(bytes: usize) -> MemoryReservation {
+        let pool: Arc<dyn MemoryPool> = Arc::new(GreedyMemoryPool::new(bytes));
+        MemoryConsumer::new("cells").register(&pool)
+    }
+
+    #[tokio::test]
+    async fn many_long_cells_are_cut_in_slices_and_within_the_memory_of_queries() {
+        let columns: [(&str, ArrayRef); 2] = [
+            ("message", Arc::new(StringArray::from(vec!["x".repeat(10_000); 100]))),
+            ("raw", Arc::new(BinaryArray::from_iter_values(vec![[7_u8; 100]; 100]))),
+        ];
+        let fields = columns
+            .iter()
+            .map(|(name, cells)| Field::new(*name, cells.data_type().clone(), true));
+        let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
+        let rows = RecordBatch::try_new(schema, columns.map(|(_, cells)| cells).to_vec()).unwrap();
+        let list = || ListAnswer::new(&rows, None, QueryStats::default()).unwrap();
+        let size = rows.get_array_memory_size();
+
+        let enough = memory(size + 100_000);
+        let cutting = cut_cells(list(), Some(99), &enough);
+        assert!(cutting.now_or_never().is_none(), "it holds its thread");
+        let cut = cut_cells(list(), Some(99), &memory(size + 100_000)).await.unwrap();
+        let cells = cut.rows().column_by_name("message").unwrap().as_string::<i32>();
+        assert!(cells.iter().all(|text| text == Some("x".repeat(99).as_str())));
+        let said = cut.rows().column_by_name(CUT).unwrap().as_string::<i32>();
+        assert!(said.iter().all(|text| text == Some(r#"{"message":10000,"raw":100}"#)));
+        for few in [size - 1, size + 10_000] {
+            let refused = cut_cells(list(), Some(99), &memory(few)).await.unwrap_err();
+            assert!(refused.lacks_memory(), "{few}: {refused}");
+        }
+        let same = cut_cells(list(), None, &memory(0)).await.unwrap();
+        assert_eq!(same.rows(), list().rows());
+    }
+
+    #[test]
+    fn what_cutting_an_object_takes_grows_with_its_members_and_not_with_what_is_in_them() {
+        let nested = json!({ "a": vec![0; 100_000] }).to_string();
+        assert!(bytes_to_cut(&nested) < nested.len() + 200);
+        let members: Map<String, Value> = (0..1_000).map(|key| (format!("k{key}"), 0.into())).collect();
+        assert!(bytes_to_cut(&json!(members).to_string()) > 1_000 * BESIDE_KEY);
+    }
 
     #[test]
     fn a_text_ends_with_a_whole_character() {

@@ -24,6 +24,9 @@ use serde::{Deserialize, Serialize};
 use crate::Error;
 use crate::time_range::TimeRange;
 
+/// The `ts` and the hash of a row. Rows that are equal in every column have the same.
+pub(crate) type RowPlace = (i64, u64);
+
 /// A place between two rows; the module says what it means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct KeysetPosition {

@@ -11,7 +11,7 @@ use model::filter::{
 use model::{EntityId, FluxId, Level, MessageDirection, Span, SpanStatus, Table, Timestamp, TraceId};
 
 use crate::Error;
-use crate::scalar_functions::{contains_fold, json_text};
+use crate::scalar_functions::{contains_any_fold, contains_fold, json_text};
 use crate::time_range::TimeRange;
 
 /// A moment as a literal of the `ts` column's type.
@@ -86,6 +86,20 @@ fn is_none_of(of: Expr, texts: &BTreeSet<String>) -> Option<Expr> {
     (!texts.is_empty()).then(|| is_one.is_not_true())
 }
 
+/// That a text has none of these parts, letter case aside.
+fn has_none_of(of: Expr, parts: &BTreeSet<String>) -> Option<Expr> {
+    let has_one = match parts.first() {
+        Some(part) if parts.len() == 1 => contains_fold(of, part),
+        _ => contains_any_fold(of, parts),
+    };
+    (!parts.is_empty()).then(|| has_one.is_not_true())
+}
+
+fn is_not_of_levels(levels: &BTreeSet<Level>) -> Option<Expr> {
+    let names = levels.iter().map(|level| lit(level.as_str()));
+    (!levels.is_empty()).then(|| ident("level").in_list(names.collect(), true))
+}
+
 fn is_not_of_entities(texts: &BTreeSet<String>) -> Option<Expr> {
     (!texts.is_empty()).then(|| of_entities(texts).is_not_true())
 }
@@ -110,20 +124,10 @@ pub(crate) fn logs(filter: &LogFilter) -> Vec<Expr> {
         filter.q.as_deref().map(|q| contains_fold(ident("message"), q)),
         is_not_of_entities(&filter.not_entity),
         is_none_of(service_of("attributes"), &filter.not_service),
+        is_not_of_levels(&filter.not_level),
+        has_none_of(ident("message"), &filter.not_q),
     ]
     .into_iter()
-    .chain(
-        filter
-            .not_level
-            .iter()
-            .map(|level| Some(ident("level").not_eq(lit(level.as_str())))),
-    )
-    .chain(
-        filter
-            .not_q
-            .iter()
-            .map(|q| Some(contains_fold(ident("message"), q).is_not_true())),
-    )
     .chain(fields("attributes", &filter.attributes))
     .chain(without_fields("attributes", &filter.not_attributes))
     .flatten()
@@ -298,6 +302,30 @@ mod tests {
     use model::filter::MAX_LIMIT;
 
     use super::*;
+
+    #[test]
+    fn what_is_left_out_is_one_condition_for_each_column_or_key_however_many_values_there_are() {
+        let values = || -> BTreeSet<String> { (0..30).map(|number| format!("value {number}")).collect() };
+        let by_key = || KeyedValueSets::from([("a".to_owned(), values()), ("b".to_owned(), values())]);
+        let of_logs = LogFilter {
+            not_level: Level::ALL.iter().copied().collect(),
+            not_entity: values(),
+            not_service: values(),
+            not_q: values(),
+            not_attributes: by_key(),
+            ..LogFilter::default()
+        };
+        assert_eq!(logs(&of_logs).len(), 6);
+        let of_spans = TraceFilter {
+            not_entity: values(),
+            not_service: values(),
+            not_span_name: values(),
+            not_attributes: by_key(),
+            ..TraceFilter::default()
+        };
+        assert_eq!(traces(&of_spans).len(), 5);
+        assert_eq!(logs(&LogFilter::default()).len(), 0);
+    }
 
     #[test]
     fn a_duration_bound_is_never_rounded_below_itself() {

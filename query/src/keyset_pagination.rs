@@ -19,13 +19,14 @@ use std::sync::Arc;
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 use datafusion::arrow::compute::{cast, interleave_record_batch};
+use datafusion::dataframe::DataFrame;
 use datafusion::execution::memory_pool::MemoryReservation;
-use datafusion::logical_expr::{SortExpr, ident, lit};
+use datafusion::logical_expr::{Expr, SortExpr, ident, lit};
 use model::Timestamp;
 use model::filter::SortOrder;
 
 use crate::Error;
-use crate::cursor::{KeysetPosition, PageCursor};
+use crate::cursor::{KeysetPosition, PageCursor, RowPlace};
 use crate::filter::PageBounds;
 use crate::query_result::ListAnswer;
 use crate::query_scan::QueryScan;
@@ -57,11 +58,10 @@ pub(crate) async fn list(
 /// Rows in order with their places in it.
 pub(crate) struct PositionedRows {
     pub(crate) rows: RecordBatch,
-    /// The `ts` and the hash of each.
-    pub(crate) places: Vec<(i64, u64)>,
+    pub(crate) places: Vec<RowPlace>,
     /// Whether there are more after them.
     pub(crate) more: bool,
-    _memory: Option<MemoryReservation>,
+    _memory: MemoryReservation,
 }
 
 /// The first rows after `from` if given, at most so many.
@@ -71,13 +71,19 @@ pub(crate) async fn positioned_rows(
     from: Option<KeysetPosition>,
 ) -> Result<PositionedRows, Error> {
     let given = read_page(scan, PageBounds { limit, offset: 0 }, from).await?;
-    let in_order = given.rows.in_order.iter().skip(given.skip);
+    let (rows, places, memory) = given.copy_rows(scan)?;
     Ok(PositionedRows {
-        places: in_order.map(|row| (row.ts, row.hash)).collect(),
-        rows: given.rows.concat_rows(given.skip, &scan.table().schema())?,
+        rows,
+        places,
         more: given.more,
-        _memory: given.memory,
+        _memory: memory,
     })
+}
+
+/// How many rows have a place.
+pub(crate) async fn equal_rows(scan: &QueryScan, (ts, hash): RowPlace) -> Result<u64, Error> {
+    let rows = hashed_rows(scan, Timestamp::from_micros(ts))?;
+    Ok(rows.filter(ident(HASH).eq(lit(hash)))?.count().await? as u64)
 }
 
 async fn read_page(scan: &QueryScan, paging: PageBounds, from: Option<KeysetPosition>) -> Result<KeysetPage, Error> {
@@ -93,21 +99,12 @@ fn render_page(
     fingerprint: u64,
     shown: RowRendering,
 ) -> Result<ListAnswer, Error> {
-    let next = match given.rows.in_order.last() {
-        Some(last) if given.more => {
-            let position = given.rows.position_after(last, given.from);
-            Some(PageCursor::new(fingerprint, scan.window, position).token())
-        }
-        _ => None,
-    };
-    // For a moment they are there twice.
-    let copy = scan.memory("page");
-    copy.try_grow(given.rows.batches.iter().map(RecordBatch::get_array_memory_size).sum())?;
-    let rows = given.rows.concat_rows(given.skip, &scan.table().schema())?;
-    let in_order = given.rows.in_order.iter().skip(given.skip);
-    let places: Vec<_> = in_order.map(|row| (row.ts, row.hash)).collect();
+    let next = given.rows.position_after(given.from).filter(|_| given.more);
+    let next = next.map(|position| PageCursor::new(fingerprint, scan.window, position).token());
+    let (rows, places, memory) = given.copy_rows(scan)?;
+    let nth = given.rows.equal_before(given.skip, given.from);
     drop(given);
-    shown.render(scan, (&rows, &places), next, &copy)
+    shown.render(scan, (&rows, &places, nth), next, &memory)
 }
 
 /// The rows of a page in order.
@@ -121,7 +118,18 @@ struct KeysetPage {
     /// Whether there are more after them.
     more: bool,
     /// What the rows take, counted for as long as they are held.
-    memory: Option<MemoryReservation>,
+    _memory: Option<MemoryReservation>,
+}
+
+impl KeysetPage {
+    /// Its rows but for those to skip, and their places. For a moment they are there twice: the copy is counted before it is made.
+    fn copy_rows(&self, scan: &QueryScan) -> Result<(RecordBatch, Vec<RowPlace>, MemoryReservation), Error> {
+        let memory = scan.memory("page");
+        memory.try_grow(self.rows.batches.iter().map(RecordBatch::get_array_memory_size).sum())?;
+        let rows = self.rows.concat_rows(self.skip, &scan.table().schema())?;
+        let in_order = self.rows.in_order.iter().skip(self.skip);
+        Ok((rows, in_order.map(|row| (row.ts, row.hash)).collect(), memory))
+    }
 }
 
 /// By a scan; `None` if a plan must find them.
@@ -154,13 +162,13 @@ async fn page_by_scan(
         skip,
         from,
         more,
-        memory: Some(found.memory),
+        _memory: Some(found.memory),
     }))
 }
 
 /// By plans.
 async fn page_by_plan(scan: &QueryScan, paging: PageBounds, from: Option<KeysetPosition>) -> Result<KeysetPage, Error> {
-    let from = match paging.offset {
+    let mut from = match paging.offset {
         0 => from,
         offset => match locate(scan, offset).await? {
             Some(position) => Some(position),
@@ -168,12 +176,22 @@ async fn page_by_plan(scan: &QueryScan, paging: PageBounds, from: Option<KeysetP
         },
     };
     let (rows, more) = gather(scan, paging.limit, from).await?;
+    if let (Some(located), Some(first)) = (from.as_mut(), rows.in_order.first())
+        && paging.offset > 0
+        && located.seen > 0
+        && located.ts == first.ts
+    {
+        // Of the rows that it counts, those that are equal to the first one are what a position says.
+        let lesser = hashed_rows(scan, located.moment())?.filter(ident(HASH).lt(lit(first.hash)))?;
+        located.seen = located.seen.saturating_sub(lesser.count().await? as u64);
+        located.hash = first.hash;
+    }
     Ok(KeysetPage {
         rows,
         skip: 0,
         from,
         more,
-        memory: None,
+        _memory: None,
     })
 }
 
@@ -233,23 +251,30 @@ const fn layout(order: SortOrder) -> RowOrder {
     }
 }
 
+/// The rows of a `ts`, each with its hash.
+fn hashed_rows(scan: &QueryScan, ts: Timestamp) -> Result<DataFrame, Error> {
+    let frame = scan.frame(range_from(scan, ts), RowOrder::Any)?;
+    let frame = frame.filter(ident("ts").eq(crate::filter::timestamp_literal(ts)))?;
+    Ok(frame.with_column(HASH, FunctionKind::RowHash.call(own_columns(scan)))?)
+}
+
+fn own_columns(scan: &QueryScan) -> Vec<Expr> {
+    let columns = scan.table().columns().iter();
+    columns.map(|column| ident(column.name)).collect()
+}
+
 /// The rows of the position's `ts` after it, in order; at most `count`.
 async fn ties(scan: &QueryScan, from: KeysetPosition, count: usize) -> Result<Vec<RecordBatch>, Error> {
-    let columns = scan.table().columns().iter().map(|column| ident(column.name));
-    let own: Vec<_> = columns.collect();
-    let frame = scan.frame(range_from(scan, from.moment()), RowOrder::Any)?;
     let skip = usize::try_from(from.seen.min(MAX_SKIP)).unwrap_or(usize::MAX);
     let is_after = match scan.ties_reversed {
         true => ident(HASH).lt_eq(lit(!from.hash)),
         false => ident(HASH).gt_eq(lit(from.hash)),
     };
-    let frame = frame
-        .filter(ident("ts").eq(crate::filter::timestamp_literal(from.moment())))?
-        .with_column(HASH, FunctionKind::RowHash.call(own.clone()))?
+    let frame = hashed_rows(scan, from.moment())?
         .filter(is_after)?
         .sort(vec![ident(HASH).sort(!scan.ties_reversed, false)])?
         .limit(skip, Some(count))?
-        .select(own)?;
+        .select(own_columns(scan))?;
     Ok(frame.collect().await?)
 }
 
@@ -399,29 +424,27 @@ impl SortedRows {
         Ok(())
     }
 
-    /// The position after `last`, which is the last row: counts the equal rows before it, those of earlier pages included.
-    fn position_after(&self, last: &RowRef, from: Option<KeysetPosition>) -> KeysetPosition {
-        let equal = self.in_order.iter().rev();
-        let equal = equal
-            .take_while(|row| (row.ts, row.hash) == (last.ts, last.hash))
-            .count() as u64;
-        match from {
-            // The page did not get beyond the rows that the position counts.
-            Some(from)
-                if from.ts == last.ts
-                    && (from.hash == last.hash || self.in_order.len() as u64 == equal && from.hash == 0) =>
-            {
-                KeysetPosition {
-                    ts: last.ts,
-                    hash: from.hash,
-                    seen: from.seen + self.in_order.len() as u64,
-                }
-            }
-            _ => KeysetPosition {
-                ts: last.ts,
-                hash: last.hash,
-                seen: equal,
-            },
-        }
+    /// How many rows that are equal to the one of this number come before it, those of earlier pages included.
+    fn equal_before(&self, number: usize, from: Option<KeysetPosition>) -> u64 {
+        let (Some(row), Some(before)) = (self.in_order.get(number), self.in_order.get(..number)) else {
+            return 0;
+        };
+        let place = (row.ts, row.hash);
+        let equal = before.iter().rev();
+        let equal = equal.take_while(|other| (other.ts, other.hash) == place).count();
+        // The page did not get beyond the rows that the position counts.
+        let earlier = from.filter(|from| equal == number && (from.ts, from.hash) == place);
+        earlier.map_or(0, |from| from.seen).saturating_add(equal as u64)
+    }
+
+    /// The position after the last row.
+    fn position_after(&self, from: Option<KeysetPosition>) -> Option<KeysetPosition> {
+        let last = self.in_order.last()?;
+        let before = self.equal_before(self.in_order.len() - 1, from);
+        Some(KeysetPosition {
+            ts: last.ts,
+            hash: last.hash,
+            seen: before.saturating_add(1),
+        })
     }
 }

@@ -24,6 +24,7 @@
 //!   `unseen`. Without a filter `unseen` is 0.
 //! - A row outside the scope of who asks is nowhere, wherever the token comes from that it is gone on from.
 //! - Backlog and live rows join without a seam: the view has exactly what came before the position.
+//! - A follower that filters gives others their turn after each slice of rows, and ends there when its reader is gone.
 //! - A follower holds one text of about [`TEXT`] bytes at a time, and the engine's rows only while it looks at them. A backlog holds its view
 //!   and a slice of rows, no longer than [`QueryLimits::backlog`] however slow its reader is.
 //!
@@ -34,6 +35,7 @@
 mod backlog;
 mod event_text;
 mod resume_token;
+mod tail_filter;
 mod tail_task;
 
 use std::sync::Arc;
@@ -51,7 +53,8 @@ use self::event_text::EventTextCache;
 use self::resume_token::ResumeToken;
 #[cfg(any(test, feature = "fuzz"))]
 pub(crate) use self::resume_token::fuzz_resume_token;
-use self::tail_task::{StartPosition, TailFilter, TailStart, TailTask};
+use self::tail_filter::TailFilter;
+use self::tail_task::{StartPosition, TailStart, TailTask};
 use crate::admission_gate::{AdmissionGate, close};
 use crate::data_scope::DataScope;
 use crate::query_caller::QueryCaller;

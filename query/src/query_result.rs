@@ -72,9 +72,13 @@ impl ListAnswer {
         })
     }
 
+    /// Its columns, and their cells.
+    pub(crate) fn columns(&self) -> impl Iterator<Item = (&SqlColumn, &ArrayRef)> {
+        self.columns.iter().zip(self.rows.columns())
+    }
+
     /// With other cells in its columns, of the same types.
-    pub(crate) fn map_columns(self, change: impl FnMut((&SqlColumn, &ArrayRef)) -> ArrayRef) -> Result<Self, Error> {
-        let cells = self.columns.iter().zip(self.rows.columns()).map(change).collect();
+    pub(crate) fn with_cells(self, cells: Vec<ArrayRef>) -> Result<Self, Error> {
         Ok(Self {
             rows: RecordBatch::try_new(self.rows.schema(), cells)?,
             ..self

@@ -9,7 +9,7 @@ use datafusion::dataframe::DataFrame;
 use datafusion::datasource::provider_as_source;
 use datafusion::execution::SessionState;
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
-use datafusion::execution::memory_pool::{FairSpillPool, MemoryConsumer, MemoryReservation, TrackConsumersPool};
+use datafusion::execution::memory_pool::{FairSpillPool, MemoryReservation, TrackConsumersPool};
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::execution::session_state::SessionStateBuilder;
 use datafusion::logical_expr::{Expr, LogicalPlanBuilder};
@@ -272,7 +272,7 @@ impl QueryScan {
 
     /// Memory that is counted against what queries may use.
     pub(crate) fn memory(&self, consumer: &str) -> MemoryReservation {
-        MemoryConsumer::new(consumer).register(&self.state.runtime_env().memory_pool)
+        self.state.memory(consumer)
     }
 
     /// The session of its query.

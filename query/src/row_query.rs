@@ -5,11 +5,12 @@
 use model::filter::{
     DEFAULT_CONTEXT, DEFAULT_WINDOW, MAX_CONTEXT, RawForm, RowFilter, RowPosition, SortOrder, TimePoint,
 };
-use model::{FluxId, Table};
+use model::{FluxId, Table, Timestamp};
 
 use crate::Error;
 use crate::cell_cut::cell_size;
 use crate::filter::PageBounds;
+use crate::time_range::TimeRange;
 
 /// A row, and how many before and after it are asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -67,7 +68,7 @@ impl RowQuery {
         }
     }
 
-    /// Shown as a request says it. Around a row, the window is a day before and after it unless the request has another.
+    /// Shown as a request says it.
     pub(crate) fn shown_as(mut self, rows: &RowFilter) -> Result<Self, Error> {
         self.positions = rows.positions.unwrap_or_default();
         self.cells = cell_size(rows.cells)?;
@@ -90,13 +91,40 @@ impl RowQuery {
             before: context_size("before", rows.before)?,
             after: context_size("after", rows.after)?,
         });
-        let (earliest, latest) = (
-            position.ts.minus(DEFAULT_WINDOW.get()),
-            position.ts.plus(DEFAULT_WINDOW.get()),
-        );
-        self.since = self.since.or(Some(TimePoint::At(earliest)));
-        self.until = self.until.or(Some(TimePoint::At(latest)));
         Ok(self)
+    }
+
+    /// Where is looked. Around a row, that is a day before and after it on a side that the request does not bound.
+    pub(crate) fn window(&self, now: Timestamp) -> Result<TimeRange, Error> {
+        let window = TimeRange::resolve(self.since, self.until, self.flux_id, now)?;
+        let Some(RowContext { position, .. }) = self.around else {
+            return Ok(window);
+        };
+        let near = TimeRange {
+            since: position.ts.minus(DEFAULT_WINDOW.get()),
+            until: position.ts.plus(DEFAULT_WINDOW.get()),
+        };
+        Ok(self.bounded_or(window, near))
+    }
+
+    /// As a window, but everything that is stored on a side that the request does not bound.
+    pub(crate) fn widest(&self, window: TimeRange) -> TimeRange {
+        self.bounded_or(window, TimeRange::ALL)
+    }
+
+    fn bounded_or(&self, window: TimeRange, other: TimeRange) -> TimeRange {
+        TimeRange {
+            since: if self.since.is_some() {
+                window.since
+            } else {
+                other.since
+            },
+            until: if self.until.is_some() {
+                window.until
+            } else {
+                other.until
+            },
+        }
     }
 
     pub(crate) fn paging(&self) -> Result<PageBounds, Error> {

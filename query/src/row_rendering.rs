@@ -7,6 +7,7 @@ use datafusion::execution::memory_pool::MemoryReservation;
 use model::Timestamp;
 use model::filter::{RawForm, RowPosition};
 
+use crate::cursor::RowPlace;
 use crate::query_result::ListAnswer;
 use crate::query_scan::QueryScan;
 use crate::{Error, message_rendering};
@@ -24,11 +25,12 @@ pub(crate) struct RowRendering {
 }
 
 impl RowRendering {
-    /// Rows of a scan by their columns, with the `ts` and the hash of each. What is made of them counts in `memory`.
+    /// Rows of a scan by their columns, with the place of each, and how many equal rows come before the first. What is made of them
+    /// counts in `memory`.
     pub(crate) fn render(
         self,
         scan: &QueryScan,
-        (rows, places): (&RecordBatch, &[(i64, u64)]),
+        (rows, places, equal_before): (&RecordBatch, &[RowPlace], u64),
         next_cursor: Option<String>,
         memory: &MemoryReservation,
     ) -> Result<ListAnswer, Error> {
@@ -37,11 +39,44 @@ impl RowRendering {
         if !self.positions {
             return Ok(list);
         }
-        let position = |(ts, hash): &(i64, u64)| {
-            let ts = Timestamp::from_micros(*ts);
-            RowPosition { ts, hash: *hash }.to_string()
+        list.with_column(POSITION, Arc::new(positions(places, equal_before)))
+    }
+}
+
+/// The positions of rows in order, of which so many equal ones come before the first.
+fn positions(places: &[RowPlace], equal_before: u64) -> StringArray {
+    let mut nth = u32::try_from(equal_before).unwrap_or(u32::MAX);
+    let mut before = places.first();
+    let texts = places.iter().enumerate().map(|(row, place)| {
+        if before.replace(place) != Some(place) {
+            nth = 0;
+        } else if row > 0 {
+            nth = nth.saturating_add(1);
+        }
+        let (ts, hash) = *place;
+        let ts = Timestamp::from_micros(ts);
+        RowPosition { ts, hash, nth }.to_string()
+    });
+    StringArray::from_iter_values(texts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_rows_are_numbered_and_go_on_from_those_of_earlier_pages() {
+        let numbers = |places: &[RowPlace], equal_before| {
+            let positions = positions(places, equal_before);
+            let numbers = positions.iter().flatten().map(|text| text[32..].to_owned());
+            numbers.collect::<Vec<_>>().join(" ")
         };
-        let positions = StringArray::from_iter_values(places.iter().map(position));
-        list.with_column(POSITION, Arc::new(positions))
+        let places = [(7, 1), (7, 1), (7, 2), (6, 2), (6, 2), (6, 2)];
+        let expected = "00000000 00000001 00000000 00000000 00000001 00000002";
+        assert_eq!(numbers(&places, 0), expected);
+        let expected = "00000005 00000006 00000000 00000000 00000001 00000002";
+        assert_eq!(numbers(&places, 5), expected);
+        assert_eq!(numbers(&places[1..3], u64::MAX), "ffffffff 00000000");
+        assert_eq!(numbers(&[], 3), "");
     }
 }

@@ -15,6 +15,7 @@
 //! | [`bucket`], of plans | the start of the bucket, µs since the epoch; its width is in µs |
 //! | `row_hash`, of plans | a hash of a row's content |
 //! | `id_number`, of plans | an id as a number |
+//! | [`contains_any_fold`], of plans | whether the text contains one of the parts, letter case aside |
 //!
 //! Letter case is what [`model::fold_into`] takes away.
 
@@ -39,7 +40,7 @@ use model::FluxId;
 pub(crate) use model::{field_json, field_text};
 use uuid::Uuid;
 
-use self::case_fold::{CaseFoldFinder, contained};
+use self::case_fold::{CaseFoldFinder, contained, containing_any};
 use self::ids::{id_values, ids, numbers};
 pub(crate) use self::row_hash::hash_rows;
 pub(crate) use self::text_columns::texts;
@@ -71,6 +72,7 @@ pub(crate) enum FunctionKind {
     /// The 16 bytes of an id as one number, so that distinct ones are counted as numbers are. Equal if the ids are; it means nothing
     /// else.
     Number,
+    ContainsAnyFold,
 }
 
 impl FunctionKind {
@@ -131,6 +133,11 @@ pub(crate) fn contains_fold(text: Expr, part: &str) -> Expr {
     FunctionKind::ContainsFold.call(vec![text, lit(part)])
 }
 
+pub(crate) fn contains_any_fold<'a>(text: Expr, parts: impl IntoIterator<Item = &'a String>) -> Expr {
+    let parts = parts.into_iter().map(lit);
+    FunctionKind::ContainsAnyFold.call(std::iter::once(text).chain(parts).collect())
+}
+
 pub(crate) fn series_key(labels: Expr) -> Expr {
     FunctionKind::SeriesKey.call(vec![labels])
 }
@@ -157,6 +164,7 @@ const fn form(kind: FunctionKind) -> &'static str {
         FunctionKind::SeriesKey => "series_key(labels)",
         FunctionKind::Bucket => "bucket(ts, width)",
         FunctionKind::RowHash => "row_hash(columns)",
+        FunctionKind::ContainsAnyFold => "contains_any_fold(text, parts)",
     }
 }
 
@@ -186,7 +194,7 @@ impl ScalarUDFImpl for BuiltinFunction {
             ) => DataType::Utf8,
             (FunctionKind::Bucket, _) => DataType::Int64,
             (FunctionKind::RowHash, _) => DataType::UInt64,
-            (FunctionKind::ContainsFold, _) => DataType::Boolean,
+            (FunctionKind::ContainsFold | FunctionKind::ContainsAnyFold, _) => DataType::Boolean,
             (FunctionKind::Number, _) => NUMBER,
             (FunctionKind::HistogramQuantile, _) => DataType::Float64,
             (FunctionKind::TimeBucket, [_, ts]) => ts.clone(),
@@ -213,7 +221,7 @@ impl ScalarUDFImpl for BuiltinFunction {
                 | FunctionKind::SeriesKey,
                 [kind],
             ) if text(kind) => all(&[DataType::Utf8]),
-            (FunctionKind::Bucket | FunctionKind::RowHash, given) => all(given),
+            (FunctionKind::Bucket | FunctionKind::RowHash | FunctionKind::ContainsAnyFold, given) => all(given),
             (FunctionKind::JsonText | FunctionKind::JsonGet | FunctionKind::ContainsFold, [a, b])
                 if text(a) && text(b) =>
             {
@@ -269,6 +277,16 @@ impl ScalarUDFImpl for BuiltinFunction {
                     Some(found) => Arc::new(found),
                     None => Arc::new(contained(texts(&first)?, seconds(&args.args)?)),
                 }
+            }
+            FunctionKind::ContainsAnyFold => {
+                let parts = args.args.iter().skip(1).map(|part| match part {
+                    ColumnarValue::Scalar(part) => part.try_as_str().flatten().map(CaseFoldFinder::new),
+                    ColumnarValue::Array(_) => None,
+                });
+                let Some(parts) = parts.collect::<Option<Vec<_>>>() else {
+                    return exec_err!("{} was expected", form(self.kind));
+                };
+                Arc::new(containing_any(texts(&first)?, &parts))
             }
             FunctionKind::SeriesKey => {
                 let series = texts(&first)?.map(|text| text.map(without_point_labels));

@@ -115,6 +115,11 @@ impl QuerySession {
 }
 
 impl QuerySession {
+    /// Memory that is counted against what queries may use.
+    pub(crate) fn memory(&self, consumer: &str) -> MemoryReservation {
+        MemoryConsumer::new(consumer).register(&self.runtime_env().memory_pool)
+    }
+
     /// Counts so many bytes that are on their way to who reads an answer, and refuses nothing: there are few of them, and whoever asks
     /// for memory meanwhile finds them taken.
     pub(crate) fn reserve_in_flight(&self, bytes: usize) -> MemoryReservation {

@@ -56,8 +56,9 @@ pub(crate) async fn tree(mut scan: QueryScan, id: TraceId, cells: Option<usize>)
     let latest_last = UInt64Array::from_iter_values((0..logs.rows().num_rows() as u64).rev());
     let spans = spans.take(&UInt64Array::from(order))?;
     let spans = spans.with_column("depth", Arc::new(Int64Array::from(depths)))?;
-    let logs = cut_cells(logs.take(&latest_last)?, cells)?;
-    let mut spans = cut_cells(spans, cells)?.about("trace", about).with_beside("logs", logs);
+    let logs = cut_cells(logs.take(&latest_last)?, cells, &memory).await?;
+    let spans = cut_cells(spans, cells, &memory).await?;
+    let mut spans = spans.about("trace", about).with_beside("logs", logs);
     (spans.next_cursor, spans.stats) = (None, stats);
     spans.reserve_memory(&scan.session())
 }

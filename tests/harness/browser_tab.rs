@@ -3,10 +3,12 @@
 //! # Invariants
 //!
 //! - What goes wrong in the page is kept ([`BrowserTab::faults`]): exceptions, errors of the console (refusals by the content security policy
-//!   among them), and requests to other origins.
+//!   among them), dialogs, and requests to other origins. So is what the page asks to be changed ([`BrowserTab::changes`]).
 //! - The browser ends with this; its profile is a temporary folder.
 //!
 //! Not here: pages of attackers (`suite::browser`).
+
+mod accessible;
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
@@ -21,6 +23,19 @@ use crate::{Failure, eventually};
 
 /// How long something in a page may take.
 const SOON: Duration = Duration::from_secs(30);
+/// The number of a command for whose answer nobody waits.
+const UNAWAITED: i32 = i32::MAX;
+
+/// A request of the page that is no question.
+#[derive(Debug, Clone)]
+pub struct SentChange {
+    /// `POST` and such.
+    pub method: String,
+    /// With its parameters, without the origin.
+    pub path: String,
+    /// The body, as it was sent.
+    pub body: String,
+}
 
 /// See the module.
 #[derive(Debug)]
@@ -33,6 +48,7 @@ pub struct BrowserTab {
     last_id: u64,
     origin: String,
     faults: Vec<String>,
+    changes: Vec<SentChange>,
     _profile: tempfile::TempDir,
 }
 
@@ -84,6 +100,7 @@ impl BrowserTab {
             last_id: 0,
             origin,
             faults: Vec::new(),
+            changes: Vec::new(),
             _profile: profile,
         };
         let target = tab.send("Target.createTarget", json!({ "url": "about:blank" }))?;
@@ -219,6 +236,10 @@ impl BrowserTab {
             "(found => {{ found.scrollIntoView({{ block: 'center' }}); const box = found.getBoundingClientRect(); \
              return {{ x: box.x + box.width / 2, y: box.y + box.height / 2 }}; }})(document.querySelector({selector}))"
         ))?;
+        self.click_at(&place)
+    }
+
+    fn click_at(&mut self, place: &Value) -> Result<(), Failure> {
         for kind in ["mousePressed", "mouseReleased"] {
             let event = json!({ "type": kind, "x": place["x"], "y": place["y"], "button": "left", "clickCount": 1 });
             self.send("Input.dispatchMouseEvent", event)?;
@@ -226,22 +247,36 @@ impl BrowserTab {
         Ok(())
     }
 
-    /// Writes a picture of what is shown, as PNG.
+    /// Writes a picture of what is shown: as WebP, which is small, if the file's name ends so, or else as PNG.
     ///
     /// # Errors
     /// If it cannot be written.
     pub fn screenshot(&mut self, path: &Path) -> Result<(), Failure> {
-        let shot = self.send("Page.captureScreenshot", json!({ "format": "png" }))?;
+        let format = match path.extension() {
+            Some(end) if end == "webp" => json!({ "format": "webp", "quality": 70 }),
+            _ => json!({ "format": "png" }),
+        };
+        let shot = self.send("Page.captureScreenshot", format)?;
         let bytes = base64::engine::general_purpose::STANDARD.decode(shot["data"].as_str().unwrap_or_default())?;
         Ok(std::fs::write(path, bytes)?)
     }
 
     /// What went wrong in the page so far.
     pub fn faults(&mut self) -> &[String] {
+        self.note_all();
+        &self.faults
+    }
+
+    /// What the page asked to be changed so far: its requests but for those that only read by their method.
+    pub fn changes(&mut self) -> &[SentChange] {
+        self.note_all();
+        &self.changes
+    }
+
+    fn note_all(&mut self) {
         while let Ok(message) = self.messages.try_recv() {
             self.note(&message);
         }
-        &self.faults
     }
 
     /// The browser's process; those of its pages are below it.
@@ -283,8 +318,16 @@ impl BrowserTab {
             Some("Runtime.exceptionThrown") => Some(parameters["exceptionDetails"].to_string()),
             Some("Runtime.consoleAPICalled") if parameters["type"] == "error" => Some(parameters["args"].to_string()),
             Some("Log.entryAdded") if parameters["entry"]["level"] == "error" => Some(parameters["entry"].to_string()),
+            Some("Page.javascriptDialogOpening") => {
+                // Until it is closed the page stands still.
+                let close = json!({ "id": UNAWAITED, "method": "Page.handleJavaScriptDialog", "params": { "accept": false }, "sessionId": self.session });
+                self.commands.write_all(format!("{close}\0").as_bytes()).ok();
+                Some(format!("a dialog: {}", parameters["message"]))
+            }
             Some("Network.requestWillBeSent") => {
                 let url = parameters["request"]["url"].as_str().unwrap_or_default();
+                let change = self.change_of(&parameters["request"]);
+                self.changes.extend(change);
                 let is_own = url.starts_with(&self.origin)
                     || ["data:", "blob:", "about:"].iter().any(|own| url.starts_with(own));
                 (!is_own).then(|| format!("a request to {url}"))
@@ -292,6 +335,17 @@ impl BrowserTab {
             _ => None,
         };
         self.faults.extend(fault);
+    }
+
+    /// A request, if it is one that may change something.
+    fn change_of(&self, request: &Value) -> Option<SentChange> {
+        let text = |key: &str| request[key].as_str().unwrap_or_default().to_owned();
+        let path = text("url").strip_prefix(&self.origin)?.to_owned();
+        (!["GET", "HEAD"].contains(&request["method"].as_str()?)).then(|| SentChange {
+            method: text("method"),
+            path,
+            body: text("postData"),
+        })
     }
 }
 

@@ -19,23 +19,23 @@ use crate::first_light::mixer_with;
 
 const SOON: Duration = Duration::from_secs(60);
 /// Lets no line through whose second word is no number: it cannot be handled.
-const NUMBERS: &str = "int(text.split(' ')[1]) >= 0";
+pub(crate) const NUMBERS: &str = "int(text.split(' ')[1]) >= 0";
 /// The mended form.
-const ANYTHING: &str = "size(text) > 3";
+pub(crate) const ANYTHING: &str = "size(text) > 3";
 
 type Letter = Map<String, Value>;
 
 /// Lines of a file on rack-a, of which a gear on rack-b cannot handle some.
-struct World {
-    mixer: TestMixer,
-    a: TestRack,
-    b: TestRack,
-    files: tempfile::TempDir,
-    scenario: tempfile::TempDir,
+pub(crate) struct World {
+    pub(crate) mixer: TestMixer,
+    pub(crate) a: TestRack,
+    pub(crate) b: TestRack,
+    pub(crate) files: tempfile::TempDir,
+    pub(crate) scenario: tempfile::TempDir,
 }
 
 impl World {
-    fn start() -> Result<Self, Failure> {
+    pub(crate) fn start() -> Result<Self, Failure> {
         let files = gear_files()?;
         let (mixer, scenario) = mixer_with(&Self::yaml(&files, "1", NUMBERS))?;
         let mut a = TestRack::new("rack-a", &mixer.bus_url, "")?;
@@ -51,7 +51,7 @@ impl World {
         })
     }
 
-    fn yaml(files: &tempfile::TempDir, version: &str, condition: &str) -> String {
+    pub(crate) fn yaml(files: &tempfile::TempDir, version: &str, condition: &str) -> String {
         let file = files.path().join("app.log").display().to_string();
         format!(
             "meta: {{ name: plant, version: '{version}' }}\nracks: [ {{ name: rack-a }}, {{ name: rack-b }} ]\ngears:\n  \
@@ -66,7 +66,7 @@ impl World {
         self.files.path().join("app.log")
     }
 
-    fn write(&self, lines: &[String]) -> Result<(), Failure> {
+    pub(crate) fn write(&self, lines: &[String]) -> Result<(), Failure> {
         let file = std::fs::OpenOptions::new().create(true).append(true).open(self.file());
         Ok(file?.write_all(lines.concat().as_bytes())?)
     }
@@ -93,7 +93,7 @@ impl World {
     }
 
     /// The letters that a query asks for, once there are so many.
-    fn letters(&self, query: &str, count: usize) -> Result<Vec<Letter>, Failure> {
+    pub(crate) fn letters(&self, query: &str, count: usize) -> Result<Vec<Letter>, Failure> {
         letters(&self.mixer, query, count).map_err(|error| format!("{error}; rack-b:\n{}", self.b.log()).into())
     }
 
@@ -109,7 +109,7 @@ impl World {
     }
 
     /// Waits until the last gear has written so many messages with a word.
-    fn sinks(&self, word: &str, count: usize) -> Result<Vec<String>, Failure> {
+    pub(crate) fn sinks(&self, word: &str, count: usize) -> Result<Vec<String>, Failure> {
         let found = eventually(&format!("{count} messages with {word}"), SOON, || {
             self.sunk(word).ok().filter(|rows| rows.len() == count)
         });
@@ -166,10 +166,10 @@ fn letters(mixer: &TestMixer, query: &str, count: usize) -> Result<Vec<Letter>, 
 }
 
 /// A letter's id.
-fn id(letter: &Letter) -> &str {
+pub(crate) fn id(letter: &Letter) -> &str {
     letter["id"].as_str().unwrap_or_default()
 }
 
-fn lines(numbers: std::ops::Range<u32>, word: &str) -> Vec<String> {
+pub(crate) fn lines(numbers: std::ops::Range<u32>, word: &str) -> Vec<String> {
     numbers.map(|n| format!("line {word}{n:03} of the plant\n")).collect()
 }

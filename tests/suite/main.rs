@@ -36,6 +36,7 @@ mod object_stores;
 mod otlp;
 mod outside;
 mod page;
+mod page_logs;
 mod pages;
 mod postgres;
 mod racks;

@@ -3,10 +3,11 @@ import { useLayoutEffect, useRef, useState } from "./html.js";
 
 /** Why a request failed: what, and how it is mended, as the Mixer says. */
 export class ApiError extends Error {
-  /** @param {number} status 0 if the Mixer could not be reached  @param {any} problem the problem document */
+  /** @param {number} status 0 if the Mixer could not be reached  @param {any} problem the problem document, or whatever came in its place: it stays as `body` */
   constructor(status, problem) {
     super(problem.detail || problem.title || `status ${status}`);
     this.status = status;
+    this.body = problem;
     this.code = problem.code || "";
     this.retryAfter = problem.retryAfter;
     this.position = problem.position;
@@ -22,7 +23,9 @@ export function setToken(secret) {
   token = secret;
 }
 
-/** Calls back when the Mixer asks who this is. @param {() => void} listener */
+export const hasToken = () => token !== "";
+
+/** Calls back when the Mixer asks who this is. */
 export function onUnauthorized(listener) {
   listeners.add(listener);
   return () => listeners.delete(listener);
@@ -52,8 +55,8 @@ async function send(path, { params, method = "GET", body, type, accept = "applic
     throw new ApiError(0, { detail: "the Mixer cannot be reached: is it running? It is tried again when you ask again." });
   }
   if (response.ok) return response;
-  const problem = await response.json().catch(() => ({ detail: `${response.status} ${response.statusText}` }));
-  problem.retryAfter = response.headers.get("retry-after");
+  const answered = await response.json().catch(() => null);
+  const problem = { detail: `${response.status} ${response.statusText}`, ...answered, retryAfter: response.headers.get("retry-after") };
   if (response.status === 401) for (const listener of listeners) listener();
   throw new ApiError(response.status, problem);
 }
@@ -64,13 +67,25 @@ export async function request(path, options) {
   return response.status === 204 ? null : response.json();
 }
 
+/** Asks for page after page, and returns the first one with the rows of all. @param {number} most so many pages; `next_cursor` says that there are more */
+async function requestPages(path, options, most) {
+  const all = await request(path, options);
+  for (let page = 1; page < most && all.next_cursor; page += 1) {
+    const { data, next_cursor, partial } = await request(path, { ...options, params: { ...options.params, cursor: all.next_cursor } });
+    for (const row of data) all.data.push(row);
+    [all.next_cursor, all.partial] = [next_cursor, all.partial || partial];
+  }
+  return all;
+}
+
 /** Asks, and returns the answer as it comes, for downloads. */
 export const open = send;
 
 /**
  * Follows server-sent events until it is cancelled or the stream ends.
  * @param {string} path @param {{ params?: any, signal?: AbortSignal, opened?: () => void }} options `opened` is called when the stream begins
- * @param {(event: string, data: string, id: string) => void} each `id` is the place behind the event, from which a stream goes on
+ * @param {(event: string, data: string, id: string) => void} each `id` is the place behind the event, from which a stream goes on;
+ *   the event `place` says nothing else
  */
 export async function follow(path, { params, signal, opened }, each) {
   const response = await send(path, { params, signal, accept: "text/event-stream" });
@@ -85,7 +100,7 @@ export async function follow(path, { params, signal, opened }, each) {
     kept = lines.pop();
     for (const line of lines) {
       if (line === "" || line === "\r") {
-        if (data.length) each(event, data.join("\n"), id);
+        if (data.length || id) each(data.length ? event : "place", data.join("\n"), id);
         [event, data] = ["message", []];
       } else if (line.startsWith("data:")) data.push(line.slice(line[5] === " " ? 6 : 5));
       else if (line.startsWith("event:")) event = line.slice(6).trim();
@@ -94,14 +109,30 @@ export async function follow(path, { params, signal, opened }, each) {
   }
 }
 
+const shown = new Set();
+
+/** Asks again for all that is shown: somebody may have changed it. */
+export const refresh = () => shown.forEach((look) => look());
+
+/** A number that grows with each `refresh`, and by its function. @returns {[number, () => void]} */
+export function useRound() {
+  const [round, setRound] = useState(0);
+  const again = () => setRound((before) => before + 1);
+  useLayoutEffect(() => {
+    shown.add(again);
+    return () => shown.delete(again);
+  }, []);
+  return [round, again];
+}
+
 /**
  * The answer to a question, asked again when `key` changes, and cancelled when nobody looks any more. What was answered before stays
  * until there is another answer.
- * @param {string | null} path none: nothing is asked  @param {RequestOptions["params"]} [params] @param {RequestOptions} [options]
+ * @param {string | null} path none: nothing is asked  @param {{ method?: string, body?: any, pages?: number }} options `pages`: rows of so many
  */
 export function useAnswer(path, params = {}, options = {}) {
   const [state, setState] = useState({ data: null, error: null, loading: true });
-  const [round, setRound] = useState(0);
+  const [round, again] = useRound();
   const running = useRef(null);
   const key = JSON.stringify([path, params, options.method, options.body]);
   // It is asked before what waits for it is painted.
@@ -113,11 +144,11 @@ export function useAnswer(path, params = {}, options = {}) {
       setState((before) => ({ ...before, loading: false }));
     };
     setState((before) => ({ ...before, loading: true }));
-    request(path, { params, ...options, signal: cancel.signal }).then(
+    requestPages(path, { params, ...options, signal: cancel.signal }, options.pages || 1).then(
       (data) => setState({ data, error: null, loading: false }),
       (error) => error.name === "AbortError" || setState({ data: null, error, loading: false }),
     );
     return () => cancel.abort();
   }, [key, round]);
-  return { ...state, again: () => setRound(round + 1), cancel: () => running.current?.() };
+  return { ...state, again, cancel: () => running.current?.() };
 }

@@ -1,12 +1,12 @@
 // Values as people read them: times, ages, durations, bytes, counts. Times are local or UTC, by one switch that all of the page obeys.
-const ZONE = "platform.zone";
+import { keep, kept } from "./kept.js";
 
 /** Whether times are shown in UTC. */
-export const isUtc = () => localStorage.getItem(ZONE) === "utc";
+export const isUtc = () => kept("zone") === "utc";
 
 /** Shows times in UTC, or as the browser's machine has them. */
 export function setUtc(utc) {
-  localStorage.setItem(ZONE, utc ? "utc" : "local");
+  keep("zone", utc ? "utc" : "local");
   dispatchEvent(new HashChangeEvent("hashchange"));
 }
 

@@ -1,6 +1,6 @@
 // What is shown, as it stands in the address behind `#`: `#/logs?since=1h&entity=press-1`. So every view is a link, back and forward work,
 // and nothing of a question reaches a server's log of addresses.
-import { useEffect, useState } from "./html.js";
+import { useLayoutEffect, useState } from "./html.js";
 
 /** @typedef {{ page: string, params: URLSearchParams }} Location */
 
@@ -25,22 +25,17 @@ export function href(page, params = {}) {
   return `#/${page}${text ? `?${text}` : ""}`;
 }
 
-/**
- * Goes to a view; `replace` leaves no step to go back to, for what changes while somebody types.
- * @param {string} page @param {AddressParameters | URLSearchParams} [params]
- */
-export function go(page, params, replace = false) {
-  const to = href(page, params);
+/** Goes to what `href` has made, at once; `replace` leaves no step to go back to, for what changes while somebody types. */
+export function visit(to, replace = false) {
   if (to === location.hash) return;
-  if (replace) {
-    history.replaceState(null, "", to);
-    dispatchEvent(new HashChangeEvent("hashchange"));
-  } else {
-    location.hash = to;
-  }
+  history[replace ? "replaceState" : "pushState"](null, "", to);
+  dispatchEvent(new HashChangeEvent("hashchange"));
 }
 
-/** Changes some parameters of the view that is shown; null removes one. @param {AddressParameters} changes */
+/** Goes to a view. */
+export const go = (page, params, replace) => visit(href(page, params), replace);
+
+/** Changes some parameters of the view that is shown; null removes one. */
 export function change(changes, replace = false) {
   const { page, params } = current();
   for (const [key, value] of Object.entries(changes)) {
@@ -53,7 +48,7 @@ export function change(changes, replace = false) {
 /** The location, as it changes. */
 export function useLocation() {
   const [at, setAt] = useState(current);
-  useEffect(() => {
+  useLayoutEffect(() => {
     const changed = () => setAt(current());
     addEventListener("hashchange", changed);
     return () => removeEventListener("hashchange", changed);

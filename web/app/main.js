@@ -1,14 +1,15 @@
 // The frame: who is asking, the navigation, the page that the address names, and keys that work everywhere.
-import { html, render, useEffect, useLayoutEffect, useState } from "./html.js";
-import { href, useLocation } from "./location.js";
+import { hasToken } from "./api.js";
+import { html, render, useLayoutEffect, useRef, useState } from "./html.js";
+import { keep, kept } from "./kept.js";
+import { isTyping, useEscape, useKeys } from "./keys.js";
+import { go, href, useLocation } from "./location.js";
 import { PAGES } from "./pages.js";
 import { ErrorBox, Waiting } from "./parts/messages.js";
 import { may, useSession } from "./session.js";
 
-const THEME = "platform.theme";
-
 function applyTheme() {
-  const theme = localStorage.getItem(THEME);
+  const theme = kept("theme");
   if (theme) document.documentElement.dataset.theme = theme;
   else delete document.documentElement.dataset.theme;
 }
@@ -17,7 +18,7 @@ function toggleTheme() {
   const dark = document.documentElement.dataset.theme
     ? document.documentElement.dataset.theme === "dark"
     : matchMedia("(prefers-color-scheme: dark)").matches;
-  localStorage.setItem(THEME, dark ? "light" : "dark");
+  keep("theme", dark ? "light" : "dark");
   applyTheme();
   dispatchEvent(new HashChangeEvent("hashchange"));
 }
@@ -41,55 +42,63 @@ const KEYS = [
   ["j, k or ↓, ↑", "next and previous row"],
   ["Enter", "open the row"],
   ["/", "to the search"],
-  ["g then l, t, m, s, q, f, d", "to logs, traces, metrics, signal, SQL, fleet, dead letters"],
+  ["g then o, l, t, m, s, q, f, d, b, a", "to the views, in their order"],
   ["Esc", "close"],
   ["?", "this list"],
 ];
 const GO = { o: "overview", l: "logs", t: "traces", m: "metrics", s: "signal", q: "sql", f: "fleet", d: "dead-letters", b: "storage", a: "security" };
 
 /** Keys that work on every page, but not while somebody types. */
-function useKeys(setHelp) {
-  useEffect(() => {
-    let pending = false;
-    const key = (event) => {
-      const typing = event.target.closest?.("input, textarea, select");
-      if (event.key === "Escape") {
-        setHelp(false);
-        if (typing) event.target.blur();
-        return;
-      }
-      if (typing || event.ctrlKey || event.metaKey || event.altKey) return;
-      if (pending && GO[event.key]) location.hash = `#/${GO[event.key]}`;
-      else if (event.key === "?") setHelp((shown) => !shown);
-      else if (event.key === "/") document.querySelector("[data-search]")?.focus();
-      pending = event.key === "g";
-      if (event.key === "/") event.preventDefault();
-    };
-    addEventListener("keydown", key);
-    return () => removeEventListener("keydown", key);
-  }, []);
+function useFrameKeys(setHelp) {
+  const pending = useRef(false);
+  useKeys((event) => {
+    if (isTyping(event)) return event.key === "Escape" && event.target.blur();
+    if (pending.current && GO[event.key]) go(GO[event.key]);
+    else if (event.key === "?") setHelp((shown) => !shown);
+    else if (event.key === "/") document.querySelector("[data-search]")?.focus();
+    pending.current = event.key === "g";
+    if (event.key === "/") event.preventDefault();
+  });
 }
 
 function Help({ close }) {
+  useEscape(close);
   return html`<dialog open class="help" aria-label="Keys"><h2>Keys</h2>
     <dl>${KEYS.map(([keys, what]) => html`<dt><kbd>${keys}</kbd></dt><dd>${what}</dd>`)}</dl>
     <button onClick=${close}>Close</button></dialog>`;
+}
+
+/**
+ * After an upgrade of the Mixer the files of the old build are gone: the page is loaded anew, once for each build that is left.
+ * @returns {Promise<boolean>} whether it is
+ */
+async function isReloaded() {
+  const [left, own] = ["platform.left", new URL(import.meta.url).pathname];
+  const index = await fetch("./", { cache: "no-store" }).then((response) => (response.ok ? response.text() : own)).catch(() => own);
+  try {
+    if (index.includes(own) || sessionStorage.getItem(left) === own) return false;
+    sessionStorage.setItem(left, own);
+  } catch {
+    return false;
+  }
+  location.reload();
+  return true;
 }
 
 function App() {
   const session = useSession();
   const at = useLocation();
   const [views, setViews] = useState({});
-  const [error, setError] = useState(null);
+  const [failed, setFailed] = useState("");
   const [help, setHelp] = useState(false);
-  useKeys(setHelp);
+  useFrameKeys(setHelp);
   const page = PAGES.find(({ name }) => name === at.page);
   // Not after it is painted that this is awaited: the view is asked for at once.
   useLayoutEffect(() => {
     document.title = `${page ? page.title : "Not found"} · Platform`;
-    setError(null);
+    setFailed("");
     if (page && !views[page.name]) {
-      page.load().then((module) => setViews((known) => ({ ...known, [page.name]: module.default })), setError);
+      page.load().then((module) => setViews((known) => ({ ...known, [page.name]: module.default })), async () => (await isReloaded()) || setFailed(page.name));
     }
   }, [at.page]);
   if (session.asks) return html`<${Login} login=${session.login} />`;
@@ -102,7 +111,7 @@ function App() {
   const body = () => {
     if (!page) return html`<p>There is no page ${at.page}. <a href="#/overview">Overview</a></p>`;
     if (!may(caller, page.needs)) return html`<p>The roles of ${caller.caller} (${caller.roles.join(", ")}) do not allow this page.</p>`;
-    if (error) return html`<${ErrorBox} error=${error} />`;
+    if (failed === page.name) return html`<div class="error" role="alert"><strong>${page.title} could not be loaded</strong> Is the Mixer running? If it is another build by now, this page has to be loaded anew; a token has to be given again then. <button onClick=${() => location.reload()}>Load the page anew</button></div>`;
     return View ? html`<${View} key=${page.name} params=${at.params} caller=${caller} />` : html`<${Waiting} what=${`Loading ${page.title}`} />`;
   };
   return html`<a class="skip" href="#content" onClick=${(event) => {
@@ -112,6 +121,7 @@ function App() {
     <header class="frame">
       <nav aria-label="Pages">${offered.map(({ name, title }) => html`<a href=${href(name)} aria-current=${name === at.page ? "page" : undefined}>${title}</a>`)}</nav>
       <span class="caller" title=${caller.roles.join(", ")}>${caller.caller}</span>
+      ${hasToken() && html`<button class="quiet" onClick=${session.logout} title="Forgets the token, all answers, and the statements of the SQL view">Sign out</button>`}
       <button class="quiet" onClick=${toggleTheme} aria-label="Light or dark">◐</button>
       <button class="quiet" onClick=${() => setHelp(!help)} aria-label="Keys">?</button>
     </header>

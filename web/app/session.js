@@ -2,6 +2,7 @@
 import { onUnauthorized, request, setToken } from "./api.js";
 import { whoami } from "./first.js";
 import { useLayoutEffect, useState } from "./html.js";
+import { keep } from "./kept.js";
 
 /** What roles may do, as docs/access.md has it. @typedef {keyof typeof ROLES} Ability */
 const ROLES = {
@@ -48,8 +49,10 @@ export function useSession() {
     );
   };
   const logout = () => {
-    setToken("");
-    setState({ caller: null, asks: true, error: null });
+    // Answers, drafts and the token are in the memory of the page: it is loaded anew, and what was asked is in its address no more.
+    keep("sql.history", null);
+    history.replaceState(null, "", "#/overview");
+    location.reload();
   };
   return { ...state, login, logout, look: () => look() };
 }

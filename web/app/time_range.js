@@ -1,13 +1,25 @@
 // The time range of a view: ages (`since=1h`) or times (`since=2026-11-30T14:00:00Z&until=…`), in the address.
-const UNITS = { s: 1_000, m: 60_000, h: 3_600_000, d: 86_400_000 };
+const UNITS = { ns: 1e-6, us: 1e-3, µs: 1e-3, ms: 1, s: 1_000, m: 60_000, h: 3_600_000, d: 86_400_000 };
+const WORDS = { ns: "nanoseconds", us: "microseconds", µs: "microseconds", ms: "milliseconds", s: "seconds", m: "minutes", h: "hours", d: "days" };
+const TERM = "(\\d+(?:\\.\\d*)?|\\.\\d+)(ns|us|µs|ms|s|m|h|d)";
+const AGE = new RegExp(`^(${TERM})+$`);
+
+/** The numbers of a duration with their units. */
+const termsOf = (text) => [...text.matchAll(new RegExp(TERM, "g"))].map(([, many, unit]) => [Number(many), unit]);
 
 /** What the picker offers. */
 export const AGES = ["5m", "15m", "1h", "6h", "24h", "48h", "7d", "30d"];
 
-/** Milliseconds of an age; NaN if it is none. @param {string | null} text */
+/** Milliseconds of a duration as the API has them (`5s`, `1h30m`, `1.5h`, `0`); NaN if it is none. */
 export function ageOf(text) {
-  const found = /^(\d+)([smhd])$/.exec(text || "");
-  return found ? Number(found[1]) * UNITS[found[2]] : NaN;
+  if (text === "0") return 0;
+  return AGE.test(text || "") ? termsOf(text).reduce((sum, [many, unit]) => sum + many * UNITS[unit], 0) : NaN;
+}
+
+/** A time of a range in SQL. @param {(text: string) => string} bind how a time that is no age stands in it */
+export function sqlTime(text, bind) {
+  if (Number.isNaN(ageOf(text))) return bind(text);
+  return `now() - INTERVAL '${termsOf(text).map(([many, unit]) => `${many} ${WORDS[unit]}`).join(" ") || "0 seconds"}'`;
 }
 
 /** The range as times, now. @param {URLSearchParams} params @returns {TimeSpan} */

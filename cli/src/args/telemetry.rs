@@ -111,7 +111,7 @@ pub(crate) struct LogsArgs {
     /// Print every row of the window, the oldest first, as --output csv or ndjson
     #[arg(long, conflicts_with_all = ["follow", "histogram", "around", "limit", "wait"])]
     pub(crate) all: bool,
-    /// List the entries before and after a time, which is written as with --since, of the day before it and the day after
+    /// List the entries before and after a time, which is written as with --since
     #[arg(long, value_name = "WHEN", conflicts_with_all = ["follow", "histogram", "limit"])]
     pub(crate) around: Option<TimeArg>,
     /// How many entries before --around [default: 20]

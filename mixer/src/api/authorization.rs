@@ -127,7 +127,7 @@ fn lacks(caller: &ApiCaller, route: &RouteAccess) -> Option<ApiProblem> {
         return Some(ApiProblem::without_right(caller, route.right));
     }
     if let Some(table) = route.tables.iter().find(|table| !caller.scope.has_table(**table)) {
-        let detail = format!("the token's scope does not have the table {table}");
+        let detail = format!("the token's scope does not have the table {table}: use a token whose scope has it");
         return Some(ApiProblem::forbidden(detail));
     }
     let has_letters = route.tables.contains(&model::Table::DeadLetters);

@@ -3,7 +3,7 @@
 //! | path | answer |
 //! |---|---|
 //! | `/` | `index.html`, to be asked for each time; it names the others by the digest of all of them |
-//! | `/web/{digest}/{file}` | a file, to be kept for ever: what another build has is at another digest |
+//! | `/web/{digest}/{file}` | a file, to be kept for ever: what another build has is at another digest, and asked for here the problem `other_build` |
 //!
 //! # Invariants
 //!
@@ -63,15 +63,26 @@ async fn index(headers: HeaderMap) -> Response {
 }
 
 async fn file(uri: Uri, headers: HeaderMap) -> Response {
-    let of_build = uri
-        .path()
-        .strip_prefix("/web/")
-        .and_then(|path| path.strip_prefix(DIGEST));
-    let path = of_build.and_then(|path| path.strip_prefix('/'));
-    match path.and_then(|path| FILES.iter().find(|file| file.path == path)) {
-        Some(file) => file.answer(&headers, "public, max-age=31536000, immutable"),
-        None => ApiProblem::no_route(uri.path()).into_response(),
+    let path = uri.path();
+    let Some((digest, name)) = path.strip_prefix("/web/").and_then(|path| path.split_once('/')) else {
+        return ApiProblem::no_route(path).into_response();
+    };
+    if digest == DIGEST
+        && let Some(file) = FILES.iter().find(|file| file.path == name)
+    {
+        return file.answer(&headers, "public, max-age=31536000, immutable");
     }
+    let is_other = digest != DIGEST && is_digest(digest);
+    let problem = match is_other {
+        true => ApiProblem::other_build(path),
+        false => ApiProblem::no_route(path),
+    };
+    problem.into_response()
+}
+
+/// Whether a build may have this digest.
+fn is_digest(text: &str) -> bool {
+    text.len() == DIGEST.len() && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
 async fn protect(mut response: Response) -> Response {

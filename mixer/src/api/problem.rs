@@ -136,6 +136,14 @@ impl ApiProblem {
         Self::new(StatusCode::NOT_FOUND, "no_route", detail)
     }
 
+    /// A file of the page as another build of the program has it: an open page is of the one before an upgrade.
+    pub(crate) fn other_build(path: &str) -> Self {
+        let detail = format!(
+            "{path} is a file of the page of another build of the Mixer, which was upgraded: load the page again"
+        );
+        Self::new(StatusCode::NOT_FOUND, "other_build", detail)
+    }
+
     /// The metrics of a Mixer that is configured not to report about itself.
     pub(crate) fn not_reported() -> Self {
         let detail = "the Mixer reports nothing about itself: PLATFORM_DISABLE_TELEMETRY is set";

@@ -2,14 +2,14 @@
 //! is named; and path parameters.
 //!
 //! `attr.http.status=500` is a member of a family: the entry `http.status` of the filter's field `attr.<key>`. What begins with `not.`
-//! is a list of values, each a parameter of its own; all else is given once.
+//! is a list of values, each a parameter of its own; all else is given once. Of both kinds a request has [`MAX_CONDITIONS`] at most.
 
 use std::collections::HashSet;
 
 use axum::extract::rejection::PathRejection;
 use axum::extract::{FromRequestParts, Path};
 use http::request::Parts;
-use model::filter::ANY_KEY;
+use model::filter::{ANY_KEY, MAX_CONDITIONS};
 use query::RowFormat;
 use serde::Deserialize;
 use serde::de::value::Error as ValueError;
@@ -39,6 +39,14 @@ impl QueryParams {
     /// Those of a query string.
     pub(super) fn parse(query: &str) -> Result<Self, ApiProblem> {
         let params = decoded_pairs(query)?;
+        let mut conditions = params.iter().filter(|(name, _)| is_condition(name));
+        if let Some((name, _)) = conditions.nth(MAX_CONDITIONS) {
+            let reason = format!(
+                "a request has at most {MAX_CONDITIONS} parameters that begin with {}, {REPEATABLE} in all: leave some out",
+                FAMILIES.join(", ")
+            );
+            return Err(ApiProblem::parameter(name, reason));
+        }
         let twice = {
             let mut names = HashSet::new();
             let mut once = params.iter().enumerate().filter(|(_, (name, _))| !is_repeatable(name));
@@ -150,6 +158,11 @@ pub(super) fn decoded_pairs(query: &str) -> Result<Vec<(String, String)>, ApiPro
 
 fn is_repeatable(name: &str) -> bool {
     name.starts_with(REPEATABLE)
+}
+
+/// Whether there may be any number of such parameters, each of which every row is compared with.
+fn is_condition(name: &str) -> bool {
+    is_repeatable(name) || FAMILIES.iter().any(|family| name.starts_with(family))
 }
 
 /// A filter's field, and what a parameter says of it.
@@ -361,6 +374,31 @@ mod tests {
             assert!(
                 text.contains(&format!("Some({named:?})")) && text.contains(says),
                 "{query}: {text}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_request_has_so_many_conditions_and_the_first_that_is_too_many_is_named() {
+        let mut query: String = (0..MAX_CONDITIONS / 2)
+            .map(|number| format!("not.q={number}&attr.a{number}=1&"))
+            .collect();
+        query.push_str("level=info&limit=7");
+        let filter: LogFilter = QueryParams::parse(&query).unwrap().filter().unwrap();
+        assert_eq!(filter.not_q.len() + filter.attributes.len(), MAX_CONDITIONS);
+        for more in [
+            "not.level=debug",
+            "attr.b=1",
+            "not.attr.b=1",
+            "labels.b=1",
+            "promoted.b=1",
+        ] {
+            let refused = QueryParams::parse(&format!("{query}&{more}&not.q=last")).unwrap_err();
+            let (name, _) = more.split_once('=').unwrap();
+            let text = format!("{refused:?}");
+            assert!(
+                text.contains(&format!("Some({name:?})")) && text.contains(&format!("at most {MAX_CONDITIONS} ")),
+                "{text}"
             );
         }
     }

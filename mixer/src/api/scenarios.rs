@@ -47,10 +47,20 @@ struct ImportParams {
     replace: bool,
 }
 
-/// What an activation or a rollback may say.
+/// What an activation may say.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct ActivationParams {
+    dry_run: bool,
+    wait: Option<HumanDuration>,
+    resume_from: ResumePoint,
+}
+
+/// What a rollback may say.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct RollbackParams {
+    to: Option<String>,
     dry_run: bool,
     wait: Option<HumanDuration>,
     resume_from: ResumePoint,
@@ -154,20 +164,21 @@ async fn rollback(
     params: QueryParams,
     sent: BodyResult,
 ) -> Result<ChangeResponse<ScenarioReport>, ApiProblem> {
-    let ActivationParams {
+    let RollbackParams {
+        to,
         dry_run,
         wait,
         resume_from,
     } = params.filter()?;
     let EmptyBody {} = body(sent)?;
     if dry_run {
-        let data = service.room.rehearse_rollback(resume_from).await?;
+        let data = service.room.rehearse_rollback(to, resume_from).await?;
         return Ok(ChangeResponse(ChangeOutcome::Done(data)));
     }
     let control = Arc::clone(&service.room);
     let span = WorkSpan::child("roll back scenario");
     let active = service
-        .run_to_completion(async move { control.roll_back(resume_from, &by).await })
+        .run_to_completion(async move { control.roll_back(to, resume_from, &by).await })
         .await;
     span.end_with(&active);
     awaited_report(&service.room, active?, wait).await

@@ -242,12 +242,13 @@ impl ControlPlane {
     }
 
     /// Makes the scenario that was active before the one that Racks should run, if this program can read it still. It may need a second
-    /// person.
+    /// person. With `to` only if it has that content.
     ///
     /// # Errors
-    /// [`ControlError::NothingBefore`], [`ControlError::BadFormer`], [`ControlError::Registry`].
+    /// [`ControlError::NothingBefore`], [`ControlError::FormerChanged`], [`ControlError::BadFormer`], [`ControlError::Registry`].
     pub(crate) async fn roll_back(
         &self,
+        to: Option<String>,
         resume: ResumePoint,
         by: &AuditActor,
     ) -> Result<ChangeOutcome<ActiveScenario>, ControlError> {
@@ -257,7 +258,7 @@ impl ControlPlane {
         let activated = self
             .registry
             .commit(move |change| {
-                let former = change.former_scenario()?.ok_or(ControlError::NothingBefore)?;
+                let former = expected(change.former_scenario()?, to)?;
                 let scenario = review_former(&former, &registry)?;
                 let wanted = DualChange::RollBack {
                     reference: former.reference,
@@ -285,10 +286,13 @@ impl ControlPlane {
     ///
     /// # Errors
     /// [`ControlError`].
-    pub async fn rehearse_rollback(&self, resume: ResumePoint) -> Result<ScenarioReport, ControlError> {
+    pub async fn rehearse_rollback(
+        &self,
+        to: Option<String>,
+        resume: ResumePoint,
+    ) -> Result<ScenarioReport, ControlError> {
         let former = self.registry.former_scenarios()?.into_iter().next();
-        self.rehearse(&former.ok_or(ControlError::NothingBefore)?.hash, resume)
-            .await
+        self.rehearse(&expected(former, to)?.hash, resume).await
     }
 
     /// The wires that are not to resume.
@@ -452,6 +456,19 @@ fn unknown(reference: &str, registry: &ClusterRegistry) -> ControlError {
             known,
         },
         Err(error) => error.into(),
+    }
+}
+
+/// The scenario that a rollback goes back to, if it is the one that a request means.
+fn expected(former: Option<ActiveScenario>, to: Option<String>) -> Result<ActiveScenario, ControlError> {
+    let former = former.ok_or(ControlError::NothingBefore)?;
+    match to {
+        Some(expected) if expected != former.hash => Err(ControlError::FormerChanged {
+            expected,
+            reference: former.reference,
+            hash: former.hash,
+        }),
+        _ => Ok(former),
     }
 }
 

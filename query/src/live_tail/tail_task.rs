@@ -2,9 +2,7 @@
 
 use std::sync::Arc;
 
-use arrow_array::BooleanArray;
 use bytes::{Bytes, BytesMut};
-use datafusion::logical_expr::Expr;
 use engine::{ArrivalPosition, ReadView, TailArrival, TailFollower};
 use model::Timestamp;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
@@ -14,11 +12,9 @@ use tokio_util::sync::CancellationToken;
 use super::backlog::TailBacklog;
 use super::event_text::{self, TailBlock, blocks};
 use super::resume_token::ResumeToken;
+use super::tail_filter::TailFilter;
 use super::{AT_ONCE, HEARTBEAT, LARGE, LiveTail, PACE, TEXT, TailRendering, TailService};
 use crate::admission_gate::{QueryClass, QueryRuntimes};
-use crate::data_scope::DataScope;
-use crate::query_caller::QueryCaller;
-use crate::scan::ScanFilter;
 use crate::snapshot_registry::PinnedSnapshot;
 use crate::time_range::TimeRange;
 use crate::{Error, cursor};
@@ -78,18 +74,6 @@ pub(super) struct TailStart {
     pub(super) view: Option<ReadView>,
     /// As long as the view is held.
     pub(super) pinned: Option<PinnedSnapshot>,
-}
-
-/// Which rows a tail shows.
-pub(super) struct TailFilter {
-    pub(super) scope: Arc<DataScope>,
-    /// Whose the tail is, if that has places of its own.
-    pub(super) caller: Option<Arc<QueryCaller>>,
-    pub(super) conditions: Vec<Expr>,
-    /// Both.
-    pub(super) compiled: ScanFilter,
-    /// Whether every row is let through.
-    pub(super) all: bool,
 }
 
 impl TailTask {
@@ -287,7 +271,7 @@ impl TailTask {
                 }
                 () = self.follow.news() => {}
             }
-            self.skip_expiring()?;
+            self.skip_expiring().await?;
         }
     }
 
@@ -329,22 +313,24 @@ impl TailTask {
                 } else {
                     self.wait().await?;
                 }
-            } else if let Some(text) = self.text_of(&taken.arrivals)? {
-                drop(taken);
-                self.send_text(text).await?;
             } else {
+                let text = self.text_of(&taken.arrivals).await?;
                 drop(taken);
-                tokio::task::yield_now().await;
+                match text {
+                    Some(text) => self.send_text(text).await?,
+                    None => tokio::task::yield_now().await,
+                }
             }
         }
     }
 
     /// The text of the next rows, as much as is sent at once; `None` if the filter lets none through.
-    fn text_of(&mut self, arrivals: &[Arc<TailArrival>]) -> Result<Option<Bytes>, Error> {
+    async fn text_of(&mut self, arrivals: &[Arc<TailArrival>]) -> Result<Option<Bytes>, Error> {
         let mut text = BytesMut::new();
         for arrival in arrivals {
-            for block in blocks(arrival, self.follow.position()) {
-                let (rows, kept) = self.look_at(&block)?;
+            let left: Vec<TailBlock> = blocks(arrival, self.follow.position()).collect();
+            for block in left {
+                let (rows, kept) = self.filter.look_at(&block.rows, block.skip).await?;
                 if rows > 0 {
                     let rendered = self.tails.texts.of(self.tails.id(), self.shown, arrival, &block);
                     if rows == block.rows.num_rows() && text.is_empty() && rendered.all().len() >= LARGE {
@@ -362,20 +348,9 @@ impl TailTask {
         Ok((!text.is_empty()).then(|| text.freeze()))
     }
 
-    /// How many rows of a block are wanted, and which; `None` for all.
-    fn look_at(&self, block: &TailBlock) -> Result<(usize, Option<BooleanArray>), Error> {
-        if self.filter.all {
-            return Ok((block.rows.num_rows() - block.skip, None));
-        }
-        let Some(kept) = self.filter.compiled.keep(&block.rows)? else {
-            return Ok((block.rows.num_rows() - block.skip, None));
-        };
-        let rest = kept.slice(block.skip, kept.len() - block.skip);
-        Ok((rest.true_count(), Some(kept)))
-    }
-
-    /// Looks at rows that are going to be forgotten before the reader takes them, and passes them.
-    fn skip_expiring(&mut self) -> Result<(), Error> {
+    /// Looks at rows that are going to be forgotten before the reader takes them, and passes them. What was looked at when this is ended
+    /// early is not counted, and not passed.
+    async fn skip_expiring(&mut self) -> Result<(), Error> {
         loop {
             let taken = self.follow.take_expiring(AT_ONCE);
             self.count_lost(taken.lost);
@@ -383,9 +358,12 @@ impl TailTask {
                 return Ok(());
             }
             for arrival in &taken.arrivals {
-                for block in blocks(arrival, self.follow.position()) {
-                    self.missed += self.look_at(&block)?.0 as u64;
+                let left: Vec<TailBlock> = blocks(arrival, self.follow.position()).collect();
+                let mut missed = 0;
+                for block in left {
+                    missed += self.filter.look_at(&block.rows, block.skip).await?.0 as u64;
                 }
+                self.missed += missed;
                 self.follow.pass(arrival, arrival.rows);
             }
         }
@@ -412,7 +390,7 @@ impl TailTask {
                 }
                 () = self.follow.news() => {}
             }
-            self.skip_expiring()?;
+            self.skip_expiring().await?;
         }
     }
 

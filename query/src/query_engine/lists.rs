@@ -75,7 +75,10 @@ impl QueryEngine {
             positions: asked.positions,
         };
         if let Some(context) = asked.around {
-            let rows = |scan, _: Option<()>| row_context::rows_around(scan, context, shown);
+            let rows = |scan: QueryScan, _: Option<()>| {
+                let widest = asked.widest(scan.window);
+                row_context::rows_around(scan, context, widest, shown)
+            };
             return self.run_list(&asked, query, rows).await;
         }
         let rows = |scan, from| async move { keyset_pagination::list(&scan, paging, from, fingerprint, shown).await };
@@ -104,7 +107,8 @@ impl QueryEngine {
             });
             async move {
                 let (list, tag, session) = begun?;
-                let mut list = cut_cells(list.await?, cells)?;
+                let memory = session.memory("cells");
+                let mut list = cut_cells(list.await?, cells, &memory).await?;
                 list.tag = tag;
                 list.reserve_memory(&session)
             }
@@ -122,10 +126,7 @@ impl QueryEngine {
                 let cursor = PageCursor::parse(token, asked.fingerprint)?;
                 Ok((cursor.window, Some(cursor.position)))
             }
-            None => {
-                let window = TimeRange::resolve(asked.since, asked.until, asked.flux_id, self.now())?;
-                Ok((window, None))
-            }
+            None => Ok((asked.window(self.now())?, None)),
         }
     }
 
@@ -146,7 +147,9 @@ impl QueryEngine {
     /// The tag of the answer from a view.
     fn tag_of(&self, asked: &RowQuery, window: TimeRange, view: &ReadView) -> Option<u64> {
         let is_readable = |table: &Table| self.scope.conditions(*table).is_ok();
-        let is_past = asked.until.is_some() && window.until <= self.now();
+        // Around a row is looked beyond a window that the request does not have.
+        let is_bounded = asked.until.is_some() && (asked.since.is_some() || asked.around.is_none());
+        let is_past = is_bounded && window.until <= self.now();
         let tables = || std::iter::once(&asked.table).chain(asked.also);
         let mut hot = tables().flat_map(|table| view.hot(*table));
         if !is_past || !tables().all(is_readable) || hot.any(|hot| window.overlaps(hot.min_ts, hot.max_ts)) {

@@ -8,7 +8,8 @@ use arrow_schema::DataType;
 use datafusion::common::{ScalarValue, exec_err};
 use datafusion::error::Result;
 use datafusion::logical_expr::ColumnarValue;
-use serde_json::{Map, Value};
+use model::each_key;
+use serde_json::Value;
 
 /// The texts of rows.
 pub(super) type TextIterator<'a> = Box<dyn Iterator<Item = Option<&'a str>> + 'a>;
@@ -43,9 +44,12 @@ pub(super) fn fields(
 
 /// The keys of an object as a JSON array.
 pub(super) fn keys(labels: &str) -> String {
-    let object: Map<String, Value> = serde_json::from_str(labels).unwrap_or_default();
-    let mut keys: Vec<_> = object.into_iter().map(|(key, _)| key).collect();
+    let mut keys = Vec::new();
+    if !each_key(labels, |key| keys.push(key.to_owned())) {
+        keys.clear();
+    }
     keys.sort_unstable();
+    keys.dedup();
     Value::from(keys).to_string()
 }
 
@@ -54,7 +58,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_are_sorted() {
-        assert_eq!(keys(r#"{"b":1,"a":2}"#), r#"["a","b"]"#);
+    fn keys_are_sorted_and_there_once_and_what_is_no_object_has_none() {
+        assert_eq!(keys(r#"{"b":{"c":1},"a":2,"b":3}"#), r#"["a","b"]"#);
+        for other in ["", "[1]", r#"{"a":1"#] {
+            assert_eq!(keys(other), "[]", "{other}");
+        }
     }
 }

@@ -91,8 +91,10 @@ impl FilterProjection {
     }
 
     /// Of a batch of what is read, the rows that meet the conditions, with the columns that are given.
-    fn filter_and_project(&self, batch: &RecordBatch) -> Result<RecordBatch, ScanError> {
-        let mask = self.conditions.keep(&batch.project(&self.asked)?)?;
+    fn filter_and_project(&self, batch: &RecordBatch, patience: &ScanDeadline) -> Result<RecordBatch, ScanError> {
+        let mask = self
+            .conditions
+            .keep(&batch.project(&self.asked)?, || patience.check())?;
         let given = batch.project(&self.given)?;
         let all = |mask: &BooleanArray| mask.true_count() == mask.len();
         Ok(match mask.filter(|mask| !all(mask)) {
@@ -205,7 +207,8 @@ impl<S: RowSink> FullScan<S> {
         match piece {
             ScanUnit::Hot(batch) => {
                 self.meter.count_rows(batch.num_rows());
-                sink.add(&self.memory.filter_and_project(&batch.project(&self.memory.read)?)?)?;
+                let rows = batch.project(&self.memory.read)?;
+                sink.add(&self.memory.filter_and_project(&rows, &self.patience)?)?;
             }
             ScanUnit::Segment(segment) => {
                 let groups = SegmentRowGroup::all_of(&segment, &self.cache, &self.meter)?.into_iter();
@@ -231,7 +234,7 @@ impl<S: RowSink> FullScan<S> {
             self.patience.check()?;
             let batch = batch?;
             self.meter.count_rows(batch.num_rows());
-            sink.add(&lens.filter_and_project(&batch)?)?;
+            sink.add(&lens.filter_and_project(&batch, &self.patience)?)?;
         }
         Ok(())
     }

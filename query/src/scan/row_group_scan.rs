@@ -190,7 +190,7 @@ impl RowGroupScan {
             memory.try_resize(batch.get_array_memory_size())?;
             let (these, others) = left.split_at(batch.num_rows().min(left.len()));
             left = others;
-            let mask = stage.keep(&batch)?;
+            let mask = stage.keep(&batch, || search.check())?;
             for_each_kept(mask.as_ref(), these.len(), |at| kept.extend(these.get(at)));
         }
         Ok(kept)
@@ -212,7 +212,8 @@ fn add_hits(
     let (Some(these), Some(rows)) = (times.get(within.clone()), rows.get(within.clone())) else {
         return Err(DataFusionError::Internal("a block has more rows than were selected".to_owned()).into());
     };
-    let mask = search.conditions.first.keep(&batch.slice(within.start, within.len()))?;
+    let rows_within = batch.slice(within.start, within.len());
+    let mask = search.conditions.first.keep(&rows_within, || search.check())?;
     for_each_kept(mask.as_ref(), these.len(), |at| {
         hits.extend(these.get(at).copied().zip(rows.get(at).copied()));
     });

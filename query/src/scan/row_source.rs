@@ -109,7 +109,7 @@ impl RowSource {
         match kind {
             RowSourceKind::Hot(batch) => {
                 search.meter.count_rows(batch.num_rows());
-                let mask = search.conditions.keep(&batch)?;
+                let mask = search.conditions.keep(&batch, || search.check())?;
                 let mut hits = Vec::new();
                 search.collect(&batch, mask.as_ref(), cut, &mut hits);
                 Ok(SourceStep {
@@ -210,7 +210,7 @@ impl SourceProgress {
             return Ok(SourceStep::default());
         };
         search.meter.count_rows(batch.num_rows());
-        let kept = match search.conditions.keep(&batch)? {
+        let kept = match search.conditions.keep(&batch, || search.check())? {
             Some(mask) => filter_record_batch(&batch, &mask)?,
             None => batch,
         };

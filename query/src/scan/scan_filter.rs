@@ -6,19 +6,25 @@
 //! # Invariants
 //!
 //! - The same expressions as a plan's, evaluated by the same code: a condition that is null keeps no row.
+//! - Whoever waits can end it, and others have their turn, after a slice of rows: the shorter, the more conditions there are.
 
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
 use arrow_array::{Array, BooleanArray, RecordBatch};
 use arrow_schema::Schema;
+use datafusion::arrow::array::BooleanBufferBuilder;
 use datafusion::arrow::compute::{and, prep_null_mask_filter};
 use datafusion::common::DFSchema;
-use datafusion::error::Result;
+use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::Expr;
 use datafusion::physical_expr::PhysicalExpr;
 use model::{ColumnType, Table};
+
+/// Rows of a slice, and looks of conditions at its rows, at most.
+const SLICE_ROWS: usize = 2_048;
+const SLICE_LOOKS: usize = 1 << 14;
 
 /// Some conditions, and the columns they look at.
 #[derive(Debug)]
@@ -54,17 +60,28 @@ impl ScanFilter {
         })
     }
 
-    /// Which rows of a batch of all columns meet them; `None` if all do.
-    pub(crate) fn keep(&self, batch: &RecordBatch) -> Result<Option<BooleanArray>> {
-        let first = self.first.keep(&batch.project(&self.first.columns)?)?;
-        let Some(second) = &self.second else {
-            return Ok(first);
+    /// Which rows of a batch of all columns meet them; `None` if all do. `check` says before each slice whether to go on.
+    pub(crate) fn keep<E: From<DataFusionError>>(
+        &self,
+        batch: &RecordBatch,
+        check: impl Fn() -> Result<(), E>,
+    ) -> Result<Option<BooleanArray>, E> {
+        let of_stage = |stage: &FilterStage| {
+            let columns = batch.project(&stage.columns).map_err(DataFusionError::from)?;
+            stage.keep(&columns, &check)
         };
-        if first.as_ref().is_some_and(|mask| mask.true_count() == 0) {
-            return Ok(first);
+        let first = of_stage(&self.first)?;
+        let is_decided = first.as_ref().is_some_and(|mask| mask.true_count() == 0);
+        match &self.second {
+            Some(second) if !is_decided => Ok(both(first, of_stage(second)?)?),
+            _ => Ok(first),
         }
-        let second = second.keep(&batch.project(&second.columns)?)?;
-        both(first, second)
+    }
+
+    /// How many rows its conditions look at before others have their turn.
+    pub(crate) fn slice_rows(&self) -> usize {
+        let second = self.second.as_ref().map_or(0, |second| second.conditions.len());
+        slice_rows(self.first.conditions.len() + second)
     }
 }
 
@@ -94,11 +111,31 @@ impl FilterStage {
         &self.columns
     }
 
-    /// Which rows of a batch of its columns meet all of them; `None` if all do.
-    pub(super) fn keep(&self, batch: &RecordBatch) -> Result<Option<BooleanArray>> {
+    /// Which rows of a batch of its columns meet all of them; `None` if all do. `check` says before each slice whether to go on.
+    pub(super) fn keep<E: From<DataFusionError>>(
+        &self,
+        batch: &RecordBatch,
+        check: impl Fn() -> Result<(), E>,
+    ) -> Result<Option<BooleanArray>, E> {
+        if self.conditions.is_empty() {
+            return Ok(None);
+        }
+        let (rows, most) = (batch.num_rows(), slice_rows(self.conditions.len()));
+        let mut kept = BooleanBufferBuilder::new(rows);
+        for at in (0..rows).step_by(most) {
+            check()?;
+            match self.keep_slice(&batch.slice(at, most.min(rows - at)))? {
+                Some(mask) => kept.append_buffer(mask.values()),
+                None => kept.append_n(most.min(rows - at), true),
+            }
+        }
+        Ok(Some(BooleanArray::new(kept.finish(), None)))
+    }
+
+    fn keep_slice(&self, rows: &RecordBatch) -> Result<Option<BooleanArray>> {
         let mut kept = None;
         for condition in &self.conditions {
-            let met = condition.evaluate(batch)?.into_array(batch.num_rows())?;
+            let met = condition.evaluate(rows)?.into_array(rows.num_rows())?;
             let met = met.as_boolean();
             let met = match met.null_count() {
                 0 => met.clone(),
@@ -111,6 +148,10 @@ impl FilterStage {
         }
         Ok(kept)
     }
+}
+
+fn slice_rows(conditions: usize) -> usize {
+    (SLICE_LOOKS / conditions.max(1)).clamp(1, SLICE_ROWS)
 }
 
 fn both(a: Option<BooleanArray>, b: Option<BooleanArray>) -> Result<Option<BooleanArray>> {

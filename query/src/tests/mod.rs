@@ -28,6 +28,7 @@ mod random_world;
 mod rates;
 mod rows;
 mod scan;
+mod scan_filters;
 mod scoped_statements;
 mod scoped_world;
 mod scopes;

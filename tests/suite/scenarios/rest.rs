@@ -254,7 +254,21 @@ fn an_activation_tells_what_runs_where_and_a_rack_that_cannot_keeps_its_last_goo
     let reason = standing["reason"].as_str().unwrap();
     assert!(reason.contains(&taken.local_addr()?.to_string()), "{reason}");
 
-    let back = mixer.api.post("/api/v1/scenarios/rollback?wait=30s", &json!({}))?;
+    // Somebody who looked when another one was active before.
+    let hash = "0".repeat(64);
+    for path in ["rollback?to=", "rollback?dry_run=true&to="] {
+        let path = format!("/api/v1/scenarios/{path}{hash}");
+        let other = mixer.api.post(&path, &json!({}))?;
+        assert_eq!(
+            (other.status, &other.json["code"]),
+            (409, &json!("former_changed")),
+            "{path}"
+        );
+    }
+    let would = mixer.api.post("/api/v1/scenarios/rollback?dry_run=true", &json!({}))?;
+    let hash = would.json["data"]["scenario"]["hash"].as_str().unwrap();
+    let path = format!("/api/v1/scenarios/rollback?wait=30s&to={hash}");
+    let back = mixer.api.post(&path, &json!({}))?;
     assert_eq!(
         (
             &back.json["data"]["scenario"]["reference"],

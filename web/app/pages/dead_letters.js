@@ -1,14 +1,16 @@
 // Dead letters: what gears could not handle, what arrived broken; found by filters, looked at, given back or dropped, one or many.
 import { age, bytes, time } from "../format.js";
-import { html, useMemo, useState } from "../html.js";
+import { html, useEffect, useMemo, useState } from "../html.js";
 import { change, href } from "../location.js";
 import { Said } from "../parts/act.js";
 import { ColumnList } from "../parts/column_list.js";
 import { EmptyState, ErrorBox, Waiting } from "../parts/messages.js";
-import { Question } from "../parts/question.js";
-import { usePagedRows } from "../parts/repeated.js";
+import { micros, timeOf } from "../parts/micros.js";
+import { Question, quoted } from "../parts/question.js";
+import { ListState, usePagedRows } from "../parts/repeated.js";
 import { TimePicker } from "../parts/time_picker.js";
 import { isNarrow, may } from "../session.js";
+import { ageOf } from "../time_range.js";
 import { LetterDrawer } from "./dead_letters/letter_drawer.js";
 import { LettersAction } from "./dead_letters/letters_action.js";
 
@@ -49,24 +51,33 @@ function Filters({ params }) {
   </div>`;
 }
 
-function Selection({ marked, filter, total, act, clear }) {
+/** A filter that means the same letters however much later it is asked: none that is newer than the newest one here. */
+function fixed(filter, newest) {
+  const age = ageOf(filter.since);
+  return { ...filter, since: Number.isNaN(age) ? filter.since : new Date(Date.now() - age).toISOString(), until: timeOf(micros(newest.ts) + 1) };
+}
+
+function Selection({ marked, filter, newest, act, clear }) {
   const ids = [...marked];
-  const all = { ids: null, filter };
+  const all = (verb) => act({ verb, ids: null, filter: fixed(filter, newest) });
   return html`<div class="bar" role="group" aria-label="Actions"><span>${ids.length ? `${ids.length} marked` : "Mark letters, or take all that the filters mean:"}</span>
     ${ids.length > 0 ? html`<button onClick=${() => act({ verb: "replay", ids })}>Replay ${ids.length}…</button><button class="danger" onClick=${() => act({ verb: "drop", ids })}>Drop ${ids.length}…</button><button onClick=${clear}>Unmark</button>`
-      : total > 0 && html`<button onClick=${() => act({ verb: "replay", ...all })}>Replay all…</button><button class="danger" onClick=${() => act({ verb: "drop", ...all })}>Drop all…</button>`}</div>`;
+      : newest && html`<button onClick=${() => all("replay")}>Replay all…</button><button class="danger" onClick=${() => all("drop")}>Drop all…</button>`}</div>`;
 }
 
 export default function DeadLetters({ params, caller }) {
   const filter = filterOf(params);
   const kind = params.get("kind");
   const letters = usePagedRows("/api/v1/dlq", { ...filter, limit: PAGE });
-  const [marked, setMarked] = useState(new Set());
+  const [kept, setMarked] = useState(new Set());
   const [action, setAction] = useState(null);
   const [said, setSaid] = useState(null);
   const [acted, setActed] = useState(0);
   const acts = may(caller, "operate") && !isNarrow(caller);
   const rows = useMemo(() => (kind ? letters.rows.filter((letter) => letter.kind === kind) : letters.rows), [letters.rows, kind]);
+  // What the list does not have is not acted on unseen, and has to be marked again.
+  const marked = useMemo(() => new Set(rows.map(({ id }) => id).filter((id) => kept.has(id))), [rows, kept]);
+  useEffect(() => setMarked(marked), [rows]);
   const mark = (keys, on) => {
     const now = new Set(marked);
     keys.forEach((key) => (on ? now.add(key) : now.delete(key)));
@@ -78,17 +89,17 @@ export default function DeadLetters({ params, caller }) {
     return href("dead-letters", now);
   };
   const wanted = params.get("letter");
-  const command = `platform dlq list${Object.entries(filter).map(([key, value]) => ` --${key} '${value.replaceAll("'", "'\\''")}'`).join("")}`;
+  const command = `platform dlq list${Object.entries(filter).map(([key, value]) => ` --${key} ${quoted(value)}`).join("")}`;
   return html`<${Filters} params=${params} />
     <${Question} path="/api/v1/dlq" params=${{ ...filter, limit: PAGE }} command=${command} />
-    ${kind && html`<p class="dim">Of the ${letters.rows.length} letters that are loaded, those of kind ${kind}: the Mixer does not filter by kind.</p>`}
     <${Said} said=${said} clear=${() => setSaid(null)} />
     <${ErrorBox} error=${letters.error} again=${letters.again} />
     ${letters.partial && html`<p class="bad" role="alert">This list is partial: ${letters.partial}</p>`}
-    ${acts && rows.length > 0 && html`<${Selection} marked=${marked} filter=${filter} total=${kind ? 0 : rows.length} act=${setAction} clear=${() => setMarked(new Set())} />`}
-    ${rows.length > 0 ? html`<div class="list"><${ColumnList} label="Dead letters" columns=${COLUMNS} rows=${rows} keyOf=${({ id }) => id} to=${to} opened=${wanted} marked=${acts ? marked : undefined} mark=${acts ? mark : undefined} onEnd=${letters.more} /></div>
-        <p class="dim" role="status">${rows.length} letters${letters.next ? ", more as you scroll" : ""}${letters.loading ? " …" : ""}, newest ${age(rows[0].ts)}</p>`
-      : letters.loading ? html`<${Waiting} what="Asking for dead letters" />` : !letters.error && html`<${EmptyState} command="platform dlq list --state all">No letter meets the filters${params.get("state") ? "" : ": nothing waits to be mended"}. <a href=${href("dead-letters", { state: "all" })}>Letters of every state</a></${EmptyState}>`}
+    ${acts && rows.length > 0 && html`<${Selection} marked=${marked} filter=${filter} newest=${!kind && letters.isCurrent && rows[0]} act=${setAction} clear=${() => setMarked(new Set())} />`}
+    ${rows.length > 0 ? html`<div class="list"><${ColumnList} label="Dead letters" columns=${COLUMNS} rows=${rows} keyOf=${({ id }) => id} to=${to} opened=${wanted} marked=${acts ? marked : undefined} mark=${acts ? mark : undefined} onEnd=${kind ? undefined : letters.more} /></div>
+        <p class="dim">The newest is from ${age(rows[0].ts)}.</p>`
+      : letters.loading ? html`<${Waiting} what="Asking for dead letters" />` : !letters.error && html`<${EmptyState} command="platform dlq list --state all">No letter${kind && letters.rows.length ? " that is loaded" : ""} meets the filters${params.get("state") || kind ? "" : ": nothing waits to be mended"}. <a href=${href("dead-letters", { state: "all" })}>Letters of every state</a></${EmptyState}>`}
+    ${letters.rows.length > 0 && html`<${ListState} pages=${letters} shown=${rows} what=${kind ? "letters (the Mixer does not filter by kind)" : "letters"} />`}
     ${wanted && html`<${LetterDrawer} key=${`${wanted} ${acted}`} id=${wanted} offers=${acts} act=${setAction} close=${() => change({ letter: null })} />`}
     ${action && html`<${LettersAction} ...${action} by=${caller.caller} close=${() => setAction(null)} done=${(text) => {
       setAction(null);

@@ -3,17 +3,18 @@ import { count } from "../format.js";
 import { html, useEffect, useMemo, useRef, useState } from "../html.js";
 import { change } from "../location.js";
 import { Chips } from "../parts/chips.js";
-import { attributesOf, ColumnMenu } from "../parts/log_columns.js";
+import { ColumnMenu } from "../parts/log_columns.js";
 import { LogDrawer } from "../parts/log_drawer.js";
 import { LogExport } from "../parts/log_export.js";
-import { LogFacets } from "../parts/log_facets.js";
+import { LogFacets, useFields } from "../parts/log_facets.js";
 import { LogHistogram } from "../parts/log_histogram.js";
 import { LogList } from "../parts/log_list.js";
 import { commandOf, filters, isChip, LEVELS, PATH, placeOf, question, rowAt, sqlOf } from "../parts/log_query.js";
-import { MOST, useLogRows } from "../parts/log_rows.js";
+import { useLogRows } from "../parts/log_rows.js";
 import { useLogTail } from "../parts/log_tail.js";
 import { EmptyState, ErrorBox, Waiting } from "../parts/messages.js";
 import { Question } from "../parts/question.js";
+import { useRowKeys } from "../parts/row_keys.js";
 import { SavedViews } from "../parts/saved_views.js";
 import { ownStyle } from "../parts/own_style.js";
 import { TimePicker } from "../parts/time_picker.js";
@@ -76,7 +77,7 @@ function LiveState({ tail, resume }) {
     <button onClick=${tail.paused ? resume : tail.pause}>${tail.paused ? `Resume${tail.held ? ` (${count(tail.held)} came meanwhile)` : ""}` : "Pause"}</button>
     <span role="status">${said}${tail.paused ? ", paused" : ""}</span>
     ${waits && html`<button onClick=${tail.retry}>Try now</button>`}
-    <span class="dim">${count(tail.total)} came, ${count(tail.rows.length)} are kept. ${tail.notice}</span>
+    <span class="dim">${count(tail.total)} came, ${count(tail.rows.length)} are kept. ${tail.notice} ${tail.gap && html`<strong class="bad">${tail.gap}</strong>`}</span>
     <${ErrorBox} error=${tail.error} />
   </div>`;
 }
@@ -84,31 +85,11 @@ function LiveState({ tail, resume }) {
 /** How far the list is. */
 function ListState({ list }) {
   const { rows, cursor, stats, partial } = list;
-  const end = rows.length >= MOST ? "more are not kept here: narrow the question, or export" : cursor ? "more as you scroll" : "all of them";
+  const end = list.full ? "more are not kept here: narrow the question, or export" : cursor ? "more as you scroll" : list.stopped ? "stopped" : "all of them";
   return html`<div class="bar dim" role="status">
     ${list.loading ? html`<${Waiting} what=${rows.length ? "Asking for rows" : "Asking"} cancel=${list.cancel} />` : html`<span>${count(rows.length)} rows, ${end}${stats ? `; ${count(stats.files_read)} of ${count(stats.files_considered)} files read, ${stats.ms} ms` : ""}</span><button class="quiet" onClick=${list.refresh}>Ask again</button>`}
     ${partial && html`<strong class="bad">Incomplete: ${partial}</strong>`}
   </div>`;
-}
-
-/** Keys of the list: the row that is chosen moves, also while the drawer shows it. */
-function useRowKeys({ rows, selected, select, show, hide, place }) {
-  useEffect(() => {
-    const key = (event) => {
-      if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest?.("input, textarea, select, .menu")) return;
-      const step = { j: 1, ArrowDown: 1, k: -1, ArrowUp: -1 }[event.key];
-      const arrow = event.key.startsWith("Arrow");
-      if (step && rows.length && !(arrow && event.target.closest?.(".drawer, .side, .scrolled"))) {
-        event.preventDefault();
-        const to = Math.min(rows.length - 1, Math.max(0, selected + step));
-        select(to);
-        if (place) show(to, true);
-      } else if (event.key === "Enter" && rows[selected] && !place && !event.target.closest?.("a, button, summary")) show(selected);
-      else if (event.key === "Escape" && place) hide();
-    };
-    addEventListener("keydown", key);
-    return () => removeEventListener("keydown", key);
-  });
 }
 
 function Empty({ params, live }) {
@@ -119,6 +100,43 @@ function Empty({ params, live }) {
     : html`No record in this time range. <button onClick=${() => change({ since: "7d", until: null })}>Look back 7 days</button> Records come from a Rack, or from any sender of OpenTelemetry to <code>/v1/logs</code>:`}</${EmptyState}>`;
 }
 
+/** What does not change while rows come is not drawn anew with them. */
+function useFrame({ params, view, live, side, rows, ready }) {
+  const fields = useFields(params, rows, ready);
+  const { known } = fields;
+  const top = useMemo(() => html`<${Toolbar} params=${params} view=${view} live=${live} side=${side} known=${known} />
+    <${Question} path=${live ? `${PATH}/tail` : PATH} params=${live ? filters(params) : question(params)} command=${`${commandOf(params, !live)}${live ? " --follow" : ""}`} sql=${sqlOf(params)} />`, [params, known]);
+  const facets = useMemo(() => side && html`<${LogFacets} params=${params} fields=${fields} ready=${ready} />`, [params, ready, known, fields.loading, fields.error]);
+  const chart = useMemo(() => html`<${LogHistogram} params=${params} ready=${ready} live=${live} known=${known} />`, [params, ready, known]);
+  return { top, facets, chart };
+}
+
+/** The row that is chosen, and the one that is open: by keys and by presses. */
+function useChosen({ rows, place, live, tail, asked }) {
+  const [selected, select] = useState(-1);
+  useEffect(() => select(-1), [asked, live]);
+  useEffect(() => {
+    if (place && selected < 0) select(rows.indexOf(rowAt(place, rows)));
+  }, [place, rows]);
+  const show = (at, replace = false) => change({ row: placeOf(rows[at]) }, replace);
+  const choose = (at) => {
+    if (live) tail.pause();
+    select(at);
+  };
+  useRowKeys({
+    count: rows.length, selected, open: show, more: place ? { Escape: () => change({ row: null }) } : {},
+    select: (at) => {
+      choose(at);
+      if (place) show(at, true);
+    },
+  });
+  const press = (at) => {
+    choose(at);
+    show(at, Boolean(place));
+  };
+  return { selected, select, press };
+}
+
 export default function Logs({ params }) {
   const live = params.get("live") === "1";
   const view = ["table", "json"].includes(params.get("view")) ? params.get("view") : "list";
@@ -127,47 +145,31 @@ export default function Logs({ params }) {
   const list = useLogRows(params, !live);
   const tail = useLogTail(params, live);
   const rows = live ? tail.rows : list.rows;
-  const [selected, select] = useState(-1);
-  const known = useMemo(() => attributesOf(rows), [rows]);
   // The other questions wait for the rows, which are what somebody looks for.
   /** @type {any} */
-  const [ready, setReady] = useState(false);
+  const [answered, setAnswered] = useState(false);
   const asked = JSON.stringify(question(params));
-  useEffect(() => select(-1), [asked, live]);
   useEffect(() => {
-    if (live || list.answered) setReady(list.error && !live ? false : asked);
-  }, [asked, live, list.answered, list.error]);
-  useEffect(() => {
-    if (place && selected < 0) select(rows.indexOf(rowAt(place, rows)));
-  }, [place, rows]);
-  const choose = (to) => {
-    if (live) tail.pause();
-    select(to);
-  };
-  const show = (at, replace = false) => change({ row: placeOf(rows[at]) }, replace);
-  const hide = () => change({ row: null });
-  useRowKeys({ rows, selected, select: choose, show, hide, place });
+    if (live || list.answered) setAnswered((list.error || list.stopped) && !live ? false : asked);
+  }, [asked, live, list.answered, list.error, list.stopped]);
+  const { top, facets, chart } = useFrame({ params, view, live, side, rows, ready: answered === asked && asked });
+  const { selected, select, press } = useChosen({ rows, place, live, tail, asked });
   const scrolled = (event) => live && !tail.paused && event.target.scrollTop > SCROLLED && tail.pause();
   const box = useRef(null);
   const resume = () => {
-    const list = box.current?.querySelector(".virtual");
-    if (list) list.scrollTop = 0;
+    const scroller = box.current?.querySelector(".virtual");
+    if (scroller) scroller.scrollTop = 0;
     select(-1);
     tail.resume();
   };
-  const now = ready === asked && asked;
-  return html`<${Toolbar} params=${params} view=${view} live=${live} side=${side} known=${known} />
-    <${Question} path=${live ? `${PATH}/tail` : PATH} params=${live ? filters(params) : question(params)} command=${`${commandOf(params, !live)}${live ? " --follow" : ""}`} sql=${sqlOf(params)} />
+  return html`${top}
     <div class="split logs">
-      ${side && html`<${LogFacets} params=${params} known=${known} ready=${now} />`}
+      ${facets}
       <div class="main">
-        <${LogHistogram} params=${params} ready=${now} live=${live} known=${known} />
+        ${chart}
         ${live ? html`<${LiveState} tail=${tail} resume=${resume} />` : html`${(!list.error || list.loading) && html`<${ListState} list=${list} />`}<${ErrorBox} error=${list.error} again=${list.again} />`}
-        ${rows.length > 0 && html`<div class=${`rows ${view}`} ref=${box} onScrollCapture=${scrolled} onPointerDown=${() => live && tail.pause()}><${LogList} key=${live ? "live" : list.question} rows=${rows} view=${view} params=${params} selected=${selected} choose=${(at) => {
-          choose(at);
-          show(at, Boolean(place));
-        }} onEnd=${live ? undefined : list.more} /></div>`}
-        ${rows.length === 0 && (live ? tail.state === "following" : list.answered && !list.error) && html`<${Empty} params=${params} live=${live} />`}
+        ${rows.length > 0 && html`<div class=${`rows ${view}`} ref=${box} onScrollCapture=${scrolled} onPointerDown=${() => live && tail.pause()}><${LogList} key=${live ? "live" : list.question} rows=${rows} view=${view} params=${params} selected=${selected} choose=${press} onEnd=${live ? undefined : list.more} /></div>`}
+        ${rows.length === 0 && (live ? tail.state === "following" : list.answered && !list.error && !list.stopped) && html`<${Empty} params=${params} live=${live} />`}
       </div>
     </div>
     ${place && html`<${LogDrawer} place=${place} rows=${rows} params=${params} />`}`;

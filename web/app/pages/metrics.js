@@ -6,8 +6,11 @@ import { EmptyState } from "../parts/messages.js";
 import { addChart, boards, chartsOf, decode, keepBoard, useKeys } from "../parts/metric_board.js";
 import { MetricBrowser, usualChart } from "../parts/metric_browser.js";
 import { MetricCard } from "../parts/metric_card.js";
+import { ownStyle } from "../parts/own_style.js";
 import { TimePicker } from "../parts/time_picker.js";
 import { ageOf, bounds as boundsOf, interval as intervalOf, range as rangeOf } from "../time_range.js";
+
+await ownStyle("metrics.css");
 
 const INTERVALS = ["1s", "10s", "30s", "1m", "5m", "15m", "1h", "6h", "1d"];
 /** About how many buckets of time a chart has, unless an interval is chosen. */
@@ -15,7 +18,6 @@ const BUCKETS = 90;
 const REFRESHES = ["5s", "10s", "30s", "1m", "5m"];
 /** Charts that a first board can have, of those metrics that there are. */
 const STARTS = [["http.server.request.duration", "resource.service.name"], ["http.server.requests", "entity_name"], ["system.cpu.utilization", "cpu.mode"], ["system.memory.utilization", ""], ["system.network.io", "entity_name"], ["gear.messages.in", "entity_name"]];
-const STYLE = new URL("../../style/metrics.css", import.meta.url).href;
 
 /** A number that grows every so often, while the page is seen. */
 function useRounds(every) {
@@ -89,8 +91,7 @@ export default function Metrics({ params }) {
   const types = useMemo(() => new Map((names.data?.data || []).map(({ name, type }) => [name, type])), [names.data]);
   const charts = useKeys(chartsOf(params));
   const browsing = params.get("names") !== "off";
-  return html`<link rel="stylesheet" href=${STYLE} />
-    <div class="bar">
+  return html`<div class="bar">
       <${TimePicker} params=${params} />
       <button class="quiet" onClick=${board.zoomOut} title="Twice the range; also a double press on a chart">Zoom out</button>
       <${Select} label="interval" value=${params.get("interval") || ""} first=${`automatic (${board.interval})`} options=${INTERVALS} set=${(interval) => change({ interval })} />

@@ -1,29 +1,19 @@
 // What an operator looks at first: whether everything comes in, is kept, and runs.
-import { useAnswer } from "../api.js";
 import { age, bytes, count } from "../format.js";
-import { html, useEffect } from "../html.js";
+import { html } from "../html.js";
 import { href } from "../location.js";
-import { ErrorBox, Waiting } from "../parts/messages.js";
+import { Answering, ErrorBox, Tile } from "../parts/messages.js";
+import { useRepeated } from "../parts/repeated.js";
 import { may } from "../session.js";
 
-/** How often it is looked again, ms. */
-const EVERY = 5_000;
-
-function Tile({ label, value, note, bad, to }) {
-  return html`<div class=${bad ? "tile bad" : "tile"}>
-    <span class="dim">${to ? html`<a href=${to}>${label}</a>` : label}</span><strong>${value}</strong><span class="dim">${note}</span>
-  </div>`;
-}
-
-/** An answer that is asked for again every few seconds. */
-function useRepeated(path, params) {
-  const answer = useAnswer(path, params);
-  useEffect(() => {
-    const timer = setTimeout(answer.again, EVERY);
-    return () => clearTimeout(timer);
-  }, [answer.data, answer.error]);
-  return answer;
-}
+/** What to do where a check is not ok, beside what the Mixer says of it. */
+const FIXES = {
+  engine: "Free the disk of store.dir and see its permissions; the Mixer's log says which file it was. Rows wait in the log and in memory.",
+  wal: "Free the disk of store.dir, or let rotation remove more (Storage has how much). Where nothing is accepted until a restart, restart the Mixer.",
+  bus: "See that the NATS server runs and that snake.url leads to it.",
+  ingest: "The Mixer opens it again by itself once the bus is well; its log says why it is not open.",
+  export: "See the address, the certificate and the credentials under observability.otlp, and the collector's own log.",
+};
 
 function StorageTiles({ storage }) {
   const { tables, rotation } = storage;
@@ -49,13 +39,15 @@ export default function Overview({ caller }) {
   const storage = useRepeated(may(caller, "read") ? "/api/v1/storage" : null);
   const racks = useRepeated(may(caller, "fleet") ? "/api/v1/racks" : null);
   const ready = useRepeated("/readyz");
-  const checks = ready.data?.checks || {};
-  return html`<${ErrorBox} error=${ready.error} again=${ready.again} />
+  // Not ready is an answer too: 503 with every check.
+  const checks = ready.error?.body?.checks || (ready.error ? {} : ready.data?.checks || {});
+  return html`${!ready.error?.body?.checks && html`<${ErrorBox} error=${ready.error} again=${ready.again} />`}
     <section aria-label="Checks"><h2>Checks</h2><div class="tiles">
-      ${Object.entries(checks).map(([name, check]) => html`<${Tile} label=${name} value=${check.ok ? "ok" : "not ready"} bad=${!check.ok} note=${check.reason || check.detail || ""} />`)}
-    </div></section>
+      ${Object.entries(checks).map(([name, check]) => html`<${Tile} label=${name} value=${check.ok ? "ok" : "not ready"} bad=${!check.ok} note=${check.ok ? check.reason : ""} />`)}
+    </div>
+      ${Object.entries(checks).filter(([, { ok }]) => !ok).map(([name, { reason }]) => html`<p class="bad" role="alert"><strong>${name}:</strong> ${reason || "not ready"}. ${FIXES[name]}</p>`)}</section>
     <${ErrorBox} error=${racks.error} again=${racks.again} />
     ${racks.data && html`<${RackTiles} racks=${racks.data.data} />`}
-    <${ErrorBox} error=${storage.error} again=${storage.again} />
-    ${storage.data ? html`<${StorageTiles} storage=${storage.data.data} />` : storage.loading && html`<${Waiting} what="Asking what is stored" />`}`;
+    ${may(caller, "read") && html`<${Answering} answer=${storage} what="Asking what is stored" />`}
+    ${storage.data && html`<${StorageTiles} storage=${storage.data.data} />`}`;
 }

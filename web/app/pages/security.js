@@ -1,8 +1,9 @@
 // Who may call and what was done: tokens, the audit log with its signed checkpoints, and what is off in the Mixer's settings.
 import { useAnswer } from "../api.js";
 import { html } from "../html.js";
-import { EmptyState, ErrorBox, Waiting } from "../parts/messages.js";
+import { Answering, EmptyState } from "../parts/messages.js";
 import { Question } from "../parts/question.js";
+import { Table } from "../parts/table.js";
 import { Tabs } from "../parts/tabs.js";
 import { isNarrow, may } from "../session.js";
 import { Audit, Checkpoints } from "./security/audit.js";
@@ -10,12 +11,11 @@ import { Tokens } from "./security/tokens.js";
 
 function Findings({ answer }) {
   const findings = answer.data?.data;
-  if (!findings) return html`<${ErrorBox} error=${answer.error} again=${answer.again} />${answer.loading && html`<${Waiting} what="Asking what is off" />`}`;
+  if (!findings) return html`<${Answering} answer=${answer} what="Asking what is off" />`;
   const sorted = [...findings].sort((one, other) => one.ok - other.ok);
   return html`<${Question} path="/api/v1/security" params=${{}} command="platform doctor --security" />
     ${sorted.every(({ ok }) => ok) && html`<p class="good">Nothing is off.</p>`}
-    ${!sorted.length ? html`<${EmptyState}>No check was made.</${EmptyState}>` : html`<div class="scroll" tabindex="0"><table><thead><tr><th>Check</th><th>Result</th><th>Found</th><th>How to mend it</th></tr></thead>
-      <tbody>${sorted.map(({ check, ok, found, fix }) => html`<tr><th scope="row">${check}</th><td class=${ok ? "good" : "bad"}>${ok ? "ok" : "off"}</td><td>${found}</td><td>${fix}</td></tr>`)}</tbody></table></div>`}`;
+    ${!sorted.length ? html`<${EmptyState}>No check was made.</${EmptyState}>` : html`<${Table} heads=${["Check", "Result", "Found", "How to mend it"]} rows=${sorted.map(({ check, ok, found, fix }) => [check, html`<span class=${ok ? "good" : "bad"}>${ok ? "ok" : "off"}</span>`, found, fix])} />`}`;
 }
 
 export default function Security({ params, caller }) {

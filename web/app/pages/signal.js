@@ -4,7 +4,7 @@ import { html, useMemo, useState } from "../html.js";
 import { change, href } from "../location.js";
 import { CopyButton } from "../parts/copy_button.js";
 import { EmptyState, ErrorBox, Waiting } from "../parts/messages.js";
-import { precise } from "../parts/micros.js";
+import { precise, zoomOf, zoomText } from "../parts/micros.js";
 import { ownStyle } from "../parts/own_style.js";
 import { Question } from "../parts/question.js";
 import { RecentSignals, SignalForm } from "../parts/recent_signals.js";
@@ -47,7 +47,7 @@ function Summary({ id, signal, more }) {
   const of = (kind) => signal.items.filter((item) => item.kind === kind).length;
   return html`<div class="bar"><h2>Signal ${id}</h2><span>${time(signal.items[0].row.ts)}</span><span>${precise((signal.end - signal.start) / 1_000)}</span>
       ${Object.entries(KINDS).map(([kind, [, name]]) => html`<span>${count(of(kind))} ${of(kind) === 1 ? name.slice(0, -1) : name}</span>`)}
-      ${signal.traces.slice(0, 4).map((trace) => html`<a href=${href("traces", { trace })}>trace ${trace.slice(0, 8)}</a>`)}${signal.traces.length > 4 && html`<span class="dim">and ${count(signal.traces.length - 4)} more traces</span>`}
+      ${signal.traces.slice(0, 4).map((trace) => html`<a href=${href("traces", { trace_id: trace })}>trace ${trace.slice(0, 8)}</a>`)}${signal.traces.length > 4 && html`<span class="dim">and ${count(signal.traces.length - 4)} more traces</span>`}
       <${CopyButton} text=${id} title="Copy the signal's id">id</${CopyButton}></div>
     ${of("message") === 0 && html`<p class="dim">No message is archived: only those that leave a gear by a wire of lane guaranteed are.</p>`}
     ${signal.more && html`<p role="status">These are the first ${count(signal.items.length)} rows; there are more. <button onClick=${more}>Read ${count(MOST_ROWS)} more</button></p>`}
@@ -64,18 +64,11 @@ function Tools({ params, kinds, by, shown, all }) {
     <span class="dim" role="status">${shown < all ? `${count(shown)} of ${count(all)} rows` : ""}</span></div>`;
 }
 
-/** The time that is drawn and listed: `zoom=from..to`, in µs since the first row. */
-function viewOf(params, { start, end }) {
-  const [, from, to] = /^(\d+)\.\.(\d+)$/.exec(params.get("zoom") || "") || [];
-  if (from !== undefined && Number(to) > Number(from)) return { start, from: start + Number(from), to: start + Number(to), zoomed: true };
-  return { start, from: start, to: end, zoomed: false };
-}
-
 function Shown({ params, id, signal, more }) {
   const by = params.get("lanes") in LANES ? params.get("lanes") : "service";
   const kinds = Object.keys(KINDS).filter((kind) => !params.getAll("hide").includes(kind));
   const find = (params.get("find") || "").toLowerCase();
-  const view = viewOf(params, signal);
+  const view = zoomOf(params, signal);
   const matching = useMemo(() => signal.items.filter((item) => kinds.includes(item.kind) && (!find || item.text.includes(find))), [signal, kinds.join(), find]);
   const drawn = useMemo(() => ({ items: matching, lanes: arrangeLanes(signal.items, by) }), [matching, by]);
   const rows = useMemo(() => (view.zoomed ? matching.filter(({ at, end }) => end >= view.from && at <= view.to) : matching), [matching, view.from, view.to]);
@@ -91,8 +84,8 @@ function Shown({ params, id, signal, more }) {
     setAt(next);
     if (chosen) change({ row: rows[next].key }, true);
   };
-  useRowKeys({ count: rows.length, selected: index, select, open: (one) => open(rows[one]), more: chosen ? { Escape: close } : {} });
-  const zoom = (from, to) => change({ zoom: `${Math.max(0, Math.floor(from - signal.start))}..${Math.ceil(to - signal.start)}` });
+  useRowKeys({ count: rows.length, selected: index, select, open: (one) => open(rows[one]) });
+  const zoom = (from, to) => change({ zoom: zoomText(signal.start, from, to) });
   return html`<${Summary} id=${id} signal=${signal} more=${more} />
     <${Tools} params=${params} kinds=${kinds} by=${by} shown=${rows.length} all=${signal.items.length} />
     <${SignalDrawing} items=${drawn.items} lanes=${drawn.lanes} view=${view} selected=${rows[index]} open=${open} zoom=${zoom} tell=${(item) => `${item.kind}: ${words(item).slice(0, 200)}`} />
@@ -115,6 +108,6 @@ function OneSignal({ params, id }) {
 }
 
 export default function Signal({ params }) {
-  const id = (params.get("id") || params.get("flux_id") || "").trim();
+  const id = (params.get("flux_id") || "").trim();
   return html`<div class="spans-page">${id ? html`<${OneSignal} key=${id} params=${params} id=${id} />` : html`<${RecentSignals} params=${params} />`}</div>`;
 }

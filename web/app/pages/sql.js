@@ -1,6 +1,6 @@
 // SQL: a statement, its parameters, and its answer as a table, a chart or a plan.
 import { bytes, count, duration, isUtc, setUtc } from "../format.js";
-import { html, useEffect, useMemo, useRef, useState } from "../html.js";
+import { html, useEffect, useLayoutEffect, useMemo, useRef, useState } from "../html.js";
 import { change, go, href } from "../location.js";
 import { EmptyState, ErrorBox, Waiting } from "../parts/messages.js";
 import { ownStyle } from "../parts/own_style.js";
@@ -120,7 +120,7 @@ export default function Sql({ params }) {
   const names = useMemo(() => parametersOf(draft.q), [draft.q]);
   const position = error?.position;
   const mark = position && statement.asked?.q === draft.q ? Math.min(offsetOf(draft.q, position), draft.q.trimEnd().length - 1) : null;
-  useEffect(() => {
+  useLayoutEffect(() => {
     if (missing) form.current.querySelectorAll(".given")[names.indexOf(missing)]?.focus();
   }, [missing]);
   const toMark = () => {

@@ -4,10 +4,11 @@ import { age, bytes, count, duration, time } from "../format.js";
 import { html, useEffect, useState } from "../html.js";
 import { href } from "../location.js";
 import { CopyButton } from "../parts/copy_button.js";
-import { ErrorBox, Waiting } from "../parts/messages.js";
+import { Answering, Tile } from "../parts/messages.js";
 import { Question } from "../parts/question.js";
 import { useRepeated } from "../parts/repeated.js";
-import { Outlook, Rotation, Tile } from "./storage/rotation.js";
+import { Table } from "../parts/table.js";
+import { Outlook, Rotation } from "./storage/rotation.js";
 
 /** How often the free bytes of the disk are looked at, ms. */
 const EVERY = 30_000;
@@ -49,15 +50,12 @@ function Tiles({ storage }) {
 }
 
 function Tables({ tables }) {
-  const sum = (key) => Object.values(tables).reduce((total, table) => total + table[key], 0);
-  const row = (name, table) => html`<tr><th scope="row">${name}</th>
-    <td class="number">${bytes(table.bytes)}</td><td class="number">${count(table.files)}</td><td class="number">${count(table.open_files)}</td><td class="number">${count(table.rows)}</td><td class="number">${count(table.hot_rows)}</td>
-    <td>${time(table.earliest)}</td><td>${time(table.latest)}</td></tr>`;
-  const link = (name) => html`<a href=${href(PAGES[name] || name)}>${name.replace("_", " ")}</a>`;
-  const total = { bytes: sum("bytes"), files: sum("files"), open_files: sum("open_files"), rows: sum("rows"), hot_rows: sum("hot_rows") };
-  return html`<section aria-label="Tables"><h2>Tables</h2><div class="scroll" tabindex="0"><table>
-    <thead><tr><th>Table</th><th class="number">Bytes</th><th class="number">Files</th><th class="number">Open</th><th class="number">Rows in files</th><th class="number">Hot rows</th><th>Earliest</th><th>Latest</th></tr></thead>
-    <tbody>${Object.entries(tables).map(([name, table]) => row(link(name), table))}${row("all", total)}</tbody></table></div></section>`;
+  const all = {};
+  for (const table of Object.values(tables)) for (const key of ["bytes", "files", "open_files", "rows", "hot_rows"]) all[key] = (all[key] || 0) + table[key];
+  const row = (name, table) => [name, bytes(table.bytes), count(table.files), count(table.open_files), count(table.rows), count(table.hot_rows), time(table.earliest), time(table.latest)];
+  const rows = Object.entries(tables).map(([name, table]) => row(html`<a href=${href(PAGES[name] || name)}>${name.replace("_", " ")}</a>`, table));
+  return html`<section aria-label="Tables"><h2>Tables</h2>
+    <${Table} heads=${["Table", "Bytes", "Files", "Open", "Rows in files", "Hot rows", "Earliest", "Latest"]} numbers=${[1, 2, 3, 4, 5]} rows=${[...rows, row("all", all)]} /></section>`;
 }
 
 function ObjectStore({ store }) {
@@ -78,11 +76,11 @@ function ObjectStore({ store }) {
 
 function Export({ state }) {
   if (!state) return html`<section aria-label="Export"><h2>Export</h2><p class="dim">Nothing is sent to a collector. <code>observability.otlp</code> names one.</p></section>`;
-  return html`<section aria-label="Export"><h2>Export</h2><p>To <code>${state.collector}</code></p><div class="scroll" tabindex="0"><table>
-    <thead><tr><th>Signal</th><th class="number">Rows</th><th class="number">Requests</th><th class="number">Again</th><th class="number">Rejected</th><th class="number">Dead letters</th><th>Oldest that waits</th><th>Trouble</th></tr></thead>
-    <tbody>${Object.entries(state.signals).map(([name, signal]) => html`<tr><th scope="row">${name}</th><td class="number">${count(signal.rows)}</td><td class="number">${count(signal.requests)}</td><td class="number">${count(signal.retries)}</td><td class="number">${count(signal.rejected_records)}</td>
-      <td class="number">${signal.dead_letters ? html`<a href=${href("dead-letters", { kind: "export", state: "all" })}>${count(signal.dead_letters)}</a>` : 0}</td>
-      <td>${signal.oldest_waiting ? age(signal.oldest_waiting) : "nothing waits"}</td><td class=${signal.trouble ? "bad" : ""}>${signal.trouble ? `${signal.trouble}, since ${time(signal.trouble_since)}` : ""}</td></tr>`)}</tbody></table></div></section>`;
+  const rows = Object.entries(state.signals).map(([name, signal]) => [name, count(signal.rows), count(signal.requests), count(signal.retries), count(signal.rejected_records),
+    signal.dead_letters ? html`<a href=${href("dead-letters", { kind: "export", state: "all" })}>${count(signal.dead_letters)}</a>` : 0,
+    signal.oldest_waiting ? age(signal.oldest_waiting) : "nothing waits", signal.trouble && html`<span class="bad">${signal.trouble}, since ${time(signal.trouble_since)}</span>`]);
+  return html`<section aria-label="Export"><h2>Export</h2><p>To <code>${state.collector}</code></p>
+    <${Table} heads=${["Signal", "Rows", "Requests", "Again", "Rejected", "Dead letters", "Oldest that waits", "Trouble"]} numbers=${[1, 2, 3, 4, 5]} rows=${rows} /></section>`;
 }
 
 export default function Storage() {
@@ -90,8 +88,8 @@ export default function Storage() {
   const free = useFreeBytes();
   const storage = answer.data?.data;
   return html`<${Question} path="/api/v1/storage" params=${{}} command="platform storage" />
-    <${ErrorBox} error=${answer.error} again=${answer.again} />
-    ${!storage ? answer.loading && html`<${Waiting} what="Asking what is stored" cancel=${answer.cancel} />` : html`
+    <${Answering} answer=${answer} what="Asking what is stored" />
+    ${storage && html`
       ${storage.trouble && html`<p class="bad" role="alert"><strong>Trouble:</strong> ${storage.trouble} <a href=${href("overview")}>checks</a></p>`}
       ${storage.partial && html`<p class="bad" role="alert"><strong>Answers are partial:</strong> ${storage.partial}</p>`}
       <${Tiles} storage=${storage} />

@@ -21,7 +21,7 @@ function other(params, name) {
 }
 
 export default function Traces({ params }) {
-  const trace = params.get("trace") || params.get("trace_id");
+  const trace = params.get("trace_id");
   if (trace) return html`<div class="spans-page"><${TraceView} params=${params} trace=${trace} /></div>`;
   const chosen = VIEWS.find(([name]) => name === params.get("view")) || VIEWS[0];
   const [name, , View] = chosen;

@@ -1,5 +1,7 @@
 // A list with named columns, of which only visible rows are drawn: j, k and arrows choose a row, Enter opens it, Space marks it.
-import { html, useEffect, useRef, useState } from "../html.js";
+import { html, useState } from "../html.js";
+import { isTyping, useKeys } from "../keys.js";
+import { visit } from "../location.js";
 import { VirtualList } from "./virtual_list.js";
 
 /**
@@ -10,25 +12,17 @@ import { VirtualList } from "./virtual_list.js";
  */
 export function ColumnList({ label, columns, rows, keyOf, to, opened, marked, mark, onEnd }) {
   const [at, setAt] = useState(-1);
-  const place = useRef(null);
-  place.current = { rows, at, keyOf, to, marked, mark };
-  useEffect(() => {
-    const key = (event) => {
-      if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest?.("input:not([type=checkbox]), textarea, select, dialog, .drawer")) return;
-      const now = place.current;
-      // A list without details or marks leaves the keys to the list that has them.
-      if (!now.to && !now.mark) return;
-      const row = now.rows[now.at];
-      const step = { j: 1, ArrowDown: 1, k: -1, ArrowUp: -1 }[event.key];
-      if (step) setAt(Math.max(0, Math.min(now.rows.length - 1, now.at + step)));
-      else if (event.key === "Enter" && row && now.to && !event.target.closest?.("a, button")) location.hash = now.to(row);
-      else if (event.key === " " && row && now.mark && !event.target.closest?.("a, button, input")) now.mark([now.keyOf(row)], !now.marked.has(now.keyOf(row)));
-      else return;
-      event.preventDefault();
-    };
-    addEventListener("keydown", key);
-    return () => removeEventListener("keydown", key);
-  }, []);
+  useKeys((event) => {
+    // A list without details or marks leaves the keys to the list that has them.
+    if ((!to && !mark) || isTyping(event) || event.target.closest?.(".drawer")) return;
+    const row = rows[at];
+    const step = { j: 1, ArrowDown: 1, k: -1, ArrowUp: -1 }[event.key];
+    if (step) setAt(Math.max(0, Math.min(rows.length - 1, at + step)));
+    else if (event.key === "Enter" && row && to && !event.target.closest?.("a, button")) visit(to(row));
+    else if (event.key === " " && row && mark && !event.target.closest?.("a, button, input")) mark([keyOf(row)], !marked?.has(keyOf(row)));
+    else return;
+    event.preventDefault();
+  });
   const all = marked && rows.length > 0 && rows.every((row) => marked.has(keyOf(row)));
   const width = columns.reduce((sum, column) => sum + column.width, marked ? 30 : 0);
   const head = html`<div class="head" role="rowgroup" style=${{ minWidth: `${width}px` }}><div role="row">
@@ -42,8 +36,9 @@ export function ColumnList({ label, columns, rows, keyOf, to, opened, marked, ma
       const text = column.hint ? column.hint(row) : typeof shown === "string" ? shown : undefined;
       return html`<span role="cell" title=${text} style=${{ width: `${column.width}px`, textAlign: column.number ? "right" : "left" }}>${number === 0 && to ? html`<a href=${to(row)} tabindex=${index === at ? 0 : -1}>${shown}</a>` : shown}</span>`;
     });
+    // A press on the box chooses no row: drawn anew between the press and its change, the box would be as it was.
     return html`<div role="row" key=${key} aria-rowindex=${index + 2} aria-selected=${index === at || key === opened} style=${{ minWidth: `${width}px` }} onClick=${() => setAt(index)}>
-      ${marked && html`<span role="cell" style=${{ width: "30px" }}><input type="checkbox" aria-label=${`Mark ${key}`} checked=${marked.has(key)} tabindex=${index === at ? 0 : -1} onChange=${(event) => mark([key], event.currentTarget.checked)} /></span>`}
+      ${marked && html`<span role="cell" style=${{ width: "30px" }}><input type="checkbox" aria-label=${`Mark ${key}`} checked=${marked.has(key)} tabindex=${index === at ? 0 : -1} onClick=${(event) => event.stopPropagation()} onChange=${(event) => mark([key], event.currentTarget.checked)} /></span>`}
       ${cells}</div>`;
   };
   return html`<${VirtualList} label=${label} rows=${rows} height=${24} row=${draw} selected=${at} head=${head} onEnd=${onEnd} />`;

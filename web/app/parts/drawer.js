@@ -1,19 +1,16 @@
-// What is known of one row, beside the list; Esc closes it.
-import { html, useEffect, useRef } from "../html.js";
+// What is known of one row, beside the list. It takes the focus, and gives it back.
+import { html, useLayoutEffect, useRef } from "../html.js";
+import { useEscape } from "../keys.js";
 
 export function Drawer({ title, close, children }) {
   const box = useRef(null);
-  useEffect(() => {
+  useEscape(close);
+  useLayoutEffect(() => {
     const before = document.activeElement;
     box.current.focus();
     return () => before?.focus?.();
   }, []);
-  const key = (event) => {
-    if (event.key !== "Escape") return;
-    event.stopPropagation();
-    close();
-  };
-  return html`<aside class="drawer" ref=${box} tabindex="-1" aria-label=${title} onKeyDown=${key}>
+  return html`<aside class="drawer" ref=${box} tabindex="-1" aria-label=${title}>
     <header><h2>${title}</h2><button class="quiet" aria-label="Close" onClick=${close}>×</button></header>
     ${children}
   </aside>`;

@@ -1,17 +1,16 @@
 // Lines over a time axis that several charts share: their cursors go in step, a brush zooms, marks lead somewhere. New values are put into
 // what is drawn already. Beyond eight series colours come again, with dashes.
-import { isUtc, time } from "../format.js";
-import { html, useEffect, useRef } from "../html.js";
-import { colour, load } from "./chart.js";
+import { time } from "../format.js";
+import { html, useEffect, useMemo, useRef } from "../html.js";
+import { visit } from "../location.js";
+import { brushed, colour, placeColour, usePlot } from "./chart.js";
 
 const COLOURS = 8;
 /** How near to a mark a press means it, in pixels. */
 const NEAR = 10;
 
-const lineColour = (at) => colour(`--c${(at % COLOURS) + 1}`);
-
 /** The colour of a series before its name; one that has dashes is dotted. */
-export const swatch = (at) => (at < COLOURS ? { background: lineColour(at) } : { border: `2px dotted ${lineColour(at)}` });
+export const swatch = (at) => (at < COLOURS ? { background: placeColour(at) } : { border: `2px dotted ${placeColour(at)}` });
 
 /** From 0, unless the values differ little from each other. */
 function valueRange(UPlot, least, most) {
@@ -91,14 +90,9 @@ function timeTicks(ticks, step) {
   });
 }
 
-function optionsOf(UPlot, box, now) {
-  const axis = { stroke: colour("--ink-2"), grid: { stroke: colour("--line"), width: 1 }, font: "11px system-ui", ticks: { show: false } };
-  const { unit, series, height } = now.current;
+function optionsOf(UPlot, axis, now) {
+  const { unit, series } = now.current;
   return {
-    width: Math.max(200, box.clientWidth),
-    height,
-    tzDate: isUtc() ? (at) => UPlot.tzDate(new Date(at * 1_000), "Etc/UTC") : undefined,
-    legend: { show: false },
     focus: { alpha: 0.35 },
     cursor: {
       drag: { x: true, y: false, setScale: false },
@@ -111,7 +105,7 @@ function optionsOf(UPlot, box, now) {
     axes: [{ ...axis, space: 70, values: (_, ticks, __, ___, step) => timeTicks(ticks, step) }, { ...axis, size: 72, incrs: unit.incrs, values: (_, ticks) => now.current.unit.ticks(ticks) }],
     series: [{}, ...series.map(({ name }, at) => ({
       label: name,
-      stroke: lineColour(at),
+      stroke: placeColour(at),
       width: 1.5,
       dash: at < COLOURS ? undefined : [4 + 2 * Math.floor(at / COLOURS), 3],
       gaps: wideGaps,
@@ -123,14 +117,10 @@ function optionsOf(UPlot, box, now) {
         now.current.point(plot.cursor.idx ?? null);
         plot.over.style.cursor = nearestMark(plot, now.current.marks) ? "pointer" : "crosshair";
       }],
-      setSelect: [(plot) => {
-        const { left, width } = plot.select;
-        const value = (pixel) => Math.round(plot.posToVal(pixel, "x") * 1_000);
-        if (width >= 4) now.current.zoom(value(left), value(left + width));
-      }],
+      setSelect: [brushed((...range) => now.current.zoom(...range))],
       ready: [(plot) => plot.over.addEventListener("click", () => {
         const mark = nearestMark(plot, now.current.marks);
-        if (mark) location.hash = mark.to;
+        if (mark) visit(mark.to);
       })],
     },
   };
@@ -144,31 +134,11 @@ function optionsOf(UPlot, box, now) {
  */
 export function LineChart({ height = 170, marks = [], ...props }) {
   const box = useRef(null);
-  const plot = useRef(null);
   const now = useRef(null);
-  now.current = { ...props, height, marks };
-  const { times, series, range, label } = props;
-  const data = () => [now.current.times, ...now.current.series.map(({ values }) => values)];
-  const shape = JSON.stringify([series.map(({ name }) => name), height, document.documentElement.dataset.theme, isUtc(), props.unit.title]);
-  useEffect(() => {
-    /** @type {any} */
-    let [watched, gone] = [null, false];
-    load().then((UPlot) => {
-      if (gone) return;
-      plot.current = new UPlot(optionsOf(UPlot, box.current, now), data(), box.current);
-      watched = new ResizeObserver(() => box.current && plot.current.setSize({ width: Math.max(200, box.current.clientWidth), height }));
-      watched.observe(box.current);
-    });
-    return () => {
-      gone = true;
-      watched?.disconnect();
-      plot.current?.destroy();
-      plot.current = null;
-    };
-  }, [shape]);
-  useEffect(() => {
-    plot.current?.setData(data());
-  }, [times, series, range[0], range[1]]);
+  now.current = { ...props, marks };
+  const { times, series, range, label, unit } = props;
+  const data = useMemo(() => [times, ...series.map(({ values }) => values)], [times, series, range[0], range[1]]);
+  const [plot, failed] = usePlot(box, [series.map(({ name }) => name), unit.title], height, data, (UPlot, axis) => optionsOf(UPlot, axis, now));
   useEffect(() => plot.current?.redraw(false), [marks]);
-  return html`<div class="line-chart" role="img" aria-label=${label} ref=${box} style=${{ minHeight: `${height}px` }}></div>`;
+  return html`${failed}<div class="line-chart" role="img" aria-label=${label} ref=${box} style=${{ minHeight: `${height}px` }}></div>`;
 }

@@ -60,16 +60,7 @@ export function shown(row, field) {
 /** The name of a field for people. */
 export const nameOf = (field) => (field.startsWith("attr.") ? field.slice(5, 65) : { ts: "time", entity_name: "entity" }[field] || field);
 
-/** Attribute keys of the newest of these rows, the most frequent first. */
-export function attributesOf(rows) {
-  const counts = new Map();
-  for (const row of rows.slice(0, 200)) {
-    for (const key of Object.keys(row.attributes || {}).slice(0, 100)) counts.set(key, (counts.get(key) || 0) + 1);
-  }
-  return [...counts].sort((a, b) => b[1] - a[1] || a[0].localeCompare(b[0])).slice(0, 60).map(([key]) => `attr.${key}`);
-}
-
-/** @param {{ params: URLSearchParams, known: string[] }} props `known` are fields of the loaded rows */
+/** @param {{ params: URLSearchParams, known: string[] }} props `known` are fields of the records */
 export function ColumnMenu({ params, known }) {
   const columns = columnsOf(params);
   const resize = (at, width) => setColumns(columns.with(at, { ...columns[at], width: widthOf(width) }), true);
@@ -89,7 +80,7 @@ export function ColumnMenu({ params, known }) {
     </li>`)}</ul>
     <form class="bar" onSubmit=${add}>
       <input name="field" list="log-fields" aria-label="Field of a new column" placeholder="a field or attribute" required size="18" spellcheck="false" />
-      <datalist id="log-fields">${[...FIELDS, ...known].map((field) => html`<option value=${field} />`)}</datalist>
+      <datalist id="log-fields">${[...new Set([...FIELDS, ...known])].map((field) => html`<option value=${field} />`)}</datalist>
       <button>Add</button>
     </form>
     ${params.get("cols") && html`<button onClick=${() => change({ cols: null })}>As at first</button>`}

@@ -1,106 +1,79 @@
-// All of one log record: its fields, what its entity logged before and after it, its trace and its signal.
+// All of one log record: its fields, what was logged before and after it, its trace and its signal.
 import { useAnswer } from "../api.js";
-import { age, bytes, cell, time } from "../format.js";
-import { html, useEffect, useRef, useState } from "../html.js";
+import { age, bytes, cell } from "../format.js";
+import { html, useMemo, useState } from "../html.js";
 import { change, href } from "../location.js";
 import { CopyButton } from "./copy_button.js";
 import { Drawer } from "./drawer.js";
 import { addColumn, nameOf } from "./log_columns.js";
-import { Level } from "./log_list.js";
-import { justAfter, parameterOf, PATH, placeOf, rowAt } from "./log_query.js";
+import { LogContext } from "./log_context.js";
+import { filters, keyOf, notParameterOf, parameterOf, PATH, rowAt, withoutValue } from "./log_query.js";
 import { ErrorBox, Waiting } from "./messages.js";
+import { SlicedText } from "./sliced_text.js";
 
-/** Records before and after; characters of a value that are shown at first, and with each further press; fields shown at first. */
-const [AROUND, SHOWN, MORE, FIELDS] = [20, 4_000, 64_000, 40];
+/** Fields that are shown at first; characters of a value that is filtered by; bytes of a cell, before all of it is asked for. */
+const [FIELDS, FILTERED, CELL] = [40, 1_000, 4_096];
 
-/** A value, of which a large one is shown piece by piece: a whole one would stop the page. */
-function Value({ text }) {
-  const [shown, setShown] = useState(SHOWN);
-  if (text.length <= shown) return html`<code class="value">${text}</code>`;
-  return html`<code class="value">${text.slice(0, shown)}…</code>
-    <button onClick=${() => setShown(shown + MORE)}>Show more (${bytes(text.length)} in all)</button>`;
-}
-
-function Field({ field, value, params }) {
-  const text = cell(value);
-  const key = parameterOf(field);
-  const filters = key && value !== null && value !== undefined && typeof value !== "object" && text.length <= 1_000;
-  return html`<tr><th scope="row">${nameOf(field)}</th><td><${Value} text=${text} /></td><td class="actions">
-    ${filters && html`<button class="quiet" aria-label=${`Only records with this ${nameOf(field)}`} title="Only records with this" onClick=${() => change({ [key]: text, row: null })}>⊕</button>`}
-    <button class="quiet" aria-label=${`Show ${nameOf(field)} as a column`} title="As a column" onClick=${() => {
+/** What can be done with a value. A cut one is neither filtered by nor copied: it is not what the record says. */
+function Actions({ field, value, text, params }) {
+  const [key, name] = [parameterOf(field), nameOf(field)];
+  const filters = key && value !== null && value !== undefined && typeof value !== "object" && text.length <= FILTERED;
+  return html`${filters && html`<button class="quiet" aria-label=${`Only records with this ${name}`} title="Only records with this" onClick=${() => change({ [key]: text, row: null })}>⊕</button>`}
+    ${filters && notParameterOf(field) && html`<button class="quiet" aria-label=${`Leave out records with this ${name}`} title="Leave out records with this" onClick=${() => change(withoutValue(params, field, text))}>⊖</button>`}
+    <button class="quiet" aria-label=${`Show ${name} as a column`} title="As a column" onClick=${() => {
       change({ view: "table" }, true);
       addColumn(params, field);
     }}>▤</button>
-    <${CopyButton} text=${text} title=${`Copy ${nameOf(field)}`}>copy</${CopyButton}></td></tr>`;
+    <${CopyButton} text=${text} title=${`Copy ${name}`}>copy</${CopyButton}>`;
 }
 
-function Fields({ row, params }) {
+function Field({ field, value, params }) {
+  const text = useMemo(() => cell(value), [value]);
+  return html`<tr><th scope="row">${nameOf(field)}</th><td><${SlicedText} text=${text} /></td>
+    <td class="actions"><${Actions} field=${field} value=${value} text=${text} params=${params} /></td></tr>`;
+}
+
+function Fields({ row, params, load }) {
   const [shown, setShown] = useState(FIELDS);
   const attributes = Object.entries(row.attributes || {});
-  const fields = [...["ts", "level", "entity_name", "entity_id", "flux_id"].filter((field) => row[field] !== null).map((field) => [field, row[field]]), ...attributes.slice(0, shown).map(([key, value]) => [`attr.${key}`, value])];
+  const fields = [...["ts", "level", "entity_name", "entity_id", "flux_id"].filter((field) => row[field] !== null).map((field) => [field, row[field]]), ...(row.cut?.attributes ? [] : attributes.slice(0, shown)).map(([key, value]) => [`attr.${key}`, value])];
   return html`<section aria-label="Fields of the record"><h3>Fields</h3>
     <table><thead class="hidden"><tr><th scope="col">Field</th><th scope="col">Value</th><th scope="col">Actions</th></tr></thead>
       <tbody>${fields.map(([field, value]) => html`<${Field} key=${field} field=${field} value=${value} params=${params} />`)}</tbody></table>
-    ${attributes.length > shown && html`<button onClick=${() => setShown(shown + FIELDS)}>${attributes.length - shown} more fields</button>`}
+    ${row.cut?.attributes ? html`<p>Its attributes are large: <button onClick=${load}>Show them (${bytes(row.cut.attributes)})</button></p>`
+      : attributes.length > shown && html`<button onClick=${() => setShown(shown + FIELDS)}>${attributes.length - shown} more fields</button>`}
   </section>`;
 }
 
-/** The address of the view with another row open. */
-function openAt(params, row) {
-  const to = new URLSearchParams(params);
-  to.set("row", placeOf(row));
-  return href("logs", to);
-}
+/** The record as others take it: without what the list says about it. */
+const json = ({ position, cut, ...record }) => JSON.stringify(record, null, 2);
 
-function Context({ row, params }) {
-  const asked = { entity: row.entity_name, limit: AROUND };
-  const before = useAnswer(PATH, { ...asked, until: row.ts });
-  const after = useAnswer(PATH, { ...asked, since: row.ts, order: "asc", limit: AROUND + 1 });
-  const place = placeOf(row);
-  const from = after.data?.data.findIndex((other) => placeOf(other) === place) ?? -1;
-  const rest = (after.data?.data || []).toSpliced(from < 0 ? AROUND : from, 1);
-  const near = [...(before.data?.data || []).toReversed(), row, ...rest];
-  const loading = before.loading || after.loading;
-  const box = useRef(null);
-  useEffect(() => {
-    const own = box.current.querySelector("[aria-current]");
-    box.current.scrollTop = own.offsetTop - box.current.clientHeight / 2;
-  }, [loading]);
-  const wide = { since: new Date(Date.parse(row.ts) - 300_000).toISOString(), until: new Date(Date.parse(row.ts) + 300_000).toISOString(), entity: row.entity_name };
-  return html`<section aria-label="Before and after"><h3>Before and after, of ${row.entity_name}</h3>
-    <${ErrorBox} error=${before.error || after.error} again=${before.error ? before.again : after.again} />
-    ${loading && html`<${Waiting} what="Asking" />`}
-    <div class="scrolled" ref=${box} tabindex="0" role="region" aria-label="Records before and after"><table class="near">
-      <thead><tr><th scope="col">Time</th><th scope="col">Level</th><th scope="col">Message</th></tr></thead>
-      <tbody>${near.map((one) => html`<tr aria-current=${one === row ? "true" : undefined}>
-        <td>${one === row ? time(one.ts).slice(11) : html`<a href=${openAt(params, one)} title=${one.ts}>${time(one.ts).slice(11)}</a>`}</td>
-        <td><${Level} level=${one.level} /></td><td>${one.message.slice(0, 300)}</td></tr>`)}</tbody></table></div>
-    <p><a href=${href("logs", wide)}>Five minutes before and after it</a>${!loading && near.length === 1 ? " Nothing else within 24 hours." : ""}</p>
-  </section>`;
-}
-
-function Record({ row, params }) {
+function Record({ row, params, load }) {
   const trace = row.attributes?.trace_id;
   return html`<p class="bar">
       ${typeof trace === "string" && html`<a href=${href("traces", { trace_id: trace })}>Its trace</a> <a href=${href("logs", { since: params.get("since"), until: params.get("until"), trace_id: trace })}>Logs of the trace</a>`}
       ${row.flux_id && html`<a href=${href("signal", { flux_id: row.flux_id })}>Its signal</a>`}
-      <${CopyButton} text=${() => JSON.stringify(row, null, 2)} title="Copy the record as JSON">copy JSON</${CopyButton}>
+      ${!row.cut && html`<${CopyButton} text=${() => json(row)} title="Copy the record as JSON">copy JSON</${CopyButton}>`}
     </p>
-    <section aria-label="Message"><h3>Message</h3><pre><${Value} text=${row.message} /></pre><${CopyButton} text=${row.message} title="Copy the message">copy</${CopyButton}></section>
-    <${Fields} row=${row} params=${params} />
-    <${Context} row=${row} params=${params} />`;
+    <section aria-label="Message"><h3>Message</h3><${SlicedText} text=${row.message} size=${row.cut?.message} load=${load} />
+      ${!row.cut?.message && html`<${Actions} field="message" value=${row.message} text=${row.message} params=${params} />`}</section>
+    <${Fields} row=${row} params=${params} load=${load} />
+    <${LogContext} row=${row} params=${params} />`;
 }
 
-/** @param {{ place: string, rows: any[], params: URLSearchParams }} props a row that is not loaded is asked for */
+/** @param {{ place: string, rows: any[], params: URLSearchParams }} props a row that is not loaded, or not all of it, is asked for */
 export function LogDrawer({ place, rows, params }) {
-  const ts = place.split("~")[0];
+  const [whole, setWhole] = useState("");
   const loaded = rowAt(place, rows);
-  const valid = !Number.isNaN(Date.parse(ts));
-  const { data, error, loading, again } = useAnswer(loaded || !valid ? null : PATH, { since: ts, until: valid && justAfter(ts), limit: 1_000 });
-  const row = loaded || (data && rowAt(place, data.data));
+  const [at] = place.split("~");
+  // One that came live, and was not looked up then, is the first of its moment that the filters let through.
+  const asked = { around: at, before: 0, positions: true, order: "asc", cells: whole === place ? null : CELL, ...(at.includes(":") ? { ...filters(params), after: 1 } : { after: 0 }) };
+  const { data, error, loading, again, cancel } = useAnswer(loaded && whole !== place ? null : PATH, asked);
+  const row = data?.data.find((one) => one.position === at || one.ts === at) || loaded;
   const close = () => change({ row: null });
   return html`<${Drawer} title=${row ? `${age(row.ts)}, ${row.entity_name.slice(0, 100)}` : "Record"} close=${close}>
     <div class="record"><${ErrorBox} error=${error} again=${again} />
-      ${row ? html`<${Record} key=${place} row=${row} params=${params} />` : loading ? html`<${Waiting} what="Asking for the record" />` : !error && html`<p>There is no such record any more: rotation removes the oldest ones.</p>`}
+      ${loading && html`<${Waiting} what="Asking for the record" cancel=${cancel} />`}
+      ${row ? html`<${Record} key=${loaded ? keyOf(loaded) : place} row=${row} params=${params} load=${() => setWhole(place)} />` : !loading && !error && html`<p>There is no such record any more: rotation removes the oldest ones.</p>`}
     </div></${Drawer}>`;
 }

@@ -1,7 +1,7 @@
 // Saves what was asked for as a file: page by page, so that no answer is too large, with progress and a way to stop.
 import { open } from "../api.js";
 import { count } from "../format.js";
-import { html, useRef, useState } from "../html.js";
+import { html, useEffect, useRef, useState } from "../html.js";
 import { PATH, question } from "./log_query.js";
 import { Menu } from "./menu.js";
 import { ErrorBox, Waiting } from "./messages.js";
@@ -9,12 +9,11 @@ import { ErrorBox, Waiting } from "./messages.js";
 /** Rows of a page, and of a file. */
 const [PAGE, MOST] = [10_000, 500_000];
 
-const lines = (text) => text.split("\n").length - 1;
-/** How pages become one file. `rows` counts those of a page. */
+/** What is asked for, and how an answer becomes a part of the file. */
 const FORMATS = {
-  csv: { type: "text/csv", part: (text, at) => (at ? text.slice(text.indexOf("\n") + 1) : text) },
-  ndjson: { type: "application/x-ndjson", part: (text) => text },
-  json: { type: "application/json", part: (text, at) => (at ? "," : "[") + JSON.parse(text).data.map((row) => JSON.stringify(row)).join(",\n") },
+  csv: { type: "text/csv", part: (text, at) => (at ? text.slice(text.indexOf("\n") + 1) : text), end: "" },
+  ndjson: { type: "application/x-ndjson", part: (text) => text, end: "" },
+  json: { type: "application/json", asked: "ndjson", part: (text, at) => (at ? ",\n" : "[\n") + text.trimEnd().replaceAll("\n", ",\n"), end: "\n]\n" },
 };
 
 function save(parts, format) {
@@ -27,21 +26,21 @@ function save(parts, format) {
 
 /** @param {URLSearchParams} params @param {string} format @param {AbortSignal} signal @param {(rows: number) => void} tell */
 async function exported(params, format, signal, tell) {
-  /** @type {[string[], Set<any>]} */
+  /** @type {[any[], Set<any>]} */
   const [parts, partial] = [[], new Set()];
   let [cursor, rows] = [null, 0];
+  const { asked = format, part, end } = FORMATS[format];
   do {
-    const response = await open(PATH, { params: { ...question(params), limit: PAGE, cursor, format }, accept: "*/*", signal });
-    const text = await response.text();
-    parts.push(FORMATS[format].part(text, parts.length));
-    if (response.headers.get("x-partial")) partial.add(response.headers.get("x-partial"));
-    const stats = JSON.parse(response.headers.get("x-query-stats") || "null");
-    const answer = format === "json" ? JSON.parse(text) : null;
-    cursor = answer ? answer.next_cursor : response.headers.get("x-next-cursor");
-    rows += answer ? answer.data.length : stats?.rows ?? lines(text);
+    const response = await open(PATH, { params: { ...question(params), limit: PAGE, cursor, format: asked }, accept: "*/*", signal });
+    const told = (name) => response.headers.get(name);
+    // The browser may put a blob aside; texts stay in memory.
+    parts.push(new Blob([part(await response.text(), parts.length)]));
+    if (told("x-partial")) partial.add(told("x-partial"));
+    cursor = told("x-next-cursor");
+    rows += JSON.parse(told("x-query-stats")).rows;
     tell(rows);
   } while (cursor && rows < MOST);
-  if (format === "json") parts.push("]\n");
+  parts.push(end);
   save(parts, format);
   const cut = cursor ? ` These are the newest ${count(MOST)}; for the others set “until” to the last one's time.` : "";
   return `${count(rows)} rows saved.${cut}${partial.size ? ` Incomplete: ${[...partial].join("; ")}` : ""}`;
@@ -50,6 +49,7 @@ async function exported(params, format, signal, tell) {
 export function LogExport({ params }) {
   const [state, setState] = useState({ rows: -1, said: "", error: null });
   const cancel = useRef(null);
+  useEffect(() => () => cancel.current?.abort(), []);
   const run = (format) => {
     cancel.current = new AbortController();
     setState({ rows: 0, said: "", error: null });

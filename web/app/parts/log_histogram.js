@@ -14,6 +14,8 @@ const MOST = 7;
 const OTHER = "(other)";
 /** Rounds of live tail, ms. */
 const EVERY = 10_000;
+/** Columns as texts. */
+const COLUMNS = { level: "CAST(level AS TEXT)", message: "message", flux_id: "uuid_text(flux_id)", entity_id: "uuid_text(entity_id)" };
 const BUILT_IN = ["none", "level", "entity_name"];
 
 /** The width of buckets; below a minute in milliseconds. */
@@ -33,7 +35,7 @@ async function counted(params, by, width, signal) {
   const top = await request(`${PATH}/top`, { params: { ...question(params), field: by, limit: MOST }, signal });
   const parameters = [];
   const bind = (value) => `$${parameters.push(value)}`;
-  const value = by.startsWith("attr.") ? `attributes->>${bind(by.slice(5))}` : by === "message" ? "message" : `CAST(${by === "flux_id" ? "uuid_text(flux_id)" : "level"} AS TEXT)`;
+  const value = by.startsWith("attr.") ? `attributes->>${bind(by.slice(5))}` : COLUMNS[by] || COLUMNS.level;
   const known = bind(top.data.map((one) => String(one.value)));
   const query = `SELECT time_bucket(INTERVAL '${width.ms} milliseconds', ts) AS ts, CASE WHEN v = ANY(${known}) THEN v WHEN v IS NULL THEN '(none)' ELSE '${OTHER}' END AS value, count(*) AS count
     FROM (SELECT ts, ${value} AS v FROM logs WHERE ${whereOf(params, bind)}) GROUP BY 1, 2`;

@@ -7,6 +7,9 @@ import { VirtualList } from "./virtual_list.js";
 const HEIGHT = 24;
 const lines = new WeakMap();
 
+/** Characters of a message that are drawn; the drawer has all. */
+const SHOWN = 600;
+
 /** A text of a row that is made once, however often the row is drawn. */
 function lineOf(row, of, make) {
   const known = lines.get(row) || {};
@@ -28,12 +31,12 @@ export function Level({ level }) {
 const listed = (row) => html`<span role="cell" class="dim when"><span class="date">${time(row.ts).slice(0, 11)}</span>${time(row.ts).slice(11)}</span>
   <span role="cell" class="narrow"><${Level} level=${row.level} /></span>
   <span role="cell" class="entity">${row.entity_name}</span>
-  <span role="cell" class="rest">${row.message.slice(0, 600)} <span class="dim">${lineOf(row, "attributes", attributes)}</span></span>`;
+  <span role="cell" class="rest">${row.message.slice(0, SHOWN)} <span class="dim">${lineOf(row, "attributes", attributes)}</span></span>`;
 
 const asJson = (row) => html`<span role="cell" class="rest"><code>${lineOf(row, "json", json)}</code></span>`;
 
 const tabled = (columns) => (row) =>
-  columns.map(({ field, width }) => html`<span role="cell" style=${{ width: `${width}px` }}>${field === "level" ? html`<${Level} level=${row.level} />` : shown(row, field)}</span>`);
+  columns.map(({ field, width }) => html`<span role="cell" style=${{ width: `${width}px` }}>${field === "level" ? html`<${Level} level=${row.level} />` : lineOf(row, field, (of) => shown(of, field))}</span>`);
 
 /** The heads of columns: dragged to another place, or at their edge to another width. The menu does both by keyboard. */
 function Head({ columns, resized, setResized }) {
@@ -46,8 +49,8 @@ function Head({ columns, resized, setResized }) {
     edge.setPointerCapture(event.pointerId);
     const widthAt = (moved) => widthOf(width + moved.clientX - from);
     edge.onpointermove = (moved) => setResized({ at, width: widthAt(moved) });
-    edge.onpointerup = (moved) => {
-      edge.onpointermove = edge.onpointerup = null;
+    edge.onlostpointercapture = (moved) => {
+      edge.onpointermove = edge.onlostpointercapture = null;
       setResized(null);
       setColumns(columns.with(at, { ...columns[at], width: widthAt(moved) }), true);
     };

@@ -4,9 +4,9 @@ import { bounds, ageOf } from "../time_range.js";
 export const PATH = "/api/v1/telemetry/logs";
 export const LEVELS = ["error", "warn", "info", "debug"];
 
-/** Parameters that filter; all others of the address say how rows are shown. */
+/** Parameters that filter, or with `not.` before them leave out; all others of the address say how rows are shown. */
 const KEYS = ["level", "min_level", "entity", "service", "gear_id", "rack_id", "flux_id", "trace_id", "q"];
-export const isFilter = (key) => KEYS.includes(key) || key.startsWith("attr.");
+export const isFilter = (key) => KEYS.includes(key) || /^(not|attr)\./.test(key);
 /** Those shown as chips: text and least level have fields of their own. */
 export const isChip = (key) => isFilter(key) && key !== "q" && key !== "min_level";
 
@@ -28,17 +28,34 @@ export function parameterOf(field) {
   return isFilter(key) ? key : "";
 }
 
-const COMMAND = { min_level: "--min-level", gear_id: "--gear", flux_id: "--flux-id", trace_id: "--trace-id", rack_id: "--entity" };
+/** The parameter that leaves out rows by a field; empty if there is none. */
+export function notParameterOf(field) {
+  const key = field.startsWith("attr.") && field !== "attr.resource.service.name" ? field : parameterOf(field);
+  return /^(level|entity|service|q|attr\..+)$/.test(key) ? `not.${key}` : "";
+}
+
+/** What changes in the address so that rows with a value of a field are left out. */
+export function withoutValue(params, field, value) {
+  const key = notParameterOf(field);
+  return { [key]: [...new Set([...params.getAll(key), value])], row: null };
+}
+
 const word = (text) => (/^[\w.:@%+/-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`);
+
+/** A filter as a flag. What begins with a dash would be taken for a flag itself. */
+function flagOf(key, value) {
+  /** @type {any} */
+  const [, not, of] = /^(not\.)?(.*)$/s.exec(key);
+  const name = of.startsWith("attr.") ? "attr" : { gear_id: "gear", rack_id: "entity" }[of] || of.replace("_", "-");
+  const text = of.startsWith("attr.") ? `${of.slice(5)}=${value}` : value;
+  return `--${not ? "not-" : ""}${name}${text.startsWith("-") ? "=" : " "}${word(text)}`;
+}
 
 /** The question as a command. @param {boolean} [ranged] whether with the time range */
 export function commandOf(params, ranged = true) {
   const words = ["platform logs"];
   for (const [key, values] of Object.entries({ ...(ranged ? bounds(params) : {}), ...filters(params) })) {
-    for (const value of [values].flat()) {
-      if (!value) continue;
-      words.push(key.startsWith("attr.") ? `--attr ${word(`${key.slice(5)}=${value}`)}` : `${COMMAND[key] || `--${key}`} ${word(value)}`);
-    }
+    for (const value of [values].flat()) if (value) words.push(flagOf(key, value));
   }
   return words.join(" ");
 }
@@ -48,6 +65,7 @@ const UUID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i;
 const UNITS = { s: "seconds", m: "minutes", h: "hours", d: "days", w: "weeks" };
 
 function condition(key, value, bind) {
+  if (key.startsWith("not.")) return `(${condition(key.slice(4), value, bind)}) IS NOT TRUE`;
   switch (key) {
     case "min_level":
       return `level = ANY(${bind(LEVELS.slice(0, LEVELS.indexOf(value) + 1))})`;
@@ -80,25 +98,17 @@ export function whereOf(params, bind = literal) {
 /** The question as SQL. */
 export const sqlOf = (params) => `SELECT ts, level, entity_name, message, attributes FROM logs WHERE ${whereOf(params)} ORDER BY ts DESC LIMIT 100`;
 
-/** Which row is meant, as the address has it: its time and a digest of what it says, since records have no id. */
-export function placeOf({ ts, entity_id, entity_name, level, flux_id, message, attributes }) {
-  const text = JSON.stringify([entity_id, entity_name, level, flux_id, message.length, message.slice(0, 1_000), Object.keys(attributes || {}), attributes?.span_id]);
-  let digest = 0x811c9dc5;
-  for (let at = 0; at < text.length; at += 1) digest = Math.imul(digest ^ text.charCodeAt(at), 0x01000193) >>> 0;
-  return `${ts}~${digest.toString(16)}`;
+const given = new WeakMap();
+let last = 0;
+
+/** A name of a row that stays: its position, or of one that came live, and has none yet, its time and a number. */
+export function keyOf(row) {
+  if (!row.position && !given.has(row)) given.set(row, `${row.ts}~${(last += 1)}`);
+  return given.get(row) || row.position;
 }
+
+/** Which row is meant, as the address has it. */
+export const placeOf = (row) => row.position || keyOf(row);
 
 /** The row at a place, if it is among these. */
-export function rowAt(place, rows) {
-  const ts = place.split("~")[0];
-  return rows.find((row) => row.ts === ts && placeOf(row) === place);
-}
-
-/** The time a microsecond later, for the end of a range that has one moment. */
-export function justAfter(ts) {
-  /** @type {any} */
-  const [, second, digits = ""] = /^([^.Z]+)(?:\.(\d+))?/.exec(ts);
-  const micros = Number(digits.padEnd(6, "0").slice(0, 6)) + 1;
-  const at = new Date(Date.parse(`${second}Z`) + (micros === 1_000_000 ? 1_000 : 0));
-  return `${at.toISOString().slice(0, 19)}.${String(micros % 1_000_000).padStart(6, "0")}Z`;
-}
+export const rowAt = (place, rows) => rows.find((row) => row.position === place || given.get(row) === place);

@@ -1,32 +1,53 @@
-// Live tail: rows as they become visible. They are gathered as text and drawn a few times a second; only the newest are kept.
+// Live tail: rows as they become visible. They are gathered as text and drawn in animation frames; only the newest are kept.
 import { follow } from "../api.js";
 import { useEffect, useRef, useState } from "../html.js";
 import { filters, PATH } from "./log_query.js";
 
-/** Rows kept, ms between two drawings, rows to begin with, and the longest wait for another try, ms. */
-const [MOST, EVERY, BEGIN, LONGEST] = [5_000, 200, 200, 30_000];
+/** Rows that are kept, the characters of their JSON, and rows to begin with. */
+const [MOST, MOST_SIZE, BEGIN] = [5_000, 8 << 20, 200];
+/** ms between two drawings, ms of one that rows may be parsed, and the longest wait for another try, ms. */
+const [EVERY, SLICE, LONGEST] = [100, 8, 30_000];
+/** What is answered to a place that is not one any more. */
+const REFUSED = [400, 404, 409, 410, 422];
 
-const NONE = { rows: [], state: "connecting", total: 0, held: 0, paused: false, notice: "", error: null, retryAt: 0 };
+const NONE = { rows: [], state: "connecting", total: 0, held: 0, paused: false, notice: "", gap: "", error: null, retryAt: 0 };
+const sizes = new WeakMap();
+
+/** How many of the newest are kept. @param {(at: number) => number} sizeAt of the newest for 0 */
+function kept(count, sizeAt) {
+  let [at, size] = [0, 0];
+  while (at < Math.min(count, MOST) && ((size += sizeAt(at)) <= MOST_SIZE || at === 0)) at += 1;
+  return at;
+}
 
 /** Follows one question until it is closed, and tells `show` what is to be seen. */
 class LogTail {
   constructor(question, show) {
     this.question = question;
     this.show = show;
-    this.came = [];
     this.place = "";
+    /** @type {any} */
     this.view = NONE;
+    this.total = 0;
+    this.heldFrom = 0;
+    this.missed = 0;
     this.cancel = new AbortController();
     /** @type {(value?: any) => void} */
     this.wake = () => {};
-    this.timer = setInterval(() => this.draw(), EVERY);
+    this.clear();
     this.run();
   }
 
   close() {
     this.cancel.abort();
-    clearInterval(this.timer);
     this.wake();
+  }
+
+  clear() {
+    /** @type {any[]} */
+    this.came = [];
+    this.size = 0;
+    this.heldFrom = this.total;
   }
 
   change(changes) {
@@ -37,41 +58,70 @@ class LogTail {
 
   take(event, data, id) {
     if (id) this.place = id;
-    if (event === "message") {
-      this.came.push(data);
-      this.count = (this.count || 0) + 1;
-      if (this.came.length > 2 * MOST) this.came = this.came.slice(-MOST);
-    } else if (event === "lagged") {
-      this.change({ notice: `${JSON.parse(data).missed} rows were missed: this browser was too slow. A filter makes them fewer.` });
-    } else if (event === "gap") {
-      this.change({ notice: `Rows may be missing: ${JSON.parse(data).reason}` });
-    } else if (event === "error") {
-      this.change({ notice: JSON.parse(data).detail });
+    if (event === "message") this.takeRow(data);
+    else if (event === "lagged") {
+      this.missed += JSON.parse(data).missed;
+      this.change({ gap: `${this.missed} rows were missed: this browser was too slow. A filter makes them fewer.` });
+    } else if (event === "gap") this.change({ gap: `Rows may be missing: ${JSON.parse(data).reason}.` });
+    else if (event === "error") this.change({ notice: JSON.parse(data).detail });
+  }
+
+  takeRow(text) {
+    this.came.push(text);
+    this.size += text.length;
+    this.total += 1;
+    // Rarely, since all that stay are moved.
+    if (this.came.length > 2 * MOST || this.size > 1.5 * MOST_SIZE) {
+      this.came = this.came.slice(-kept(this.came.length, (at) => this.came.at(-1 - at).length));
+      this.size = this.came.reduce((sum, { length }) => sum + length, 0);
     }
+    this.drawLater(EVERY);
+  }
+
+  drawLater(wait) {
+    this.timer ||= setTimeout(() => requestAnimationFrame(() => this.draw()), wait);
   }
 
   draw() {
-    const came = this.count || 0;
-    if (!came) return;
-    this.count = 0;
-    const { rows, total, held, paused } = this.view;
-    if (paused) return this.change({ total: total + came, held: held + came });
-    this.change({ rows: this.merged(rows), total: total + came });
+    this.timer = 0;
+    const { rows, paused } = this.view;
+    if (paused) return this.change({ total: this.total, held: this.total - this.heldFrom });
+    this.change({ total: this.total, rows: this.merged(rows) });
+    if (this.came.length) this.drawLater(0);
   }
 
-  /** The newest rows first, those gathered before those that were shown. Rows that would be dropped are not even read. */
+  /** The newest rows first, those gathered before those that were shown: as many of them as can be parsed without a stop of the page. */
   merged(rows) {
-    const fresh = this.came.slice(-MOST).map((text) => JSON.parse(text)).reverse();
-    this.came = [];
-    return [...fresh, ...rows.slice(0, MOST - fresh.length)];
+    /** @type {[any[], number]} */
+    const [fresh, end] = [[], performance.now() + SLICE];
+    while (fresh.length < this.came.length && (!fresh.length || performance.now() < end)) {
+      const text = this.came[fresh.length];
+      const row = JSON.parse(text);
+      sizes.set(row, text.length);
+      this.size -= text.length;
+      fresh.push(row);
+    }
+    this.came = this.came.slice(fresh.length);
+    const all = [...fresh.reverse(), ...rows];
+    return all.slice(0, kept(all.length, (at) => sizes.get(all[at])));
   }
 
   pause() {
-    if (!this.view.paused) this.change({ paused: true, held: 0 });
+    if (this.view.paused) return;
+    this.heldFrom = this.total;
+    this.change({ paused: true, held: 0 });
   }
 
   resume() {
-    this.change({ paused: false, held: 0, rows: this.merged(this.view.rows) });
+    this.change({ paused: false, held: 0 });
+    this.drawLater(0);
+  }
+
+  /** A place that is not known any more is given up, with the rows before it: they would come again. */
+  beginAnew() {
+    this.place = "";
+    this.clear();
+    this.change({ rows: [], held: 0, gap: "Rows may be missing: the Mixer does not know any more where this list ended, so it began anew." });
   }
 
   async run() {
@@ -87,11 +137,12 @@ class LogTail {
         this.change({ notice: "The Mixer ended the stream." });
       } catch (error) {
         if (this.cancel.signal.aborted) return;
-        const refused = error.status >= 400 && error.status < 500 && error.status !== 408 && error.status !== 429;
-        // A place that is not known any more is given up; a question that is refused stays refused.
-        if (refused && from) this.place = "";
-        else if (refused) return this.change({ state: "refused", error });
-        else this.change({ notice: error.status ? error.message : "The Mixer cannot be reached." });
+        if (from && REFUSED.includes(error.status)) {
+          this.beginAnew();
+          continue;
+        }
+        if (error.status >= 400 && error.status < 500 && error.status !== 408 && error.status !== 429) return this.change({ state: "refused", error });
+        this.change({ notice: error.status ? error.message : "The Mixer cannot be reached." });
         if (error.retryAfter) wait = Math.max(wait, Number(error.retryAfter) * 1_000 || 0);
       }
       this.change({ state: "waiting", retryAt: Date.now() + wait });

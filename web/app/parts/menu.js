@@ -1,20 +1,22 @@
 // A button that unfolds a panel; Esc, or a press elsewhere, closes it.
-import { html, useEffect, useRef } from "../html.js";
+import { html, useLayoutEffect, useRef, useState } from "../html.js";
+import { useEscape } from "../keys.js";
 
 export function Menu({ label, children }) {
   const box = useRef(null);
-  useEffect(() => {
-    const outside = (event) => {
-      if (!box.current.contains(event.target)) box.current.open = false;
-    };
+  const [open, setOpen] = useState(false);
+  useEscape(() => {
+    setOpen(false);
+    box.current.querySelector("summary").focus();
+  }, open);
+  useLayoutEffect(() => {
+    const outside = (event) => box.current.contains(event.target) || setOpen(false);
     addEventListener("pointerdown", outside);
     return () => removeEventListener("pointerdown", outside);
   }, []);
-  const key = (event) => {
-    if (event.key !== "Escape" || !box.current.open) return;
-    event.stopPropagation();
-    box.current.open = false;
-    box.current.querySelector("summary").focus();
+  const toggle = (event) => {
+    event.preventDefault();
+    setOpen(!open);
   };
-  return html`<details class="menu" ref=${box} onKeyDown=${key}><summary>${label}</summary><div class="panel">${children}</div></details>`;
+  return html`<details class="menu" ref=${box} open=${open}><summary onClick=${toggle}>${label}</summary><div class="panel">${children}</div></details>`;
 }

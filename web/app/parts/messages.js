@@ -25,3 +25,15 @@ export function Waiting({ what, cancel }) {
     <progress aria-label=${what}></progress> ${what} ${cancel && html`<button onClick=${cancel}>Cancel</button>`}
   </div>`;
 }
+
+/** What is said until a question is answered. @param {{ answer: ReturnType<typeof import("../api.js").useAnswer>, what: string }} props `what` is being done */
+export function Answering({ answer: { data, error, loading, again, cancel }, what }) {
+  if (error) return html`<${ErrorBox} error=${error} again=${again} />`;
+  if (data) return null;
+  return loading ? html`<${Waiting} what=${what} cancel=${cancel} />` : html`<p class="dim">Not asked any more. <button onClick=${again}>Ask again</button></p>`;
+}
+
+/** A number to be seen at once. */
+export function Tile({ label, value, note, bad, to }) {
+  return html`<div class=${bad ? "tile bad" : "tile"}><span class="dim">${to ? html`<a href=${to}>${label}</a>` : label}</span><strong>${value}</strong><span class="dim">${note}</span></div>`;
+}

@@ -15,11 +15,11 @@
 // Other parameters: `since`, `until` (time_range.js), `interval` (empty: by the range), `refresh` (`10s`), `board` (the name under which it is
 // kept), `q` (filter of the names), `metric` and `label` (what the browser has open), `names=off` (the browser is hidden).
 import { useRef } from "../html.js";
+import { keep, kept } from "../kept.js";
 import { change, current } from "../location.js";
 
 /** @typedef {{ name: string, agg: string, group: string, panels: string, filters: [string, string][] }} ChartSpec */
 
-const KEPT = "platform.boards";
 const escaped = (text) => text.replace(/[%*]/g, (sign) => (sign === "%" ? "%25" : "%2A"));
 const plain = (text) => text.replace(/%2A/gi, "*").replaceAll("%25", "%");
 
@@ -85,7 +85,7 @@ export function useKeys(charts) {
 /** @returns {Record<string, string>} the kept boards: name to parameters */
 export function boards() {
   try {
-    return JSON.parse(localStorage.getItem(KEPT)) || {};
+    return JSON.parse(kept("boards")) || {};
   } catch {
     return {};
   }
@@ -94,10 +94,5 @@ export function boards() {
 /** Keeps what the address says by a name; no parameters forget it. @returns {string} why it could not be kept */
 export function keepBoard(name, params) {
   const all = { ...boards(), [name]: params?.toString() };
-  try {
-    localStorage.setItem(KEPT, JSON.stringify(all));
-    return "";
-  } catch {
-    return "the browser keeps nothing for this page: copy the link instead";
-  }
+  return keep("boards", JSON.stringify(all)) ? "" : "the browser keeps nothing for this page: copy the link instead";
 }

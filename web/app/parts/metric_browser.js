@@ -1,9 +1,10 @@
 // The names of metrics to choose from, with their types and how many points they have, and the labels of one of them.
 import { useAnswer } from "../api.js";
 import { count } from "../format.js";
-import { html, useEffect, useMemo } from "../html.js";
+import { html, useMemo } from "../html.js";
+import { isTyping, useKeys } from "../keys.js";
 import { change } from "../location.js";
-import { EmptyState, ErrorBox, Waiting } from "./messages.js";
+import { Answering, EmptyState } from "./messages.js";
 import { addChart } from "./metric_board.js";
 import { metricPath, usualAggregate } from "./metric_question.js";
 import { VirtualList } from "./virtual_list.js";
@@ -16,39 +17,34 @@ export const usualChart = ({ name, type }, more = {}) => ({ name, agg: usualAggr
 
 /** j, k, the arrows and Enter choose from the names, wherever the focus is, but for where keys are typed or press something. */
 function useChoice(shown, selected) {
-  useEffect(() => {
-    const key = (event) => {
-      if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest?.("input, select, textarea, dialog, .metric-card")) return;
-      const by = { j: 1, ArrowDown: 1, k: -1, ArrowUp: -1 }[event.key];
-      if (by) {
-        event.preventDefault();
-        const next = shown[Math.min(shown.length - 1, Math.max(0, selected + by))];
-        if (next) change({ metric: next.name, label: null }, true);
-      } else if (event.key === "Enter" && shown[selected] && !event.target.closest?.("button, a")) addChart(usualChart(shown[selected]));
-    };
-    addEventListener("keydown", key);
-    return () => removeEventListener("keydown", key);
-  }, [shown, selected]);
+  useKeys((event) => {
+    if (isTyping(event) || event.target.closest?.(".metric-card")) return;
+    const by = { j: 1, ArrowDown: 1, k: -1, ArrowUp: -1 }[event.key];
+    if (by) {
+      event.preventDefault();
+      const next = shown[Math.min(shown.length - 1, Math.max(0, selected + by))];
+      if (next) change({ metric: next.name, label: null }, true);
+    } else if (event.key === "Enter" && shown[selected] && !event.target.closest?.("button, a")) addChart(usualChart(shown[selected]));
+  });
 }
 
 function LabelValues({ metric, label, bounds }) {
-  const { data, error, loading, again, cancel } = useAnswer(metricPath(metric.name, `/labels/${encodeURIComponent(label)}`), { ...bounds, limit: MOST_VALUES });
-  if (error) return html`<${ErrorBox} error=${error} again=${again} />`;
-  if (!data) return loading ? html`<${Waiting} what="Asking for values" cancel=${cancel} />` : null;
-  return html`<ul class="metric-values">${data.data.map(({ value, count: points }) => html`<li>
+  const answer = useAnswer(metricPath(metric.name, `/labels/${encodeURIComponent(label)}`), { ...bounds, limit: MOST_VALUES });
+  const values = answer.data?.data;
+  if (!values) return html`<${Answering} answer=${answer} what="Asking for values" />`;
+  return html`<ul class="metric-values">${values.map(({ value, count: points }) => html`<li>
     <button class="quiet" title="Add a chart of this one" onClick=${() => addChart(usualChart(metric, { filters: [[`labels.${label}`, String(value)]] }))}>${String(value)}</button>
     <span class="dim">${count(points, true)}</span></li>`)}
-    ${data.data.length === MOST_VALUES && html`<li class="dim">the first ${MOST_VALUES}</li>`}</ul>`;
+    ${values.length === MOST_VALUES && html`<li class="dim">the first ${MOST_VALUES}</li>`}</ul>`;
 }
 
 function Labels({ metric, open, bounds }) {
-  const { data, error, loading, again, cancel } = useAnswer(metricPath(metric.name, "/labels"), bounds);
-  const keys = data?.data || [];
+  const answer = useAnswer(metricPath(metric.name, "/labels"), bounds);
+  const keys = answer.data?.data || [];
   return html`<section class="metric-labels" aria-label=${`Labels of ${metric.name}`}>
     <div class="bar"><h3>${metric.name}</h3><button onClick=${() => addChart(usualChart(metric))}>Add chart</button></div>
-    <${ErrorBox} error=${error?.status === 404 ? null : error} again=${again} />
-    ${!data && loading && html`<${Waiting} what="Asking for labels" cancel=${cancel} />`}
-    ${data && !keys.length && html`<p class="dim">It has no labels.</p>`}
+    ${answer.error?.status !== 404 && html`<${Answering} answer=${answer} what="Asking for labels" />`}
+    ${answer.data && !keys.length && html`<p class="dim">It has no labels.</p>`}
     <ul>${keys.map(({ key, values }) => html`<li key=${key}>
       <button class="quiet" aria-expanded=${open === key} onClick=${() => change({ label: open === key ? null : key }, true)}>${open === key ? "▾" : "▸"} ${key}</button>
       <span class="dim">${values === 1 ? "1 value" : `${count(values)} values`}</span>
@@ -78,8 +74,7 @@ export function MetricBrowser({ params, names, bounds }) {
   return html`<aside class="side metric-side" aria-label="Names of metrics">
     <h2 class="hidden">Names</h2>
     <input data-search type="search" aria-label="Filter the names" placeholder="Filter the names ( / )" spellcheck="false" value=${wanted} onInput=${(event) => change({ q: event.target.value }, true)} />
-    <${ErrorBox} error=${names.error} again=${names.again} />
-    ${!names.data && names.loading && html`<${Waiting} what="Asking for names" cancel=${names.cancel} />`}
+    <${Answering} answer=${names} what="Asking for names" />
     ${names.data && !all.length && html`<${EmptyState} command=${`export OTEL_EXPORTER_OTLP_ENDPOINT=${location.origin} OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf`}>No metrics in this range. Choose a longer one, let a Rack run the gear host_metrics, or send those of OpenTelemetry here:</${EmptyState}>`}
     ${all.length > 0 && (shown.length > 0 ? html`<${VirtualList} rows=${shown} height=${24} row=${row} selected=${selected} label="Names of metrics" head=${head} />` : html`<p class="dim">No name has “${wanted}”. <button onClick=${() => change({ q: null }, true)}>All names</button></p>`)}
     ${names.data?.partial && html`<p class="dim">Not all names: ${names.data.partial}</p>`}

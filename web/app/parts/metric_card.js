@@ -1,5 +1,6 @@
 // One chart of a board: what is asked and how, the lines, the values at the cursor; beside them the table and the exemplars.
 import { useAnswer } from "../api.js";
+import { count } from "../format.js";
 import { html, useEffect, useMemo, useState } from "../html.js";
 import { change } from "../location.js";
 import { LineChart, swatch } from "./line_chart.js";
@@ -7,10 +8,10 @@ import { EmptyState, ErrorBox, Waiting } from "./messages.js";
 import { moveChart, setChart } from "./metric_board.js";
 import { ExemplarList, useExemplars } from "./metric_exemplars.js";
 import { FilterChips, filterKey, FilterForm, withFilter } from "./metric_filters.js";
-import { aggregates, MOST_SERIES, questionOf, quoted, seriesOf, summary, usualAggregate } from "./metric_question.js";
+import { aggregates, MOST_SERIES, PAGES, questionOf, ROWS, seriesOf, summary, usualAggregate } from "./metric_question.js";
 import { CsvButton, MetricTable } from "./metric_table.js";
 import { unitOf } from "./metric_units.js";
-import { Question } from "./question.js";
+import { Question, quoted } from "./question.js";
 
 const QUANTILE = /^p\d/;
 
@@ -19,7 +20,7 @@ function useChart(chart, { type, known, bounds, interval, round }) {
   // What is usual depends on the type, which the names say; a chart that names its aggregate does not wait for them.
   const agg = chart.agg || (known ? usualAggregate(type) : "");
   const question = questionOf(chart, agg, bounds, interval);
-  const answer = useAnswer(agg ? question.path : null, question.params);
+  const answer = useAnswer(agg ? question.path : null, question.params, { pages: agg === "observed" ? PAGES : 1 });
   useEffect(() => {
     if (round && agg && !answer.loading) answer.again();
   }, [round]);
@@ -82,8 +83,9 @@ function Nothing({ chart, agg, type, set, bounds }) {
 }
 
 /** What is said of the chart beneath it. */
-function Notes({ drawn, partial, group }) {
-  return html`${drawn.more && html`<p class="dim">Only the first ${MOST_SERIES} of ${group}, by name: filter, or group by another label.</p>`}
+function Notes({ drawn, partial, group, agg }) {
+  const cut = agg === "observed" ? html`<p class="bad">It is cut: these are the newest ${count(ROWS * PAGES)} buckets of all series. Choose a shorter time, a longer interval, or filter.</p>` : html`<p class="dim">Only the first ${MOST_SERIES} of ${group}, by name: filter, or group by another label.</p>`;
+  return html`${drawn.more && cut}
     ${partial && html`<p class="bad" role="status">Rows are missing: ${partial}</p>`}`;
 }
 
@@ -112,7 +114,7 @@ export function MetricCard({ chart, at, many, board }) {
       <div class=${answer.loading ? "lines stale" : "lines"}>
         <${LineChart} ...${drawn} range=${board.range} marks=${exemplars.marks} label=${`${label}: ${drawn.series.length} series. Table shows the values.`} zoom=${board.zoom} zoomOut=${board.zoomOut} point=${point} />
         <${Legend} drawn=${drawn} index=${index} only=${only} />
-        <${Notes} drawn=${drawn} partial=${answer.data?.partial} group=${chart.group} />
+        <${Notes} drawn=${drawn} partial=${answer.data?.partial} group=${chart.group} agg=${agg} />
       </div>
       ${chart.panels.includes("t") && html`<${MetricTable} ...${drawn} label=${label} only=${only} />`}
     </div>`}

@@ -11,7 +11,7 @@ import { VirtualList } from "./virtual_list.js";
 const MOST = 500;
 
 /** The view of the trace that an exemplar was in. */
-const traceOf = ({ trace_id, span_id }) => (trace_id ? href("traces", { trace: trace_id, span: span_id }) : null);
+const traceOf = ({ trace_id, span_id }) => (trace_id ? href("traces", { trace_id, span: span_id }) : null);
 
 /**
  * @param {import("./metric_board.js").ChartSpec | null} chart none: nothing is asked

@@ -1,6 +1,7 @@
 // The filters of one chart: by entity, service and labels, each a chip; a key has one value, as the API takes it.
 import { useAnswer } from "../api.js";
-import { html, useEffect, useRef, useState } from "../html.js";
+import { html, useLayoutEffect, useRef, useState } from "../html.js";
+import { useEscape } from "../keys.js";
 import { metricPath } from "./metric_question.js";
 
 /** Values that are offered for a key. */
@@ -38,7 +39,8 @@ export function FilterForm({ chart, keys, bounds, set, close }) {
   const [key, setKey] = useState("entity");
   const values = useValues(chart.name, key, bounds);
   const box = useRef(null);
-  useEffect(() => box.current.focus(), []);
+  useEscape(close);
+  useLayoutEffect(() => box.current.focus(), []);
   const list = `values-${chart.name}-${key}`.replace(/[^\w-]/g, "_");
   const submit = (event) => {
     event.preventDefault();
@@ -46,7 +48,7 @@ export function FilterForm({ chart, keys, bounds, set, close }) {
     if (value) set(withFilter(chart, key, value));
     close();
   };
-  return html`<form class="bar" onSubmit=${submit} onKeyDown=${(event) => event.key === "Escape" && close()} aria-label=${`Filter ${chart.name}`}>
+  return html`<form class="bar" onSubmit=${submit} aria-label=${`Filter ${chart.name}`}>
     <select aria-label="Filter by" value=${key} onChange=${(event) => setKey(event.target.value)}>
       ${["entity", "service", ...keys.map((label) => `labels.${label}`)].map((one) => html`<option value=${one}>${one}</option>`)}
     </select>

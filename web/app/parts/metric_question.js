@@ -1,7 +1,11 @@
 // What a chart asks the Mixer, and the series in what is answered.
+import { ageOf } from "../time_range.js";
+import { quoted } from "./question.js";
 
 /** Series that one chart has at most; of more, the first by name. */
 export const MOST_SERIES = 50;
+/** Rows of a page where a chart is made of rows, and pages that are read. */
+export const [ROWS, PAGES] = [10_000, 10];
 
 /** How values may be brought together, by the type of the metric; the first is what is usual. */
 const AGGREGATES = {
@@ -19,9 +23,6 @@ export function aggregates(type, chosen) {
 
 export const usualAggregate = (type) => (AGGREGATES[type] || AGGREGATES.gauge)[0];
 
-/** As a word of a shell. */
-export const quoted = (text) => (/^[\w.:/-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`);
-
 /** The metric's part of the API. */
 export const metricPath = (name, rest = "") => `/api/v1/telemetry/metrics/${encodeURIComponent(name)}${rest}`;
 
@@ -33,7 +34,7 @@ export function questionOf(chart, agg, bounds, interval) {
   const filters = Object.fromEntries(chart.filters);
   const shared = { ...bounds, interval, group_by: chart.group, ...filters };
   // How much was observed is a column of rows only; what a histogram's values are on average is what is answered without an aggregate.
-  const params = agg === "observed" ? { ...shared, limit: 10_000 } : { ...shared, agg: agg === "mean" ? null : agg, shape: "series", fill: true, limit: MOST_SERIES };
+  const params = agg === "observed" ? { ...shared, limit: ROWS } : { ...shared, agg: agg === "mean" ? null : agg, shape: "series", fill: true, limit: MOST_SERIES };
   return { path: metricPath(chart.name), params, command: commandOf(chart, agg, bounds, interval) };
 }
 
@@ -50,12 +51,6 @@ function commandOf({ name, group, filters }, agg, { since, until }, interval) {
   return words.join(" ");
 }
 
-/** Seconds of an interval as the Mixer writes it: `1h30m`. */
-function secondsOf(text) {
-  const units = { us: 1e-6, ms: 1e-3, s: 1, m: 60, h: 3_600, d: 86_400 };
-  return [...text.matchAll(/([\d.]+)(us|µs|ms|s|m|h|d)/g)].reduce((sum, [, many, unit]) => sum + many * (units[unit] || 1e-6), 0);
-}
-
 const numeric = (value) => (value === null || value === undefined || !Number.isFinite(Number(value)) ? null : Number(value));
 const groupOf = (row, group) => (group in row ? row[group] : row.labels?.[group]) ?? null;
 
@@ -65,7 +60,7 @@ const groupOf = (row, group) => (group in row ? row[group] : row.labels?.[group]
  */
 export function seriesOf(answer, group, agg, interval) {
   const rows = answer.data;
-  const step = rows[0]?.interval ? secondsOf(rows[0].interval) : secondsOf(interval);
+  const step = ageOf(rows[0]?.interval || interval) / 1_000;
   const starts = rows.map(({ ts }) => Date.parse(ts) / 1_000);
   const first = starts.reduce((least, one) => Math.min(least, one), Infinity);
   const ends = rows.map(({ values }, at) => starts[at] + step * (values?.length ?? 1));

@@ -1,9 +1,11 @@
 // The values of a chart as a table, for who does not see the chart, and as CSV.
 import { open } from "../api.js";
-import { time } from "../format.js";
-import { html, useRef, useState } from "../html.js";
+import { count, time } from "../format.js";
+import { html } from "../html.js";
 import { summary } from "./metric_question.js";
+import { saveFile } from "./save_file.js";
 import { VirtualList } from "./virtual_list.js";
+import { useJob } from "./work.js";
 
 /** @param {{ times: number[], series: any[], unit: any, label: string, only?: (group: string) => void }} props */
 export function MetricTable({ times, series, unit, label, only }) {
@@ -27,41 +29,27 @@ export function MetricTable({ times, series, unit, label, only }) {
   </div>`;
 }
 
-/** Fetches all pages of a question as CSV. @param {any} question @param {AbortSignal} signal @param {(rows: number) => void} said how many have come */
-async function csvOf({ path, params }, signal, said) {
+/** Fetches all pages of a question as CSV, and has them saved. @param {any} question @param {string} name @param {AbortSignal} signal @param {(rows: number) => void} said how many have come */
+async function saveCsv({ path, params }, name, signal, said) {
   const { shape, fill, ...kept } = params;
-  let [text, cursor, rows] = ["", null, 0];
+  const parts = [];
+  let [cursor, rows, partial] = [null, 0, null];
   do {
     const response = await open(path, { params: { ...kept, limit: 10_000, cursor, format: "csv" }, signal });
     const page = await response.text();
     cursor = response.headers.get("x-next-cursor");
-    text += text ? page.slice(page.indexOf("\n") + 1) : page;
-    rows = text.split("\n").length - 2;
+    partial ||= response.headers.get("x-partial");
+    parts.push(parts.length ? page.slice(page.indexOf("\n") + 1) : page);
+    rows += page.split("\n").length - 2;
     said(rows);
   } while (cursor);
-  return text;
+  saveFile(parts, `${name}.csv`, "text/csv");
+  return partial && `incomplete: ${partial}`;
 }
 
 /** Exports what a chart shows, all of it, as CSV; pressed again, it stops. */
 export function CsvButton({ question, name }) {
-  const [said, setSaid] = useState("");
-  const cancel = useRef(null);
-  const save = async () => {
-    if (cancel.current) return cancel.current.abort();
-    cancel.current = new AbortController();
-    setSaid("… stop");
-    try {
-      const text = await csvOf(question, cancel.current.signal, (rows) => setSaid(`${rows} rows … stop`));
-      const link = document.createElement("a");
-      link.href = URL.createObjectURL(new Blob([text], { type: "text/csv" }));
-      link.download = `${name.replace(/[^\w.-]+/g, "_")}.csv`;
-      link.click();
-      setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
-      setSaid("");
-    } catch (error) {
-      setSaid(error.name === "AbortError" ? "stopped" : error.message);
-    }
-    cancel.current = null;
-  };
-  return html`<button class="quiet" onClick=${save} title="Export as CSV">CSV<span role="status">${said && ` ${said}`}</span></button>`;
+  const { run, stop, progress, value, error } = useJob();
+  const save = () => (progress === null ? run((signal, said) => saveCsv(question, name, signal, said)) : stop());
+  return html`<button class="quiet" onClick=${save} title="Export as CSV">CSV<span role="status">${progress !== null ? ` ${count(progress)} rows … stop` : ` ${error?.message || value || ""}`}</span></button>`;
 }

@@ -22,6 +22,15 @@ export function precise(ms) {
   return ms < 60_000 ? `${Number((ms / 1_000).toPrecision(3))} s` : duration(ms);
 }
 
+/** The part of a time that is shown: `zoom=from..to` of the address, in µs since it began. */
+export function zoomOf(params, { start, end }) {
+  const [, from, to] = /^(\d+)\.\.(\d+)$/.exec(params.get("zoom") || "") || [];
+  return Number(to) > Number(from) ? { start, from: start + Number(from), to: start + Number(to), zoomed: true } : { start, from: start, to: end, zoomed: false };
+}
+
+/** The value of `zoom` for a part. */
+export const zoomText = (start, from, to) => `${Math.max(0, Math.floor(from - start))}..${Math.ceil(to - start)}`;
+
 /** Round marks from one number to another, about so many. */
 export function marks(from, to, about) {
   const raw = (to - from) / about;

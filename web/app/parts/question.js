@@ -3,7 +3,8 @@ import { address } from "../api.js";
 import { html } from "../html.js";
 import { CopyButton } from "./copy_button.js";
 
-const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
+/** As a word of a shell. */
+export const quoted = (text) => (/^[\w.:=/,@%+-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`);
 
 /** @param {{ path: string, params: Record<string, any>, command?: string, sql?: string }} props */
 export function Question({ path, params, command, sql }) {

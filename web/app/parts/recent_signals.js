@@ -4,7 +4,7 @@ import { count, time } from "../format.js";
 import { html } from "../html.js";
 import { change, href } from "../location.js";
 import { CopyButton } from "./copy_button.js";
-import { EmptyState, ErrorBox, Waiting } from "./messages.js";
+import { Answering, EmptyState } from "./messages.js";
 import { useTableKeys } from "./row_keys.js";
 import { timeConditions } from "./span_search.js";
 import { TimePicker } from "./time_picker.js";
@@ -30,11 +30,11 @@ function signalsOf(rows) {
 export function SignalForm({ id = "" }) {
   const submit = (event) => {
     event.preventDefault();
-    const wanted = String(new FormData(event.currentTarget).get("id")).trim().toLowerCase();
-    if (wanted) change({ id: wanted, flux_id: null, row: null, zoom: null });
+    const wanted = String(new FormData(event.currentTarget).get("flux_id")).trim().toLowerCase();
+    if (wanted) change({ flux_id: wanted, row: null, zoom: null });
   };
   return html`<form class="bar" role="search" aria-label="Signal" onSubmit=${submit}>
-    <label>Signal <input name="id" data-search value=${id} size="38" spellcheck="false" placeholder="the flux id of a message, span or log" required /></label><button>Show</button></form>`;
+    <label>Signal <input name="flux_id" data-search value=${id} size="38" spellcheck="false" placeholder="the flux id of a message, span or log" required /></label><button>Show</button></form>`;
 }
 
 export function RecentSignals({ params }) {
@@ -47,11 +47,10 @@ export function RecentSignals({ params }) {
   return html`<div class="bar"><${SignalForm} /><${TimePicker} params=${params} />
       <label><input type="checkbox" checked=${failed} onChange=${(event) => change({ failed: event.target.checked ? "1" : null })} /> failed only</label></div>
     <div class="question"><code title="What this view asks">${query} LIMIT ${LOOKED}</code><${CopyButton} text=${`${query} LIMIT ${LOOKED}`}>SQL</${CopyButton}></div>
-    <${ErrorBox} error=${answer.error} again=${answer.again} />
-    ${answer.loading && !answer.data && html`<${Waiting} what="Looking for signals" />`}
+    <${Answering} answer=${answer} what="Looking for signals" />
     ${signals.length > 0 && html`<div class="scrolled"><table><caption class="dim">Signals of the newest ${count(LOOKED)} spans that carry one</caption>
       <thead><tr><th scope="col">Signal</th><th scope="col">Last span</th><th scope="col" class="number">Spans</th><th scope="col" class="number">Errors</th><th scope="col">Racks and services</th></tr></thead>
-      <tbody>${signals.map((signal) => html`<tr><td><a href=${href("signal", { id: signal.id })}><code>${signal.id}</code></a></td><td>${time(signal.last)}</td><td class="number">${count(signal.spans)}</td>
+      <tbody>${signals.map((signal) => html`<tr><td><a href=${href("signal", { flux_id: signal.id })}><code>${signal.id}</code></a></td><td>${time(signal.last)}</td><td class="number">${count(signal.spans)}</td>
         <td class=${signal.errors ? "number bad" : "number"}>${count(signal.errors)}</td><td>${[...signal.names].slice(0, 8).join(", ")}</td></tr>`)}</tbody></table></div>`}
     ${answer.data && !signals.length && html`<${EmptyState} command="platform messages --since 7d">No span of this time ${failed ? "failed and carries" : "carries"} a signal. <button onClick=${() => change({ since: "7d", until: null, failed: null })}>Look at 7 days</button> Messages carry one too:</${EmptyState}>`}`;
 }

@@ -1,6 +1,6 @@
 // Answers that change while somebody looks: asked again every few seconds while the page can be seen, and rows that come by pages.
-import { request, useAnswer } from "../api.js";
-import { useEffect, useState } from "../html.js";
+import { request, useAnswer, useRound } from "../api.js";
+import { html, useEffect, useRef, useState } from "../html.js";
 
 /** An answer that is asked for again. */
 export function useRepeated(path, params = {}, every = 5_000) {
@@ -20,34 +20,50 @@ export function useRepeated(path, params = {}, every = 5_000) {
   return { ...answer, data: answer.data || (shown?.path === path ? shown.data : null) };
 }
 
-/** @type {{ rows: any[], next: string | null, loading: boolean, error: any, stopped: boolean, partial?: string }} */
-const NOTHING = { rows: [], next: null, loading: true, error: null, stopped: false };
+/** @type {any} */
+const NOTHING = { rows: [], next: null, loading: true, error: null, partial: null };
 
-/** Rows of a list, the next ones when `more` is called; asked afresh when the question changes. */
-export function usePagedRows(path, params) {
+/**
+ * Rows that come page by page: asked afresh when `key` changes, the next ones when `more` is called. Of two questions only the later one is
+ * answered, and `again` goes on where a page failed.
+ * @param {(rows: any[], next: any, signal: AbortSignal) => Promise<{ rows: any[], next: any, partial?: string }>} ask `rows`: those before
+ */
+export function usePages(key, ask) {
   const [state, setState] = useState(NOTHING);
-  const [round, setRound] = useState(0);
-  const [wanted, setWanted] = useState(0);
-  const key = JSON.stringify([path, params]);
-  const ask = (cursor, signal) =>
-    request(path, { params: { ...params, cursor }, signal }).then(
-      (answer) => setState((before) => ({ ...NOTHING, rows: cursor ? [...before.rows, ...answer.data] : answer.data, next: answer.next_cursor, loading: false, partial: answer.partial })),
-      (error) => error.name === "AbortError" || setState((before) => ({ ...before, loading: false, error, rows: cursor ? before.rows : [], next: null })),
+  const [round, again] = useRound();
+  const asked = useRef(null);
+  const cancel = () => {
+    asked.current?.abort();
+    setState((before) => ({ ...before, loading: false }));
+  };
+  const start = (rows, next) => {
+    asked.current?.abort();
+    const own = (asked.current = new AbortController());
+    setState((before) => ({ ...before, loading: true, error: null }));
+    ask(rows, next, own.signal).then(
+      (answer) => own.signal.aborted || setState({ ...NOTHING, ...answer, key, loading: false }),
+      (error) => own.signal.aborted || setState({ ...NOTHING, rows, next, error, key, loading: false }),
     );
+  };
   useEffect(() => {
-    if (!path) return undefined;
-    const cancel = new AbortController();
-    setState((before) => ({ ...before, loading: true }));
-    ask(undefined, cancel.signal);
-    return () => cancel.abort();
+    start([], null);
+    return () => asked.current.abort();
   }, [key, round]);
-  useEffect(() => {
-    if (!wanted || !state.next) return undefined;
-    const cancel = new AbortController();
-    setState((before) => ({ ...before, loading: true }));
-    ask(state.next, cancel.signal);
-    return () => cancel.abort();
-  }, [wanted]);
-  const more = () => state.next && !state.loading && setWanted(wanted + 1);
-  return { ...state, more, again: () => setRound(round + 1) };
+  const goOn = () => start(state.rows, state.next);
+  const more = () => state.next && !state.loading && !state.error && state.key === key && goOn();
+  return { ...state, isCurrent: state.key === key, more, cancel, again: () => (state.error && state.next && state.key === key ? goOn() : again()) };
+}
+
+/** Rows of a list of the API. */
+export function usePagedRows(path, params) {
+  return usePages(JSON.stringify([path, params]), async (rows, cursor, signal) => {
+    const { data, next_cursor: next, partial } = await request(path, { params: { ...params, cursor }, signal });
+    return { rows: rows.concat(data), next, partial };
+  });
+}
+
+/** How far a list is; of one that is filtered here, that only what is loaded was looked through. @param {{ pages: ReturnType<typeof usePages>, shown: any[], what: string }} props */
+export function ListState({ pages: { rows, next, loading, more, error }, shown, what }) {
+  const state = shown.length < rows.length ? `${shown.length} of the ${rows.length} ${what} that are loaded${next ? "; the others were not looked through" : ""}` : `${rows.length} ${what}${next ? ", more as you scroll" : ""}`;
+  return html`<p class="dim" role="status">${state}${loading ? " …" : ""} ${next && !loading && !error && shown.length < rows.length && html`<button onClick=${more}>Look through more</button>`}</p>`;
 }

@@ -1,4 +1,4 @@
-// What a row has, as tables: its columns, and the fields of its JSON column. Large values are shortened until somebody wants them.
+// What is known of one thing, name by name: its facts, and the fields of its JSON column. Large values are shortened until somebody wants them.
 import { cell } from "../format.js";
 import { html, useState } from "../html.js";
 
@@ -14,16 +14,15 @@ export function LongText({ value }) {
     ${text.length > SHOWN && html`<button class="quiet" onClick=${() => setAll(!all)}>${all ? "less" : `all ${text.length.toLocaleString("en")} characters`}</button>`}`;
 }
 
-/** Names and values; those without a value are left out. @param {{ label: string, facts: [string, any][] }} props a value may be markup */
-export function Facts({ label, facts }) {
-  return html`<table class="facts" aria-label=${label}><tbody>
-    ${facts.filter(([, value]) => value !== null && value !== undefined && value !== "").map(([name, value]) => html`<tr><th scope="row">${name}</th><td>${value}</td></tr>`)}
-  </tbody></table>`;
+/** Names and values; those without a value are left out. @param {{ facts: [string, any][] }} props a value may be markup */
+export function Facts({ facts }) {
+  const known = facts.filter(([, value]) => value !== null && value !== undefined && value !== "" && value !== false);
+  return html`<dl class="facts">${known.map(([name, value]) => html`<dt>${name}</dt><dd>${value}</dd>`)}</dl>`;
 }
 
-/** The fields of a JSON column. @param {{ label: string, fields: Record<string, any>, find?: (key: string, value: any) => string }} props `find`: the address of rows with the same value */
-export function Fields({ label, fields, find }) {
+/** The fields of a JSON column. @param {{ fields: Record<string, any>, find?: (key: string, value: any) => string }} props `find`: the address of rows with the same value */
+export function Fields({ fields, find }) {
   const facts = Object.entries(fields || {}).map(([key, value]) => [key, html`<${LongText} value=${value} />
     ${find && (value === null || typeof value !== "object") && html` <a href=${find(key, value)} aria-label=${`Find ${key}=${cell(value).slice(0, 60)}`}>find</a>`}`]);
-  return facts.length ? html`<${Facts} label=${label} facts=${facts} />` : html`<p class="dim">none</p>`;
+  return facts.length ? html`<${Facts} facts=${facts} />` : html`<p class="dim">none</p>`;
 }

@@ -8,15 +8,18 @@ const BATCH = 64;
 /**
  * @param {string} path @param {{ params: Record<string, any>, signal: AbortSignal }} question
  * @param {(rows: any[]) => void} take called with some rows at a time
- * @returns {Promise<{ next: string | null, partial: string | null }>} the cursor of what follows, and why rows are missing
+ * @returns {Promise<{ next: string | null, partial: string | null, stats: any, size: number }>} the cursor of what follows, why rows
+ *   are missing, how the others were found, and how many characters they are
  */
 export async function readRows(path, { params, signal }, take) {
   const response = await open(path, { params, signal, accept: "application/x-ndjson" });
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   const pause = slices(signal);
+  let size = 0;
   for (let kept = "", done = false; !done;) {
     const read = await reader.read();
     done = read.done;
+    size += read.value?.length || 0;
     const lines = (kept + (read.value || "")).split("\n");
     kept = done ? "" : lines.pop();
     for (let at = 0; at < lines.length; at += BATCH) {
@@ -24,5 +27,6 @@ export async function readRows(path, { params, signal }, take) {
       await pause();
     }
   }
-  return { next: response.headers.get("x-next-cursor"), partial: response.headers.get("x-partial") };
+  const told = (name) => response.headers.get(name);
+  return { next: told("x-next-cursor"), partial: told("x-partial"), stats: JSON.parse(told("x-query-stats")), size };
 }

@@ -32,7 +32,7 @@ export function SavedViews({ page, without = [] }) {
   };
   return html`<${Menu} label=${views.length ? `Views (${views.length})` : "Views"}>
     ${views.length ? html`<ul class="plain">${views.map((view) => html`<li key=${view.name}>
-      <a href=${href(page, new URLSearchParams(view.query))}>${view.name}</a>
+      <a href=${href(page, new URLSearchParams(view.query))} onClick=${(event) => (event.currentTarget.closest("details").open = false)}>${view.name}</a>
       <button class="quiet" aria-label=${`Remove the view ${view.name}`} onClick=${() => keep(views.filter((other) => other !== view))}>×</button>
     </li>`)}</ul>` : html`<p class="dim">None saved yet in this browser.</p>`}
     <form class="bar" onSubmit=${save}><input name="name" aria-label="Name of the view" placeholder="a name" required size="14" /><button>Save this view</button></form>

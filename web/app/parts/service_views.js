@@ -4,7 +4,7 @@ import { age, count } from "../format.js";
 import { html, useMemo } from "../html.js";
 import { change, href } from "../location.js";
 import { Chips } from "./chips.js";
-import { EmptyState, ErrorBox, Waiting } from "./messages.js";
+import { Answering, EmptyState } from "./messages.js";
 import { precise } from "./micros.js";
 import { Question } from "./question.js";
 import { useTableKeys } from "./row_keys.js";
@@ -41,8 +41,7 @@ function Asked({ asked: { path, filters, answer }, what, command, params }) {
   return html`<${Chips} params=${params} keys=${(key) => isFilter(key) && !ignored.includes(key)} />
     <${Question} path=${path} params=${filters} command=${command} />
     ${ignored.length > 0 && html`<p class="dim">Without ${ignored.join(" and ")}, which services cannot be asked by.</p>`}
-    <${ErrorBox} error=${answer.error} again=${answer.again} />
-    ${answer.loading && !answer.data && html`<${Waiting} what=${what} />`}
+    <${Answering} answer=${answer} what=${what} />
     ${answer.data?.partial && html`<p class="bad" role="status">Rows are missing: ${answer.data.partial}</p>`}`;
 }
 

@@ -5,7 +5,7 @@ import { html } from "../html.js";
 import { href } from "../location.js";
 import { CopyButton } from "./copy_button.js";
 import { Drawer } from "./drawer.js";
-import { ErrorBox, Waiting } from "./messages.js";
+import { Answering } from "./messages.js";
 import { precise, timeOf } from "./micros.js";
 import { Facts, Fields, LongText } from "./row_fields.js";
 
@@ -17,10 +17,10 @@ function Body({ id, item: { row, at } }) {
   const answer = useAnswer(`/api/v1/flux/${encodeURIComponent(id)}`, { since: timeOf(at), until: timeOf(at + 1), raw: "json", limit: SAME_TIME });
   const same = (other) => other.kind === "message" && ["entity_name", "src_gear_id", "msg_type", "trace_id"].every((key) => other[key] === row[key]);
   const raw = answer.data?.data.find(same)?.raw_msg;
-  if (!answer.data) return html`<${ErrorBox} error=${answer.error} again=${answer.again} />${answer.loading && html`<${Waiting} what="Decoding the message" />`}`;
+  if (!answer.data) return html`<${Answering} answer=${answer} what="Decoding the message" />`;
   if (!raw) return html`<p class="dim">The message is not among the first ${SAME_TIME} rows of its microsecond.</p>`;
   return html`<h3>Body${raw.body_is ? `, as ${raw.body_is}` : ""}</h3><${LongText} value=${raw.error ? raw : raw.body ?? null} />
-    <h3>Facts</h3><${Fields} label="Facts of the message" fields=${raw.meta} />`;
+    <h3>Facts</h3><${Fields} fields=${raw.meta} />`;
 }
 
 /** @param {{ id: string, item: any, start: number, close: () => void, title: string }} props */
@@ -38,16 +38,16 @@ export function SignalDrawer({ id, item, start, close, title }) {
     ["From", kind === "message" ? `${row.src_gear_id}.${row.msg_type} (${row.direction})` : null],
     ["For", row.dst_gear_id],
     ["Taken by", kind === "message" ? (taken.length ? taken : "no span says it") : null],
-    ["Trace", trace && html`<a href=${href("traces", { trace, span })}>${trace}</a>`],
+    ["Trace", trace && html`<a href=${href("traces", { trace_id: trace, span })}>${trace}</a>`],
     ["Span", span && html`<code>${span}</code>`],
     ["Carries the id", row.flux_id ? null : "no: it belongs to a trace of this signal"],
   ];
   return html`<${Drawer} title=${title.slice(0, 200)} close=${close}>
     <div class="bar"><${CopyButton} text=${() => JSON.stringify(row, null, 2)}>JSON</${CopyButton}>
       ${kind !== "message" && html`<a href=${href("logs", { flux_id: id, since: timeOf(start - 60e6), until: timeOf(item.end + 3_600e6) })}>logs of the signal</a>`}</div>
-    <${Facts} label="The row" facts=${facts} />
+    <${Facts} facts=${facts} />
     ${kind === "log" && html`<h3>Message</h3><${LongText} value=${row.message} />`}
-    ${kind === "message" ? html`<${Body} key=${item.key} id=${id} item=${item} />` : html`<h3>Attributes</h3><${Fields} label="Attributes" fields=${row.attributes} />`}
-    ${row.promoted && Object.keys(row.promoted).length > 0 && html`<h3>Columns of its spec</h3><${Fields} label="Columns of its spec" fields=${row.promoted} />`}
+    ${kind === "message" ? html`<${Body} key=${item.key} id=${id} item=${item} />` : html`<h3>Attributes</h3><${Fields} fields=${row.attributes} />`}
+    ${row.promoted && Object.keys(row.promoted).length > 0 && html`<h3>Columns of its spec</h3><${Fields} fields=${row.promoted} />`}
   </${Drawer}>`;
 }

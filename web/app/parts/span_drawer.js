@@ -5,7 +5,7 @@ import { html, useState } from "../html.js";
 import { href } from "../location.js";
 import { CopyButton } from "./copy_button.js";
 import { Drawer } from "./drawer.js";
-import { ErrorBox, Waiting } from "./messages.js";
+import { Answering } from "./messages.js";
 import { micros, precise, timeOf } from "./micros.js";
 import { Facts, Fields, LongText } from "./row_fields.js";
 import { VirtualList } from "./virtual_list.js";
@@ -19,13 +19,13 @@ export const around = ({ start, end }) => ({ since: timeOf(start - SKEW), until:
 
 function Events({ events }) {
   if (!Array.isArray(events) || !events.length) return null;
-  return html`<h3>Events</h3><${Facts} label="Events" facts=${events.slice(0, 100).map((event) => [event.name || event.ts || "event", html`<${LongText} value=${event} />`])} />`;
+  return html`<h3>Events</h3><${Facts} facts=${events.slice(0, 100).map((event) => [event.name || event.ts || "event", html`<${LongText} value=${event} />`])} />`;
 }
 
 function Links({ links }) {
   const known = Array.isArray(links) ? links.filter((link) => /^[0-9a-f]{32}$/i.test(link?.trace_id)) : [];
   if (!known.length) return null;
-  return html`<h3>Links</h3><ul>${known.slice(0, 50).map((link) => html`<li><a href=${href("traces", { trace: link.trace_id, span: link.span_id })}>trace ${link.trace_id}</a></li>`)}</ul>`;
+  return html`<h3>Links</h3><ul>${known.slice(0, 50).map((link) => html`<li><a href=${href("traces", { trace_id: link.trace_id, span: link.span_id })}>trace ${link.trace_id}</a></li>`)}</ul>`;
 }
 
 function LogRow({ row, index, origin, own }) {
@@ -47,8 +47,7 @@ function TraceLogs({ trace, id, span }) {
   const ofSpan = (row) => span && row.attributes?.span_id === span;
   const shown = own ? logs.filter(ofSpan) : logs;
   return html`<section class="beside" aria-label="Logs of the trace"><h3>Logs of the trace</h3>
-    <${ErrorBox} error=${answer.error} again=${answer.again} />
-    ${answer.loading && !answer.data && html`<${Waiting} what="Reading logs" />`}
+    <${Answering} answer=${answer} what="Reading logs" />
     ${answer.data && html`<div class="bar"><span class="dim">${answer.data.next_cursor ? `the first ${count(logs.length)}` : count(logs.length)}, ${count(logs.filter(ofSpan).length)} of this span (marked)</span>
       ${span && html`<label><input type="checkbox" checked=${own} onChange=${() => setOwn(!own)} /> only this span</label>`}
       <a href=${href("logs", params)}>open in Logs</a></div>`}
@@ -71,7 +70,7 @@ export function SpanDrawer({ trace, id, node, path, close }) {
     ["Duration", precise(row.duration_ms)],
     ["Critical path", path && (critical ? `${precise(critical / 1_000)} of it` : "not on it")],
     ["Entity", row.entity_name],
-    ["Signal", row.flux_id && html`<a href=${href("signal", { id: row.flux_id })}>${row.flux_id}</a>`],
+    ["Signal", row.flux_id && html`<a href=${href("signal", { flux_id: row.flux_id })}>${row.flux_id}</a>`],
     ["Span", html`<code>${row.span_id}</code>`],
     ["Parent", row.parent_span_id && html`<code>${row.parent_span_id}</code>${!node.parent && " (not stored)"}`],
     ["Spans below", count(node.last - node.index)],
@@ -79,8 +78,8 @@ export function SpanDrawer({ trace, id, node, path, close }) {
   return html`<${Drawer} title=${row.span_name.slice(0, 200)} close=${close}>
     <div class="bar"><a href=${href("traces", { service: node.service, span_name: row.span_name, ...day })}>spans of this name</a>
       <${CopyButton} text=${() => JSON.stringify(row, null, 2)}>JSON</${CopyButton}></div>
-    <${Facts} label="The span" facts=${facts} />
-    <h3>Attributes</h3><${Fields} label="Attributes" fields=${fields} find=${(key, value) => href("traces", { [`attr.${key}`]: String(value), ...day })} />
+    <${Facts} facts=${facts} />
+    <h3>Attributes</h3><${Fields} fields=${fields} find=${(key, value) => href("traces", { [`attr.${key}`]: String(value), ...day })} />
     <${Events} events=${events} /><${Links} links=${links} />
     <${TraceLogs} trace=${trace} id=${id} span=${row.span_id} />
   </${Drawer}>`;

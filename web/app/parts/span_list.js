@@ -32,8 +32,8 @@ function SearchForm({ params }) {
     event.preventDefault();
     /** @type {Record<string, any>} */
     const fields = Object.fromEntries(new FormData(event.currentTarget));
-    const { attribute, trace, ...others } = fields;
-    if (trace) return change({ trace: trace.trim().toLowerCase() });
+    const { attribute, trace_id: trace, ...others } = fields;
+    if (trace) return change({ trace_id: trace.trim().toLowerCase() });
     const [, key, text] = /^\s*([^=]+?)\s*=\s*(.*?)\s*$/.exec(attribute) || [];
     change({ ...others, cursor: null });
     if (!key) return;
@@ -49,7 +49,7 @@ function SearchForm({ params }) {
     <label>to <input name="max_duration_ms" inputmode="decimal" pattern=${NUMBER} value=${value("max_duration_ms")} size="6" title="Greatest duration in milliseconds" /> ms</label>
     <label>Attribute <input name="attribute" placeholder="key=value" pattern="[^=]+=.*" size="16" title="Adds a filter: key=value" /></label>
     <label><input name="roots" type="checkbox" value="1" checked=${params.has("roots")} onChange=${(event) => change({ roots: event.target.checked ? "1" : null })} /> roots only</label>
-    <label>Trace <input name="trace" placeholder="its id" pattern="\\s*[0-9a-fA-F]{32}\\s*" size="12" title="Opens the trace: 32 hexadecimal digits" /></label>
+    <label>Trace <input name="trace_id" placeholder="its id" pattern="\\s*[0-9a-fA-F]{32}\\s*" size="12" title="Opens the trace: 32 hexadecimal digits" /></label>
     <button>Search</button>
     ${wanted && html`<${Offers} params=${params} />`}
   </form>`;
@@ -79,14 +79,14 @@ function Nothing({ params }) {
 }
 
 function Found({ params, found, selected, setSelected, open }) {
-  const { rows, next } = found;
+  const { rows, next, isCut } = found;
   const window = useMemo(() => {
     const wide = range(params);
-    return { from: next ? rows.at(-1).at : wide.from * 1_000, to: Math.max(wide.to * 1_000, rows[0].at + 1) };
+    return { from: next || isCut ? rows.at(-1).at : wide.from * 1_000, to: Math.max(wide.to * 1_000, rows[0].at + 1) };
   }, [rows]);
   const most = useMemo(() => rows.reduce((longest, { duration_ms: ms }) => Math.max(longest, ms), 0), [rows]);
   return html`<${SpanScatter} rows=${rows} window=${window} open=${open} />
-    ${found.loading ? html`<${Waiting} what="Searching spans" cancel=${found.cancel} />` : html`<p class="dim">${count(rows.length)} spans, newest first${next ? rows.length < MOST ? "; more as you scroll" : `; more than ${count(MOST)} are not kept here: choose a shorter time` : ""}.</p>`}
+    ${found.loading ? html`<${Waiting} what="Searching spans" cancel=${found.cancel} />` : html`<p class="dim">${count(rows.length)} spans, newest first${next ? "; more as you scroll" : isCut ? `; more than ${count(MOST)} are not kept here: choose a shorter time` : ""}.</p>`}
     <div class="tall"><${VirtualList} rows=${rows} height=${24} selected=${selected} label="Spans" head=${head} onEnd=${found.more}
       row=${(row, index) => html`<${SpanRow} row=${row} index=${index} selected=${index === selected} most=${most} open=${() => { setSelected(index); open(row); }} />`} /></div>`;
 }
@@ -101,7 +101,7 @@ function SqlQuestion({ params }) {
 export function SpanList({ params }) {
   const found = useSpanSearch(params);
   const [selected, setSelected] = useState(-1);
-  const open = (row) => change({ trace: row.trace_id, span: row.span_id });
+  const open = (row) => change({ trace_id: row.trace_id, span: row.span_id });
   useRowKeys({ count: found.rows.length, selected, select: setSelected, open: (index) => open(found.rows[index]) });
   const asked = question(params);
   return html`<${SearchForm} params=${params} />

@@ -1,8 +1,9 @@
 // The search for spans: what the address asks, as a list, as SQL and as a command, and the rows that answer it.
 import { request } from "../api.js";
-import { useEffect, useRef, useState } from "../html.js";
-import { bounds } from "../time_range.js";
+import { bounds, sqlTime } from "../time_range.js";
 import { micros } from "./micros.js";
+import { quoted } from "./question.js";
+import { usePages } from "./repeated.js";
 
 /** Rows of one page, and rows that are kept at most. */
 export const PAGE = 1_000;
@@ -10,7 +11,6 @@ export const MOST = 20_000;
 
 const PATH = "/api/v1/telemetry/traces";
 const COLUMNS = ["service", "span_name", "status", "entity", "flux_id", "min_duration_ms"];
-const WORDS = { s: "seconds", m: "minutes", h: "hours", d: "days" };
 
 /** Whether a parameter of the address is a filter of spans. */
 export const isFilter = (key) => COLUMNS.includes(key) || key === "max_duration_ms" || key === "roots" || key.startsWith("attr.");
@@ -29,15 +29,10 @@ export function listFilters(params) {
 
 const literal = (value) => (typeof value === "number" ? String(value) : `'${String(value).replaceAll("'", "''")}'`);
 
-function moment(text, bind) {
-  const age = /^(\d+)([smhd])$/.exec(text);
-  return age ? `now() - INTERVAL '${age[1]} ${WORDS[age[2]]}'` : bind(text);
-}
-
 /** The time of a question as conditions. */
 export function timeConditions(params, bind = literal) {
   const { since, until } = bounds(params);
-  return [`ts >= ${moment(since, bind)}`, ...(until ? [`ts < ${moment(until, bind)}`] : [])];
+  return [`ts >= ${sqlTime(since, bind)}`, ...(until ? [`ts < ${sqlTime(until, bind)}`] : [])];
 }
 
 /** The statement. @param {(value: string | number) => string} bind how a value stands in it @param {string} [before] only spans up to this time */
@@ -58,8 +53,6 @@ export function searchSql(params, bind = literal, before = "") {
   }
   return `SELECT * FROM traces WHERE ${where.join(" AND ")} ORDER BY ts DESC`;
 }
-
-const quoted = (text) => (/^[\w.:=/-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`);
 
 /** The same as a command. */
 export function searchCommand(params) {
@@ -90,38 +83,14 @@ async function ask(params, rows, next, signal) {
   if (answer.error) throw Object.assign(new Error(answer.error.detail), answer.error);
   const found = unseen(rows, answer.data);
   for (const row of found) row.at = micros(row.ts);
+  const all = rows.concat(found);
   const sql = path.endsWith("/sql") && answer.data.length === PAGE && found.length > 0;
-  return {
-    rows: rows.concat(found),
-    next: answer.next_cursor || (sql ? found.at(-1).ts : null),
-    partial: answer.partial || answer.stats?.partial,
-  };
+  const more = answer.next_cursor || (sql ? found.at(-1).ts : null);
+  return { rows: all, next: all.length < MOST ? more : null, isCut: Boolean(more) && all.length >= MOST, partial: answer.partial || answer.stats?.partial };
 }
 
-/** The rows that are found, newest first, each with its time in µs as `at`; `more` asks for the next page, `again` from the beginning. */
+/** The rows that are found, newest first, each with its time in µs as `at`. */
 export function useSpanSearch(params) {
   const key = JSON.stringify([...params].filter(([name]) => isFilter(name) || name === "since" || name === "until"));
-  /** @type {any} */
-  const [state, setState] = useState({ rows: [], next: null, error: null, loading: true });
-  const [round, setRound] = useState(0);
-  const asked = useRef(null);
-  const start = (rows, next) => {
-    asked.current?.abort();
-    const cancel = (asked.current = new AbortController());
-    setState((before) => ({ ...before, loading: true, error: null }));
-    ask(params, rows, next, cancel.signal).then(
-      (answer) => setState({ ...answer, error: null, loading: false }),
-      (error) => error.name !== "AbortError" && setState({ rows, next: null, error, loading: false }),
-    );
-  };
-  useEffect(() => {
-    start([], null);
-    return () => asked.current.abort();
-  }, [key, round]);
-  const more = () => state.next && !state.loading && state.rows.length < MOST && start(state.rows, state.next);
-  const cancel = () => {
-    asked.current?.abort();
-    setState((before) => ({ ...before, loading: false }));
-  };
-  return { ...state, more, cancel, again: () => setRound(round + 1) };
+  return usePages(key, (rows, next, signal) => ask(params, rows, next, signal));
 }

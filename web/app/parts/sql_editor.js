@@ -1,5 +1,6 @@
 // The editor of a statement: a textarea whose text is drawn in colours behind it, with completion from the catalogue.
 import { html, useEffect, useLayoutEffect, useMemo, useRef, useState } from "../html.js";
+import { useEscape } from "../keys.js";
 import { complete } from "./sql_catalogue.js";
 import { tokens } from "./sql_tokens.js";
 
@@ -67,6 +68,7 @@ function useCompletion(area, drawn, catalogue, change) {
     const place = placeOf(drawn.current, state.from);
     setState({ ...state, place: { ...place, left: Math.max(0, Math.min(place.left, drawn.current.clientWidth - 290)) } });
   }, [state]);
+  useEscape(close, Boolean(state));
   /** Whether the key was one of the list's. */
   const key = (event) => {
     if (event.ctrlKey && event.key === " ") {
@@ -78,7 +80,6 @@ function useCompletion(area, drawn, catalogue, change) {
     const { length } = state.offers;
     if (step) setState({ ...state, chosen: (state.chosen + step + length) % length });
     else if ((event.key === "Tab" && !event.shiftKey) || event.key === "Enter") take(state.chosen);
-    else if (event.key === "Escape") close();
     else {
       if (["ArrowLeft", "ArrowRight", "Home", "End"].includes(event.key)) close();
       return false;

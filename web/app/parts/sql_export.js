@@ -1,13 +1,15 @@
 // A statement taken elsewhere: its whole answer as a file, and the statement as a link, curl and a command.
 import { open } from "../api.js";
 import { bytes } from "../format.js";
-import { html, useEffect, useRef, useState } from "../html.js";
+import { html } from "../html.js";
 import { CopyButton } from "./copy_button.js";
 import { ErrorBox, Waiting } from "./messages.js";
+import { quoted } from "./question.js";
+import { saveFile } from "./save_file.js";
 import { bodyOf, valueOf } from "./sql_statement.js";
+import { useJob } from "./work.js";
 
 const FORMATS = [["CSV", "text/csv", "csv"], ["NDJSON", "application/x-ndjson", "ndjson"], ["Arrow", "application/vnd.apache.arrow.stream", "arrows"]];
-const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
 
 function curlOf(asked) {
   return `curl -sS ${quoted(`${location.origin}/api/v1/sql`)} -H 'content-type: application/json' -d ${quoted(JSON.stringify(bodyOf(asked, asked.limit)))}`;
@@ -42,36 +44,18 @@ async function download(asked, [, accept, ending], signal, progress) {
     parts.push(value);
     progress((total += value.length));
   }
-  const link = document.createElement("a");
-  link.href = URL.createObjectURL(new Blob(parts, { type: accept }));
-  link.download = `platform-${new Date().toISOString().slice(0, 19).replace(/\D/g, "")}.${ending}`;
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+  saveFile(parts, `platform-${new Date().toISOString().slice(0, 19).replace(/\D/g, "")}.${ending}`, accept);
   return response.headers.get("x-partial");
 }
 
 /** Buttons that save all rows, not only those that are shown. @param {{ asked: import("./sql_statement.js").Asked }} props */
 export function SqlExport({ asked }) {
-  const [state, setState] = useState({ name: null, got: 0, error: null, partial: null });
-  const running = useRef(null);
-  useEffect(() => () => running.current?.abort(), []);
-  const save = (format) => {
-    const own = new AbortController();
-    running.current = own;
-    setState({ name: format[0], got: 0, error: null, partial: null });
-    const progress = (got) => setState((before) => ({ ...before, got }));
-    download(asked, format, own.signal, progress).then(
-      (partial) => setState({ name: null, got: 0, error: null, partial }),
-      (error) => {
-        const broken = error.status === undefined ? { message: "the answer broke off before its end, and was not saved: run the export again, or bound ts to fewer rows" } : error;
-        setState({ name: null, got: 0, error: error.name === "AbortError" ? null : broken, partial: null });
-      },
-    );
-  };
+  const { run, stop, value: partial, progress, error } = useJob();
+  const broken = error?.status === undefined && error && { message: "the answer broke off before its end, and was not saved: run the export again, or bound ts to fewer rows" };
   return html`<span class="bar" role="group" aria-label="Export all rows">
-      ${state.name ? html`<${Waiting} what=${`${state.name}, ${bytes(state.got)}`} cancel=${() => running.current.abort()} />`
-        : html`export ${FORMATS.map((format) => html`<button title=${`Save all rows as ${format[0]}`} onClick=${() => save(format)}>${format[0]}</button>`)}`}
+      ${progress !== null ? html`<${Waiting} what=${`Export, ${bytes(progress)}`} cancel=${stop} />`
+        : html`export ${FORMATS.map((/** @type {any} */ format) => html`<button title=${`Save all rows as ${format[0]}`} onClick=${() => run((signal, tell) => download(asked, format, signal, tell))}>${format[0]}</button>`)}`}
     </span>
-    ${state.partial && html`<p class="bad" role="alert">The file has not all rows: ${state.partial}</p>`}
-    <${ErrorBox} error=${state.error} />`;
+    ${partial && html`<p class="bad" role="alert">The file has not all rows: ${partial}</p>`}
+    <${ErrorBox} error=${broken || error} />`;
 }

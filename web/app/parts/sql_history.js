@@ -1,12 +1,13 @@
-// The statements that were run in this browser: the last hundred, newest first, kept on this machine only.
+// The statements that were run in this browser, without the values of their parameters: the last hundred, newest first, kept on this machine only.
 import { age, duration } from "../format.js";
 import { html, useState } from "../html.js";
+import { keep, kept } from "../kept.js";
 import { href } from "../location.js";
 import { Drawer } from "./drawer.js";
 import { EmptyState } from "./messages.js";
 import { counted } from "./sql_result.js";
 
-const KEY = "platform.sql.history";
+const KEY = "sql.history";
 const MOST = 100;
 
 /** @typedef {{ link: string, q: string, at: string, ms: number, rows?: number, error?: string }} Remembered */
@@ -14,28 +15,22 @@ const MOST = 100;
 /** @returns {Remembered[]} */
 export function remembered() {
   try {
-    const kept = JSON.parse(localStorage.getItem(KEY) || "[]");
-    return Array.isArray(kept) ? kept.filter(({ q }) => typeof q === "string") : [];
+    const all = JSON.parse(kept(KEY) || "[]");
+    return Array.isArray(all) ? all.filter(({ q }) => typeof q === "string") : [];
   } catch {
     return [];
   }
 }
 
-/** Remembers a statement with its parameters; one that was run before moves to the top. */
-export function remember({ q, given, explain }, outcome) {
+/** Remembers a statement; one that was run before moves to the top. Its parameters may be secrets: they are given again. */
+export function remember({ q, explain, given }, outcome) {
   if (!q.trim()) return;
-  const params = { q, explain };
-  for (const [name, value] of Object.entries(given)) params[`p.${name}`] = value;
-  const link = href("sql", params);
+  const link = href("sql", { q, explain });
   const others = remembered().filter((one) => one.link !== link);
-  const kept = [{ link, q: explain ? `EXPLAIN ${q}` : q, at: new Date().toISOString(), ...outcome }, ...others].slice(0, MOST);
-  for (; kept.length; kept.length >>= 1) {
-    try {
-      return localStorage.setItem(KEY, JSON.stringify(kept));
-    } catch {
-      // The browser's store is full: fewer are kept.
-    }
-  }
+  const error = outcome.error && Object.keys(given).length ? "not answered" : outcome.error;
+  const all = [{ link, q: explain ? `EXPLAIN ${q}` : q, at: new Date().toISOString(), ...outcome, error }, ...others].slice(0, MOST);
+  // Where the browser's store is full, fewer are kept.
+  while (all.length && !keep(KEY, JSON.stringify(all))) all.length >>= 1;
 }
 
 /** @param {{ close: () => void }} props */
@@ -45,7 +40,7 @@ export function SqlHistory({ close }) {
   const words = wanted.toLowerCase().split(/\s+/).filter(Boolean);
   const found = all.filter(({ q }) => words.every((word) => q.toLowerCase().includes(word)));
   const forget = () => {
-    localStorage.removeItem(KEY);
+    keep(KEY, null);
     setAll([]);
   };
   return html`<${Drawer} title="History" close=${close}>

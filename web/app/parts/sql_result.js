@@ -27,8 +27,8 @@ export function textOf(value, { type }) {
 function linkOf(value, { name, type }) {
   if (typeof value !== "string" || !value) return null;
   const base = name.replace(/^.*\./, "").replace(/_\d+$/, "");
-  if (base === "trace_id") return href("traces", { trace: value });
-  if (base === "flux_id" && type === "uuid") return href("signal", { id: value });
+  if (base === "trace_id") return href("traces", { trace_id: value });
+  if (base === "flux_id" && type === "uuid") return href("signal", { flux_id: value });
   if (base === "entity_id" || base === "entity_name") return href("logs", { entity: value });
   return null;
 }

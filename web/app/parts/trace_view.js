@@ -4,7 +4,7 @@ import { html, useMemo, useState } from "../html.js";
 import { change, href } from "../location.js";
 import { CopyButton } from "./copy_button.js";
 import { EmptyState, ErrorBox, Waiting } from "./messages.js";
-import { precise } from "./micros.js";
+import { precise, zoomOf, zoomText } from "./micros.js";
 import { Question } from "./question.js";
 import { useRowKeys } from "./row_keys.js";
 import { SpanDrawer } from "./span_drawer.js";
@@ -13,7 +13,7 @@ import { TraceMap, Waterfall } from "./trace_waterfall.js";
 import { useWork } from "./work.js";
 
 /** What of the address belongs to one trace. */
-const OWN = ["trace", "trace_id", "span", "details", "find", "hide", "critical", "depth", "closed", "zoom"];
+const OWN = ["trace_id", "span", "details", "find", "hide", "critical", "depth", "closed", "zoom"];
 const DEPTHS = [1, 2, 3, 5, 10];
 /** Spans folded one by one that an address holds. */
 const MOST_CLOSED = 60;
@@ -24,7 +24,7 @@ function Summary({ id, trace, more }) {
       <span>${precise((trace.end - trace.start) / 1_000)}</span><span>${time(first.ts)}</span><span>${count(trace.nodes.length)} spans</span><span>${count(trace.services.length)} services</span>
       ${trace.errors > 0 && html`<span class="bad">${count(trace.errors)} errors</span>`}
       ${trace.roots.length > 1 && html`<span class="dim" title="Spans whose parent is not stored begin trees of their own">${count(trace.roots.length)} roots</span>`}
-      ${trace.fluxes.slice(0, 3).map((flux) => html`<a href=${href("signal", { id: flux })}>signal ${flux.slice(-6)}</a>`)}
+      ${trace.fluxes.slice(0, 3).map((flux) => html`<a href=${href("signal", { flux_id: flux })}>signal ${flux.slice(-6)}</a>`)}
       ${trace.fluxes.length > 3 && html`<span class="dim">and ${count(trace.fluxes.length - 3)} more signals</span>`}
       <button onClick=${() => change({ details: "logs", span: null })}>Logs of the trace</button>
       <${CopyButton} text=${id} title="Copy the trace's id">id</${CopyButton}></div>
@@ -45,12 +45,6 @@ function Tools({ params, shown, all, path }) {
     <span class="dim" role="status">${shown < all ? `${count(shown)} of ${count(all)} shown` : ""}</span>
     ${params.has("critical") && path.progress !== null && html`<${Waiting} what="Critical path" cancel=${() => change({ critical: null })} />`}
     <${ErrorBox} error=${path.error} /></div>`;
-}
-
-/** The time that bars show: `zoom=from..to`, in µs since the trace began. */
-function viewOf(params, trace) {
-  const [, from, to] = /^(\d+)\.\.(\d+)$/.exec(params.get("zoom") || "") || [];
-  return from !== undefined && Number(to) > Number(from) ? { from: trace.start + Number(from), to: trace.start + Number(to) } : { from: trace.start, to: trace.end };
 }
 
 /** Folds and unfolds one span, which the address keeps. */
@@ -75,10 +69,10 @@ function Shown({ params, id, trace, more }) {
   const toggle = (one, isClosed = !closed.has(one.id)) => one && one.children.length && fold(params, one, isClosed);
   useRowKeys({
     count: rows.length, selected, select: (index) => change({ span: rows[index].id }, true), open: (index) => open(rows[index]),
-    more: { ArrowLeft: (index) => toggle(rows[index], true), ArrowRight: (index) => toggle(rows[index], false), ...(details ? { Escape: close } : {}) },
+    more: { ArrowLeft: (index) => toggle(rows[index], true), ArrowRight: (index) => toggle(rows[index], false) },
   });
-  const zoom = (from, to) => change({ zoom: `${Math.max(0, Math.floor(from - trace.start))}..${Math.ceil(to - trace.start)}` });
-  const view = viewOf(params, trace);
+  const zoom = (from, to) => change({ zoom: zoomText(trace.start, from, to) });
+  const view = zoomOf(params, trace);
   return html`<${Summary} id=${id} trace=${trace} more=${more} />
     <${TraceMap} trace=${trace} view=${view} zoom=${zoom} />
     <${Tools} params=${params} shown=${rows.length} all=${trace.nodes.length} path=${path} />

@@ -1,5 +1,5 @@
 // Rows of one height, of which only those that can be seen are in the document, however many there are.
-import { html, useEffect, useRef, useState } from "../html.js";
+import { html, useEffect, useLayoutEffect, useRef, useState } from "../html.js";
 
 /** Rows beyond the edge that are drawn already. */
 const SPARE = 8;
@@ -12,12 +12,12 @@ export function VirtualList({ rows, height, row, selected, label, onEnd, head })
   const box = useRef(null);
   const [view, setView] = useState({ top: 0, size: 600 });
   const look = () => box.current && setView({ top: box.current.scrollTop, size: box.current.clientHeight });
-  useEffect(() => {
+  useLayoutEffect(() => {
     const watched = new ResizeObserver(look);
     watched.observe(box.current);
     return () => watched.disconnect();
   }, []);
-  useEffect(() => {
+  useLayoutEffect(() => {
     if (selected === undefined || selected < 0 || !box.current) return;
     const [at, { scrollTop, clientHeight }] = [selected * height, box.current];
     if (at < scrollTop) box.current.scrollTop = at;
@@ -27,7 +27,7 @@ export function VirtualList({ rows, height, row, selected, label, onEnd, head })
   const last = Math.min(rows.length, Math.ceil((view.top + view.size) / height) + SPARE);
   useEffect(() => {
     if (onEnd && rows.length > 0 && last >= rows.length - SPARE) onEnd();
-  }, [last, rows.length]);
+  }, [last, rows]);
   const drawn = [];
   for (let index = first; index < last; index += 1) drawn.push(row(rows[index], index));
   return html`<div class="virtual" ref=${box} onScroll=${look} role="table" aria-label=${label} aria-rowcount=${rows.length} tabindex="0">

@@ -1,27 +1,35 @@
 // Work of a view that takes long: it shows its progress, can be stopped, and ends when nobody looks any more.
-import { useEffect, useRef, useState } from "../html.js";
+import { useEffect, useLayoutEffect, useRef, useState } from "../html.js";
 
-/**
- * Work that is done again when `key` changes; none while that is null.
- * @param {string | null} key @param {(signal: AbortSignal, progress: (number: number) => void) => Promise<any>} work
- */
-export function useWork(key, work) {
-  const [state, setState] = useState({ value: null, error: null, progress: null });
-  const cancel = useRef(null);
-  const [round, setRound] = useState(0);
-  useEffect(() => {
-    if (key === null) return setState({ value: null, error: null, progress: null });
-    const asked = (cancel.current = new AbortController());
-    setState({ value: null, error: null, progress: 0 });
-    work(asked.signal, (progress) => !asked.signal.aborted && setState((before) => ({ ...before, progress }))).then(
-      (value) => asked.signal.aborted || setState({ value, error: null, progress: null }),
-      (error) => setState((before) => (error.name === "AbortError" ? before : { value: null, error, progress: null })),
-    );
-    return () => asked.abort();
-  }, [key, round]);
+const IDLE = { value: null, error: null, progress: null };
+
+/** Work that a press begins: one at a time. @returns `run(work)`, `stop()`, and `value`, `error`, `progress` (null while nothing runs) */
+export function useJob() {
+  const [state, setState] = useState(IDLE);
+  const running = useRef(null);
   const stop = () => {
-    cancel.current?.abort();
-    setState({ value: null, error: null, progress: null });
+    running.current?.abort();
+    setState(IDLE);
   };
-  return { ...state, stop, again: () => setRound(round + 1) };
+  /** @param {(signal: AbortSignal, progress: (number: number) => void) => Promise<any>} work */
+  const run = (work) => {
+    running.current?.abort();
+    const { signal } = (running.current = new AbortController());
+    const tell = (changes) => signal.aborted || setState((before) => ({ ...before, ...changes }));
+    setState({ ...IDLE, progress: 0 });
+    work(signal, (progress) => tell({ progress })).then((value) => tell({ ...IDLE, value }), (error) => tell({ ...IDLE, error }));
+  };
+  useEffect(() => () => running.current?.abort(), []);
+  return { ...state, run, stop };
+}
+
+/** Work that is done again when `key` changes; none while that is null. @param {string | null} key @param {Parameters<ReturnType<typeof useJob>["run"]>[0]} work */
+export function useWork(key, work) {
+  const job = useJob();
+  const [round, setRound] = useState(0);
+  useLayoutEffect(() => {
+    if (key === null) job.stop();
+    else job.run(work);
+  }, [key, round]);
+  return { ...job, again: () => setRound(round + 1) };
 }

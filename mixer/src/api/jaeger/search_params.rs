@@ -16,7 +16,7 @@
 
 use std::time::Duration;
 
-use model::filter::{KeyedValues, TimePoint, TraceFilter};
+use model::filter::{KeyedValues, MAX_CONDITIONS, TimePoint, TraceFilter};
 use model::{FluxId, HumanDuration, Span, SpanStatus, Timestamp, TraceId, value_text};
 use query::TraceSearch;
 use serde_json::{Map, Value};
@@ -181,6 +181,10 @@ impl JaegerParams {
             let pair = tag.split_once(':').filter(|(key, _)| !key.is_empty());
             let (key, value) = pair.ok_or_else(|| ApiProblem::parameter("tag", format!("{tag:?} is not key:value")))?;
             tags.insert(key.to_owned(), value.to_owned());
+        }
+        if tags.len() > MAX_CONDITIONS {
+            let reason = format!("{} tags are more than {MAX_CONDITIONS}: leave some out", tags.len());
+            return Err(ApiProblem::parameter("tags", reason));
         }
         let mut shown = TraceFilter {
             status: match tags.get("error").map(String::as_str) {

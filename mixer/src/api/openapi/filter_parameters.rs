@@ -1,6 +1,6 @@
 //! Parameters that are fields of filters, made of the JSON Schema of each filter: its names, types, bounds and documentation.
 
-use model::filter::ANY_KEY;
+use model::filter::{ANY_KEY, MAX_CONDITIONS};
 use serde_json::{Value, json};
 
 /// Fields whose names, defaults or bounds depend on the path: the table of routes has them.
@@ -21,7 +21,7 @@ fn parameter(name: &str, field: &Value) -> Value {
     let pattern = format!("^{}[\\s\\S]", prefix.replace('.', "\\."));
     let one = json!({ "type": ["string", "number", "boolean"] });
     let value = match field["additionalProperties"]["type"].as_str() {
-        Some("array") => json!({ "type": "array", "items": one }),
+        Some("array") => json!({ "type": "array", "items": one, "maxItems": MAX_CONDITIONS }),
         _ => one,
     };
     json!({
@@ -30,6 +30,7 @@ fn parameter(name: &str, field: &Value) -> Value {
             "type": "object",
             "patternProperties": { pattern: value },
             "additionalProperties": false,
+            "maxProperties": MAX_CONDITIONS,
         },
     })
 }
@@ -53,7 +54,9 @@ fn given(field: &Value) -> Value {
         given.remove("description");
         given.remove("default");
         // What is given twice counts once.
-        given.remove("uniqueItems");
+        if given.remove("uniqueItems").is_some() {
+            given.insert("maxItems".to_owned(), MAX_CONDITIONS.into());
+        }
         if let Some(words) = given.get_mut("enum").and_then(Value::as_array_mut) {
             words.retain(|word| !word.is_null());
         }

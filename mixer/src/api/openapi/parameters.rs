@@ -302,6 +302,11 @@ const NUMBER_CURSOR: ApiParameter = query(
     ParameterKind::Pattern("^[0-9]{1,19}$"),
     "The `next_cursor` of an answer.",
 );
+pub(super) const ROLLBACK: &[ApiParameter] = &[query(
+    "to",
+    ParameterKind::Pattern("^[0-9a-f]{64}$"),
+    "Only to this content (the hash that a rehearsal with `dry_run` had): else nothing is changed (409).",
+)];
 pub(super) const DRY_RUN: &[ApiParameter] = &[query(
     "dry_run",
     ParameterKind::Switch,

@@ -30,6 +30,11 @@ pub(in crate::api) const CODES: &[(u16, &str, &str)] = &[
         "the table's rows are sent to a collector and not stored here",
     ),
     (404, "no_route", "there is no such path"),
+    (
+        404,
+        "other_build",
+        "another build of the Mixer has this file of the page",
+    ),
     (404, "telemetry_disabled", "the Mixer reports nothing about itself"),
     (404, "unknown_rack", "there is no such Rack"),
     (404, "unknown_invite", "there is no such open invite"),
@@ -61,6 +66,11 @@ pub(in crate::api) const CODES: &[(u16, &str, &str)] = &[
     ),
     (409, "scenario_active", "the scenario is active"),
     (409, "nothing_before", "no scenario was active before"),
+    (
+        409,
+        "former_changed",
+        "a rollback would go back to another scenario than `to` says",
+    ),
     (409, "letter_refused", "the dead letter cannot be replayed or dropped"),
     (409, "token_provided", "the token comes from api.tokens_file"),
     (

@@ -109,7 +109,8 @@ impl From<ControlError> for ApiProblem {
             | ControlError::State { .. }
             | ControlError::ReferenceTaken { .. }
             | ControlError::ScenarioActive(_)
-            | ControlError::NothingBefore => StatusCode::CONFLICT,
+            | ControlError::NothingBefore
+            | ControlError::FormerChanged { .. } => StatusCode::CONFLICT,
             ControlError::Silent { .. } => StatusCode::SERVICE_UNAVAILABLE,
             ControlError::BadScenario(_)
             | ControlError::BadFormer { .. }

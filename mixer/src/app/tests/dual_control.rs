@@ -186,7 +186,7 @@ async fn a_scenario_runs_once_two_persons_have_activated_the_same_content_and_so
     assert_eq!(bench.activate("demo:2", &anna).await.as_deref(), Some("demo:2"));
     let roll_back = |by: AuditActor| {
         let control = bench.control();
-        async move { control.roll_back(ResumePoint::Floor, &by).await.unwrap() }
+        async move { control.roll_back(None, ResumePoint::Floor, &by).await.unwrap() }
     };
     awaited(roll_back(anna).await);
     let active = bench.control().active_scenario().unwrap().unwrap();

@@ -27,7 +27,10 @@ async fn every_change_of_scenarios_is_an_event_and_what_changes_nothing_is_none(
         .activate("demo:2", ResumePoint::Floor, &AuditActor::Mixer)
         .await
         .unwrap();
-    control.roll_back(ResumePoint::Floor, &AuditActor::Mixer).await.unwrap();
+    control
+        .roll_back(None, ResumePoint::Floor, &AuditActor::Mixer)
+        .await
+        .unwrap();
     let active = control.delete_scenario("demo:1", &AuditActor::Mixer).await;
     assert!(
         matches!(active, Err(crate::control::ControlError::ScenarioActive(_))),
@@ -106,7 +109,7 @@ async fn a_rollback_to_a_scenario_that_this_program_refuses_says_its_faults_and_
     };
     let entries = control.audit(all()).await.unwrap();
     let error = control
-        .roll_back(ResumePoint::Floor, &AuditActor::Mixer)
+        .roll_back(None, ResumePoint::Floor, &AuditActor::Mixer)
         .await
         .unwrap_err();
     assert!(
@@ -136,7 +139,10 @@ async fn a_mixer_whose_active_scenario_it_refuses_starts_and_another_one_can_be_
     assert!(error.to_string().contains("genrator"), "{error}");
     let mut rack = FakeRack::connect(&mixer, 1).await;
     rack.adopted("rack-a").await;
-    let back = control.roll_back(ResumePoint::Floor, &AuditActor::Mixer).await.unwrap();
+    let back = control
+        .roll_back(None, ResumePoint::Floor, &AuditActor::Mixer)
+        .await
+        .unwrap();
     let back = back.done().unwrap();
     assert_eq!(back.reference, "demo:1");
     mixer.close().await;

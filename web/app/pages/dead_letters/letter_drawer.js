@@ -6,8 +6,10 @@ import { href } from "../../location.js";
 import { at } from "../../parts/act.js";
 import { CopyButton } from "../../parts/copy_button.js";
 import { Drawer } from "../../parts/drawer.js";
-import { ErrorBox, Waiting } from "../../parts/messages.js";
+import { Answering } from "../../parts/messages.js";
 import { Question } from "../../parts/question.js";
+import { Facts } from "../../parts/row_fields.js";
+import { saveFile } from "../../parts/save_file.js";
 
 /** Bytes that are shown at once; more of them would hold up the page. */
 const MOST = 16_384;
@@ -49,16 +51,9 @@ export function Payload({ hex, message, type }) {
   const form = shown[chosen] === undefined ? ["message", "JSON", "text", "hex"].find((name) => shown[name] !== undefined) : chosen;
   const text = shown[form];
   const cut = !whole && text.length > MOST;
-  const save = () => {
-    const link = document.createElement("a");
-    link.href = URL.createObjectURL(new Blob([octets]));
-    link.download = "letter.bin";
-    link.click();
-    setTimeout(() => URL.revokeObjectURL(link.href), 1_000);
-  };
   return html`<section aria-label="Payload"><h3>Payload, ${size(octets.length)}${type ? `, ${type}` : ""}</h3>
     <p class="bar">${Object.keys(shown).map((name) => html`<button aria-pressed=${name === form} onClick=${() => setChosen(name)}>${name}</button>`)}
-      <${CopyButton} text=${form === "hex" ? hex : text} title="Copy">copy</${CopyButton}><button class="quiet" onClick=${save}>save bytes</button></p>
+      <${CopyButton} text=${form === "hex" ? hex : text} title="Copy">copy</${CopyButton}><button class="quiet" onClick=${() => saveFile([octets], "letter.bin")}>save bytes</button></p>
     <pre class=${form === "hex" ? "diff" : ""} tabindex="0" role="group" aria-label="Payload"><code>${cut ? text.slice(0, MOST) : text}</code></pre>
     ${cut && html`<button onClick=${() => setWhole(true)}>The first ${size(MOST)} of ${size(text.length)}: show all</button>`}
     ${form === "hex" && octets.length > MOST && html`<p class="dim">The first ${size(MOST)}; save the bytes to see all.</p>`}</section>`;
@@ -67,8 +62,8 @@ export function Payload({ hex, message, type }) {
 const STATE = { open: "nobody has acted on it", waiting: "on its way back to its gear", replayed: "its gear has taken it", dropped: "discarded by an operator" };
 const KIND = { gear: "a message that a gear could not handle", message: "bytes on a wire that are no message", telemetry: "telemetry that cannot be decoded", export: "what a collector refused", unknown: "none of the others, such as a row that was refused over HTTP" };
 
-function Facts({ letter }) {
-  const facts = [
+function factsOf(letter) {
+  return [
     ["State", html`<strong>${letter.state}</strong>: ${STATE[letter.state]}`],
     ["Reason", html`<span class="bad">${letter.reason}</span>`],
     ["Can go back", letter.replayable ? "yes" : html`no: ${letter.why_not}`],
@@ -82,9 +77,8 @@ function Facts({ letter }) {
     ["Before, it was", letter.replay_of && html`<a href=${href("dead-letters", { letter: letter.replay_of, state: "all" })}><code>${letter.replay_of}</code></a>`],
     ["Acted on", letter.changed && `${time(letter.changed)} by ${letter.changed_by || "?"}`],
     ["Signal", letter.flux_id && html`<a href=${href("signal", { flux_id: letter.flux_id })}><code>${letter.flux_id}</code></a>`],
-    ["Trace", letter.trace_id && html`<a href=${href("traces", { trace: letter.trace_id })}><code>${letter.trace_id}</code></a>`],
+    ["Trace", letter.trace_id && html`<a href=${href("traces", { trace_id: letter.trace_id })}><code>${letter.trace_id}</code></a>`],
   ];
-  return html`<dl class="facts">${facts.filter(([, value]) => value).map(([name, value]) => html`<dt>${name}</dt><dd>${value}</dd>`)}</dl>`;
 }
 
 /** @param {{ id: string, offers: boolean, act: (action: any) => void, close: () => void }} props */
@@ -94,14 +88,14 @@ export function LetterDrawer({ id, offers, act, close }) {
   const again = letter && (letter.state === "replayed" || letter.state === "dropped");
   const headers = Object.entries(letter?.headers || {});
   return html`<${Drawer} title=${`Letter ${id.slice(0, 12)}`} close=${close}>
-    <${ErrorBox} error=${answer.error} again=${answer.again} />
-    ${!letter ? answer.loading && html`<${Waiting} what="Asking for the letter" cancel=${close} />` : html`
+    <${Answering} answer=${answer} what="Asking for the letter" />
+    ${letter && html`
       ${offers && html`<p class="bar"><button disabled=${!letter.replayable} onClick=${() => act({ verb: "replay", ids: [id], again })}>${again ? "Replay again…" : "Replay…"}</button>
         ${letter.state !== "dropped" && html`<button class="danger" onClick=${() => act({ verb: "drop", ids: [id] })}>Drop…</button>`}
         ${!letter.replayable && html`<span class="dim">It cannot be replayed: ${letter.why_not}</span>`}</p>`}
-      <${Facts} letter=${letter} />
+      <${Facts} facts=${factsOf(letter)} />
       <${Payload} hex=${letter.payload} message=${letter.message} type=${letter.content_type} />
-      ${headers.length > 0 && html`<section aria-label="Headers"><h3>What came with it</h3><dl class="facts">${headers.map(([name, value]) => html`<dt><code>${name}</code></dt><dd>${cell(value)}</dd>`)}</dl></section>`}
+      ${headers.length > 0 && html`<section aria-label="Headers"><h3>What came with it</h3><${Facts} facts=${headers.map(([name, value]) => [html`<code>${name}</code>`, cell(value)])} /></section>`}
       <${Question} path=${at("/api/v1/dlq", id)} params=${{}} command=${`platform dlq show ${id}`} />`}
   </${Drawer}>`;
 }

@@ -1,5 +1,5 @@
 // Replays or drops letters: first what it would do, then the confirmation, then what became of each.
-import { request, useAnswer } from "../../api.js";
+import { ApiError, request, useAnswer } from "../../api.js";
 import { count } from "../../format.js";
 import { html } from "../../html.js";
 import { href } from "../../location.js";
@@ -41,6 +41,12 @@ export function LettersAction({ verb, ids, filter, by, again, done, close }) {
   const dry = useAnswer(path, {}, { method: "POST", body: { ...wish, dry_run: true } });
   const would = dry.data?.data;
   const run = async (signal) => {
+    // Letters that came late, from a Rack that was away, were not rehearsed.
+    const { data: now } = await request(path, { method: "POST", body: { ...wish, dry_run: true }, signal });
+    if (now.changed !== would.changed || now.matched !== would.matched) {
+      dry.again();
+      throw new ApiError(409, { detail: `other letters are meant by now: it would change ${count(now.changed)}, not ${count(would.changed)}. Nothing was changed; look again` });
+    }
     const { data } = await act(path, { signal, body: verb === "replay" ? { ...wish, wait: WAIT } : wish });
     const looked = (ids || []).slice(0, EACH).map((id) => request(at("/api/v1/dlq", id), { signal }).then((answer) => answer.data, () => null));
     return { came: data, letters: (await Promise.all(looked)).filter(Boolean) };

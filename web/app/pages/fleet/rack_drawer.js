@@ -8,35 +8,44 @@ import { CopyButton } from "../../parts/copy_button.js";
 import { Drawer } from "../../parts/drawer.js";
 import { Field } from "../../parts/field.js";
 import { Question } from "../../parts/question.js";
+import { Facts } from "../../parts/row_fields.js";
 import { isNarrow, may } from "../../session.js";
 import { labelList, named, share } from "./rack_state.js";
 
-function Fact({ label, children }) {
-  return html`<dt>${label}</dt><dd>${children}</dd>`;
+function heartbeat({ facts, last_seen, spool_bytes }) {
+  const { "cpu.count": cores, "cpu.usage": usage, "load.1m": load, "memory.total": memory, "memory.used": used, "disk.total": disk, "disk.free": free, "clock.offset": offset, ...others } = facts || {};
+  return [
+    ["Last seen", `${age(last_seen)}, ${time(last_seen)}`],
+    ["CPU", cores && `${Math.round(100 * (usage || 0))} % of ${cores}, load ${load}`],
+    ["Memory", memory && `${bytes(used)} of ${bytes(memory)} used, ${share(used, memory)}`],
+    ["Disk", disk && `${bytes(free)} of ${bytes(disk)} free, ${share(free, disk)}`],
+    ["Clock", offset !== undefined && html`<span class="bad">${offset} s from the Mixer's: set its clock</span>`],
+    ["Spool", `${bytes(spool_bytes)} that the Mixer does not have yet`],
+    ...Object.entries(others).map(([key, value]) => [key, String(value)]),
+  ];
 }
 
-function Heartbeat({ rack }) {
-  const facts = rack.facts || {};
-  const shown = new Set(["cpu.count", "cpu.usage", "load.1m", "memory.total", "memory.used", "disk.total", "disk.free", "clock.offset"]);
-  return html`<section aria-label="Heartbeat"><h3>Last heartbeat</h3><dl class="facts">
-    <${Fact} label="Last seen">${age(rack.last_seen)}, ${time(rack.last_seen)}</${Fact}>
-    ${facts["cpu.count"] && html`<${Fact} label="CPU">${Math.round(100 * (facts["cpu.usage"] || 0))} % of ${facts["cpu.count"]}, load ${facts["load.1m"]}</${Fact}>`}
-    ${facts["memory.total"] && html`<${Fact} label="Memory">${bytes(facts["memory.used"])} of ${bytes(facts["memory.total"])} used, ${share(facts["memory.used"], facts["memory.total"])}</${Fact}>`}
-    ${facts["disk.total"] && html`<${Fact} label="Disk">${bytes(facts["disk.free"])} of ${bytes(facts["disk.total"])} free, ${share(facts["disk.free"], facts["disk.total"])}</${Fact}>`}
-    ${facts["clock.offset"] !== undefined && html`<${Fact} label="Clock"><span class="bad">${facts["clock.offset"]} s from the Mixer's: set its clock</span></${Fact}>`}
-    <${Fact} label="Spool">${bytes(rack.spool_bytes)} that the Mixer does not have yet</${Fact}>
-    ${Object.entries(facts).filter(([key]) => !shown.has(key)).map(([key, value]) => html`<${Fact} label=${key}>${String(value)}</${Fact}>`)}
-  </dl></section>`;
+function runs({ id, state, scenario, behind, gears }) {
+  const { wanted, running } = scenario || {};
+  return [
+    ["Wanted", wanted ? html`<a href=${href("fleet", { view: "scenarios", scenario: wanted.hash })}>${named(wanted)}</a>` : "nothing"],
+    ["Running", named(running)],
+    ["State", behind ? html`<span class="bad">behind: ${behind}</span>` : wanted?.hash === running?.hash ? html`<span class="good">it runs what it should</span>` : state],
+    ["Gears", gears.length ? gears.map((gear) => html`<a href=${href("logs", { rack_id: id, gear_id: gear })}><code>${gear}</code></a> `) : "none"],
+  ];
 }
 
-function Runs({ rack }) {
-  const { wanted, running } = rack.scenario || {};
-  return html`<section aria-label="Scenario"><h3>Scenario</h3><dl class="facts">
-    <${Fact} label="Wanted">${wanted ? html`<a href=${href("fleet", { view: "scenarios", scenario: wanted.hash })}>${named(wanted)}</a>` : "nothing"}</${Fact}>
-    <${Fact} label="Running">${named(running)}</${Fact}>
-    <${Fact} label="State">${rack.behind ? html`<span class="bad">behind: ${rack.behind}</span>` : wanted?.hash === running?.hash ? html`<span class="good">it runs what it should</span>` : rack.state}</${Fact}>
-    <${Fact} label="Gears">${rack.gears.length ? rack.gears.map((gear) => html`<a href=${href("logs", { rack_id: rack.id, gear_id: gear })}><code>${gear}</code></a> `) : "none"}</${Fact}>
-  </dl></section>`;
+function identity({ state, id, key_fingerprint: key, host, ip, software, first_seen, labels }) {
+  const all = labelList(labels);
+  return [
+    ["State", state === "pending" ? "pending: it waits for approval, and runs and sends nothing" : state],
+    ["Id", html`<code>${id}</code>`],
+    ["Key", html`<code>${key}</code> <${CopyButton} text=${key} title="Copy the fingerprint">copy</${CopyButton}>`],
+    ["Host", `${host} ${ip || ""}`],
+    ["Version", software],
+    ["First seen", time(first_seen)],
+    ["Labels", all.length ? all.map((label) => html`<a href=${href("fleet", { label })}><code>${label}</code></a> `) : "none"],
+  ];
 }
 
 /** What a role may have done with a Rack in its state. */
@@ -59,17 +68,9 @@ export function RackDrawer({ rack, wanted, caller, act, close }) {
   if (!rack) return html`<${Drawer} title="Not found" close=${close}><p>There is no Rack ${wanted}, or your token is not for it. <code>platform racks list</code> has all of them.</p></${Drawer}>`;
   return html`<${Drawer} title=${rack.name} close=${close}>
     <p class="bar">${actionsOf(rack, caller).map(([name, title, kind]) => html`<button class=${kind} onClick=${() => act({ name, rack })}>${title}</button>`)}</p>
-    <dl class="facts">
-      <${Fact} label="State">${rack.state}${rack.state === "pending" ? ": it waits for approval, and runs and sends nothing" : ""}</${Fact}>
-      <${Fact} label="Id"><code>${rack.id}</code></${Fact}>
-      <${Fact} label="Key"><code>${rack.key_fingerprint}</code> <${CopyButton} text=${rack.key_fingerprint} title="Copy the fingerprint">copy</${CopyButton}></${Fact}>
-      <${Fact} label="Host">${rack.host} ${rack.ip}</${Fact}>
-      <${Fact} label="Version">${rack.software}</${Fact}>
-      <${Fact} label="First seen">${time(rack.first_seen)}</${Fact}>
-      <${Fact} label="Labels">${labelList(rack.labels).map((label) => html`<a href=${href("fleet", { label })}><code>${label}</code></a> `)}${!Object.keys(rack.labels).length && "none"}</${Fact}>
-    </dl>
-    <${Runs} rack=${rack} />
-    <${Heartbeat} rack=${rack} />
+    <${Facts} facts=${identity(rack)} />
+    <section aria-label="Scenario"><h3>Scenario</h3><${Facts} facts=${runs(rack)} /></section>
+    <section aria-label="Heartbeat"><h3>Last heartbeat</h3><${Facts} facts=${heartbeat(rack)} /></section>
     <section aria-label="More"><h3>More</h3><p class="bar">
       <a href=${href("logs", { rack_id: rack.id })}>its logs</a>
       <a href=${href("dead-letters", { rack: rack.name, state: "all" })}>its dead letters</a>
@@ -143,7 +144,7 @@ function Simple({ name, rack, done, close }) {
   const away = rack.state === "offline" ? " It is offline: it learns of it when it is heard again." : "";
   const run = (signal) => ask({ rack, verb: name, signal });
   return html`<${Confirm} title=${`${action} ${rack.name}`} action=${action} danger=${danger} typed=${danger ? rack.name : undefined} run=${run} done=${() => done(html`<p>${rack.name} ${becomes}.</p>`)} close=${close}>
-    <p>${means}${away}</p><dl class="facts"><dt>Rack</dt><dd>${rack.name}, ${rack.state}</dd><dt>Key</dt><dd><code>${rack.key_fingerprint}</code></dd><dt>Gears</dt><dd>${rack.gears.join(", ") || "none"}</dd></dl>
+    <p>${means}${away}</p><${Facts} facts=${[["Rack", `${rack.name}, ${rack.state}`], ["Id", html`<code>${rack.id}</code>`], ["Key", html`<code>${rack.key_fingerprint}</code>`], ["Gears", rack.gears.join(", ") || "none"]]} />
   </${Confirm}>`;
 }
 

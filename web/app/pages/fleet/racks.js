@@ -6,6 +6,7 @@ import { ColumnList } from "../../parts/column_list.js";
 import { CopyButton } from "../../parts/copy_button.js";
 import { EmptyState } from "../../parts/messages.js";
 import { Question } from "../../parts/question.js";
+import { Table } from "../../parts/table.js";
 import { may } from "../../session.js";
 import { RackAction, RackDrawer } from "./rack_drawer.js";
 import { hasLabel, labelList, named, share, short, withStatus } from "./rack_state.js";
@@ -57,11 +58,10 @@ function Pending({ racks, caller, act }) {
   const pending = racks.filter(({ state }) => state === "pending");
   if (!pending.length) return null;
   return html`<section aria-label="Waiting for admission"><h2>${pending.length} ${pending.length === 1 ? "Rack waits" : "Racks wait"} for admission</h2>
-    <div class="scroll" tabindex="0"><table><thead><tr><th>Rack</th><th>Key: compare it with what the Rack prints at its start</th><th>Host</th><th>First seen</th><th>Last seen</th><th><span class="hidden">Action</span></th></tr></thead>
-    <tbody>${pending.slice(0, FIRST).map((rack) => html`<tr key=${rack.id}>
-      <td><a href=${address(rack.id)}>${rack.name}</a></td>
-      <td><code>${rack.key_fingerprint}</code></td><td>${rack.host} ${rack.ip}</td><td>${age(rack.first_seen)}</td><td>${age(rack.last_seen)}</td>
-      <td>${may(caller, "operate") && html`<button aria-label=${`Approve ${rack.name}`} onClick=${() => act({ name: "approve", rack })}>Approve…</button>`}</td></tr>`)}</tbody></table></div>
+    <${Table} heads=${["Rack", "Key: compare it with what the Rack prints at its start", "Host", "First seen", "Last seen", html`<span class="hidden">Action</span>`]} rows=${pending.slice(0, FIRST).map((rack) => [
+      html`<a href=${address(rack.id)}>${rack.name}</a>`, html`<code>${rack.key_fingerprint}</code>`, `${rack.host} ${rack.ip || ""}`, age(rack.first_seen), age(rack.last_seen),
+      may(caller, "operate") && html`<button aria-label=${`Approve ${rack.name}`} onClick=${() => act({ name: "approve", rack })}>Approve…</button>`,
+    ])} />
     ${pending.length > FIRST && html`<p class="dim">and ${pending.length - FIRST} more: <a href=${href("fleet", { state: "pending" })}>all of them</a></p>`}</section>`;
 }
 

@@ -2,9 +2,11 @@
 import { useAnswer } from "../../api.js";
 import { html, useState } from "../../html.js";
 import { act, at, Awaited } from "../../parts/act.js";
+import { isUnknown, Unknown } from "../../parts/confirm.js";
 import { CopyButton } from "../../parts/copy_button.js";
 import { Drawer } from "../../parts/drawer.js";
 import { ErrorBox, Waiting } from "../../parts/messages.js";
+import { Table } from "../../parts/table.js";
 import { named } from "./rack_state.js";
 
 /** Lines around a difference that are shown. */
@@ -86,16 +88,15 @@ const NOT_YET = "it has not applied it yet";
 function RackTable({ racks, label, rehearsed = false }) {
   const means = ({ converged, reason }) => (converged ? "it runs it" : rehearsed && reason === NOT_YET ? "it changes over at once" : reason);
   if (!racks.length) return html`<p class="dim">It concerns no Rack.</p>`;
-  return html`<div class="scroll" tabindex="0"><table><caption class="hidden">${label}</caption><thead><tr><th>Rack</th><th>State</th><th>Gears</th><th>Running</th><th>Wanted</th><th>What it means</th></tr></thead>
-    <tbody>${racks.slice(0, 200).map((rack) => html`<tr key=${rack.name}><td>${rack.name}</td><td>${rack.state || "unknown"}</td><td>${rack.gears.join(" ")}</td><td>${named(rack.running)}</td><td>${named(rack.wanted)}</td>
-      <td class=${rack.converged ? "good" : ""}>${means(rack)}</td></tr>`)}</tbody></table></div>
+  const rows = racks.slice(0, 200).map((rack) => [rack.name, rack.state || "unknown", rack.gears.join(" "), named(rack.running), named(rack.wanted), html`<span class=${rack.converged ? "good" : ""}>${means(rack)}</span>`]);
+  return html`<${Table} label=${label} heads=${["Rack", "State", "Gears", "Running", "Wanted", "What it means"]} rows=${rows} />
     ${racks.length > 200 && html`<p class="dim">and ${racks.length - 200} more</p>`}`;
 }
 
 function WireTable({ wires }) {
   if (!wires?.length) return null;
-  return html`<section aria-label="Wires"><h3>Guaranteed wires</h3><div class="scroll" tabindex="0"><table><thead><tr><th>Wire</th><th>What becomes of it</th><th class="number">Waiting</th></tr></thead>
-    <tbody>${wires.slice(0, 200).map((wire) => html`<tr><td><code>${wire.wire}</code></td><td>${WIRES[wire.change] || wire.change}${wire.from ? html` <code>${wire.from}</code>` : ""}</td><td class="number">${wire.waiting ?? "not known"}</td></tr>`)}</tbody></table></div></section>`;
+  const rows = wires.slice(0, 200).map((wire) => [html`<code>${wire.wire}</code>`, html`${WIRES[wire.change] || wire.change}${wire.from && html` <code>${wire.from}</code>`}`, wire.waiting ?? "not known"]);
+  return html`<section aria-label="Wires"><h3>Guaranteed wires</h3><${Table} heads=${["Wire", "What becomes of it", "Waiting"]} numbers=${[2]} rows=${rows} /></section>`;
 }
 
 /** Only Racks that would run another text, or cannot. */
@@ -125,13 +126,15 @@ export function Rehearsal({ reference, active, close, say }) {
   const run = async () => {
     setState({ busy: true, error: null, outcome: null });
     try {
-      // The content that was rehearsed, whatever the name means by now.
-      const exact = reference ? at("/api/v1/scenarios", report.scenario.hash, "activate") : path;
-      const outcome = await act(exact, { params: { wait: WAIT, resume_from: resume === "floor" ? null : resume } });
+      // The content that was rehearsed, whatever the name means, and whatever was active before, by now.
+      const { hash } = report.scenario;
+      const exact = reference ? at("/api/v1/scenarios", hash, "activate") : path;
+      const outcome = await act(exact, { params: { to: reference ? null : hash, wait: WAIT, resume_from: resume === "floor" ? null : resume } });
       setState({ busy: false, error: null, outcome });
       say(outcome.awaited ? html`<${Awaited} awaited=${outcome.awaited} />` : html`<p>${named(outcome.data.scenario)} is active.</p>`);
     } catch (error) {
       setState({ busy: false, error, outcome: null });
+      if (!isUnknown(error)) dry.again();
     }
   };
   const command = reference ? `platform scenario activate ${reference}` : "platform scenario rollback";
@@ -144,6 +147,7 @@ export function Rehearsal({ reference, active, close, say }) {
         ${report.wires?.some(({ change }) => change === "resumes") && html`<label>Wires that were paused go on <select value=${resume} onChange=${(event) => setResume(event.currentTarget.value)}><option value="floor">where they were paused</option><option value="now">with what comes from now on</option></select></label>`}
         <p class="bar"><button class="primary" disabled=${state.busy || dry.loading} onClick=${run}>${reference ? `Activate ${named(report.scenario)}` : `Roll back to ${named(report.scenario)}`}</button><button onClick=${close}>Cancel</button></p>`}
       <${ErrorBox} error=${state.error} />
+      ${isUnknown(state.error) && html`<${Unknown} error=${state.error} />`}
       ${state.busy && html`<${Waiting} what=${`Racks are told; the Mixer waits for them, ${WAIT} at most`} />`}`}
   </${Drawer}>`;
 }

@@ -4,8 +4,9 @@ import { html, useState } from "../../html.js";
 import { href } from "../../location.js";
 import { act, at } from "../../parts/act.js";
 import { Confirm } from "../../parts/confirm.js";
-import { EmptyState, ErrorBox, Waiting } from "../../parts/messages.js";
+import { Answering, EmptyState } from "../../parts/messages.js";
 import { Question } from "../../parts/question.js";
+import { Table } from "../../parts/table.js";
 import { short } from "./rack_state.js";
 
 const WHAT = { approve: "approve a Rack", invite: "invite a Rack", activate: "activate a scenario", roll_back: "roll back" };
@@ -22,13 +23,13 @@ export function Requests({ answer, say }) {
   const withdraw = (signal) => act(at("/api/v1/requests", String(withdrawn.id), "withdraw"), { signal });
   return html`<p class="dim">Nothing is changed before a second person asks for exactly the same within an hour (<code>api.second_person</code>).</p>
     <${Question} path="/api/v1/requests" params=${{}} command="platform requests list" />
-    <${ErrorBox} error=${answer.error} again=${answer.again} />
-    ${!requests ? answer.loading && html`<${Waiting} what="Asking what waits" />` : !requests.length ? html`<${EmptyState}>Nothing waits for a second person.</${EmptyState}>`
-      : html`<div class="scroll" tabindex="0"><table><thead><tr><th>Request</th><th>What</th><th>Of</th><th>Details</th><th>Asked by</th><th>Waits until</th><th><span class="hidden">Action</span></th></tr></thead><tbody>
-        ${requests.map((request) => html`<tr key=${request.id}><td>${request.id}</td><td>${WHAT[request.change] || request.change}</td>
-          <td>${request.change === "invite" ? html`<code>platform racks invite ${request.rack}</code>` : html`<a href=${place(request)}>${request.rack || `${request.reference || ""} ${short(request.hash)}`}</a>`}</td><td><code>${request.details}</code></td>
-          <td>${request.requested_by}, ${age(request.requested)}</td><td>${time(request.until)}, ${age(request.until)}</td>
-          <td><button aria-label=${`Withdraw request ${request.id}`} onClick=${() => setWithdrawn(request)}>Withdraw…</button></td></tr>`)}</tbody></table></div>`}
+    <${Answering} answer=${answer} what="Asking what waits" />
+    ${requests && (requests.length ? html`<${Table} heads=${["Request", "What", "Of", "Details", "Asked by", "Waits until", html`<span class="hidden">Action</span>`]} rows=${requests.map((request) => [
+        request.id, WHAT[request.change] || request.change,
+        request.change === "invite" ? html`<code>platform racks invite ${request.rack}</code>` : html`<a href=${place(request)}>${request.rack || `${request.reference || ""} ${short(request.hash)}`}</a>`,
+        html`<code>${request.details}</code>`, `${request.requested_by}, ${age(request.requested)}`, `${time(request.until)}, ${age(request.until)}`,
+        html`<button aria-label=${`Withdraw request ${request.id}`} onClick=${() => setWithdrawn(request)}>Withdraw…</button>`,
+      ])} />` : html`<${EmptyState}>Nothing waits for a second person.</${EmptyState}>`)}
     ${withdrawn && html`<${Confirm} title=${`Withdraw request ${withdrawn.id}`} action="Withdraw" run=${withdraw} close=${() => setWithdrawn(null)} done=${() => {
       setWithdrawn(null);
       say(html`<p>Request ${withdrawn.id} is withdrawn; nothing was changed.</p>`);

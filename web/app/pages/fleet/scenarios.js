@@ -9,8 +9,10 @@ import { Confirm } from "../../parts/confirm.js";
 import { CopyButton } from "../../parts/copy_button.js";
 import { Drawer } from "../../parts/drawer.js";
 import { Field } from "../../parts/field.js";
-import { EmptyState, ErrorBox, Waiting } from "../../parts/messages.js";
+import { Answering, EmptyState, ErrorBox } from "../../parts/messages.js";
 import { Question } from "../../parts/question.js";
+import { Facts } from "../../parts/row_fields.js";
+import { saveFile } from "../../parts/save_file.js";
 import { isNarrow, may } from "../../session.js";
 import { named, short } from "./rack_state.js";
 import { Rehearsal } from "./rehearsal.js";
@@ -80,20 +82,13 @@ function ScenarioDrawer({ wanted, listed, caller, decides, close, activate, remo
   const readable = may(caller, "texts");
   const answer = useAnswer(readable ? at("/api/v1/scenarios", wanted) : null);
   const one = answer.data?.data || listed;
-  const save = () => {
-    const link = document.createElement("a");
-    link.href = URL.createObjectURL(new Blob([one.text], { type: "application/yaml" }));
-    link.download = `${one.name}-${one.version}.yaml`;
-    link.click();
-    setTimeout(() => URL.revokeObjectURL(link.href), 1_000);
-  };
   return html`<${Drawer} title=${one?.reference || wanted} close=${close}>
-    <${ErrorBox} error=${answer.error} again=${answer.again} />
-    ${!one ? answer.loading && html`<${Waiting} what="Asking for the scenario" cancel=${close} />` : html`
+    ${readable && html`<${Answering} answer=${answer} what="Asking for the scenario" />`}
+    ${one && html`
       <p class="bar">${decides && !one.active && html`<button class="primary" onClick=${activate}>Activate: dry run first…</button>`}
-        ${one.text !== undefined && html`<button onClick=${save}>Save as a file</button><${CopyButton} text=${one.text} title="Copy the text">copy</${CopyButton}>`}
+        ${one.text !== undefined && html`<button onClick=${() => saveFile([one.text], `${one.name}-${one.version}.yaml`, "application/yaml")}>Save as a file</button><${CopyButton} text=${one.text} title="Copy the text">copy</${CopyButton}>`}
         ${may(caller, "author") && !isNarrow(caller) && !one.active && html`<button class="danger" onClick=${() => remove(one)}>Delete…</button>`}</p>
-      <dl class="facts"><dt>Hash</dt><dd><code>${one.hash}</code></dd><dt>Stored</dt><dd>${time(one.stored)}</dd><dt>Active</dt><dd>${one.active ? html`yes <a href=${href("fleet", { view: "topology" })}>its topology</a>` : "no"}</dd></dl>
+      <${Facts} facts=${[["Hash", html`<code>${one.hash}</code>`], ["Stored", time(one.stored)], ["Active", one.active ? html`yes <a href=${href("fleet", { view: "topology" })}>its topology</a>` : "no"]]} />
       ${one.text !== undefined ? html`<pre tabindex="0" role="group" aria-label="Text of the scenario"><code>${one.text}</code></pre>` : !readable && html`<p class="dim">The text is for authors, operators and admins.</p>`}
       <${Question} path=${at("/api/v1/scenarios", one.reference)} params=${{}} command=${`platform scenario show ${one.reference}`} />`}
   </${Drawer}>`;
@@ -118,7 +113,6 @@ export function Scenarios({ params, caller, status, say }) {
     say(text);
   };
   const listed = rows.find(({ hash, reference }) => wanted === reference || (wanted && hash.startsWith(wanted)));
-  const missing = answer.error instanceof ApiError;
   return html`${status && html`<${Active} status=${status} canActivate=${decides} rollBack=${() => change({ do: "rollback" })} />`}
     <p class="bar">${authors && html`<button aria-expanded=${doing === "import"} onClick=${() => change({ do: doing === "import" ? null : "import" })}>Import…</button>`}
       <${Question} path="/api/v1/scenarios" params=${{}} command="platform scenario list" /></p>
@@ -126,8 +120,8 @@ export function Scenarios({ params, caller, status, say }) {
       change({ do: null, scenario: imported.reference });
       told(html`<p>${imported.reference} ${short(imported.hash)} is ${imported.new ? "stored" : "stored already"}; nothing runs it before it is activated. ${imported.warnings.map(({ line, text }) => `Line ${line}: ${text} `)}</p>`);
     }} />`}
-    <${ErrorBox} error=${answer.error} again=${answer.again} />
-    ${!answer.data ? answer.loading && html`<${Waiting} what="Asking for the scenarios" cancel=${answer.cancel} />` : !rows.length && !missing ? html`<${EmptyState} command="platform scenario import press.yaml">No scenario is stored. Import one:</${EmptyState}>`
+    <${Answering} answer=${answer} what="Asking for the scenarios" />
+    ${!answer.data ? "" : !rows.length ? html`<${EmptyState} command="platform scenario import press.yaml">No scenario is stored. Import one:</${EmptyState}>`
       : html`<div class="list"><${ColumnList} label="Scenarios" columns=${COLUMNS} rows=${rows} keyOf=${({ reference }) => reference} to=${({ reference }) => href("fleet", { view: "scenarios", scenario: reference })} opened=${listed?.reference} /></div>`}
     ${decides && doing === "rollback" && html`<${Rehearsal} reference=${null} active=${status?.scenario} close=${close} say=${told} />`}
     ${wanted && decides && doing === "activate" && html`<${Rehearsal} key=${wanted} reference=${wanted} active=${status?.scenario} close=${close} say=${told} />`}

@@ -7,6 +7,7 @@ import { at } from "../../parts/act.js";
 import { ColumnList } from "../../parts/column_list.js";
 import { EmptyState, ErrorBox, Waiting } from "../../parts/messages.js";
 import { useRepeated } from "../../parts/repeated.js";
+import { Table } from "../../parts/table.js";
 import { BOX, layOut } from "./graph.js";
 import { named } from "./rack_state.js";
 
@@ -53,8 +54,7 @@ function Drawing({ graph, status }) {
 /** Gears by Rack, where they are too many for a picture. */
 function GearTable({ status }) {
   const places = [...status.groups.map(({ group, gears, racks }) => ({ name: `group ${group}: ${racks.join(", ") || "no Rack"}`, gears })), ...status.racks];
-  return html`<section aria-label="Gears"><h2>Gears</h2><div class="scroll" tabindex="0"><table><thead><tr><th>Rack or group</th><th>Gears</th></tr></thead>
-    <tbody>${places.slice(0, 300).map(({ name, gears }) => html`<tr><td>${name}</td><td>${gears.join(", ")}</td></tr>`)}</tbody></table></div></section>`;
+  return html`<section aria-label="Gears"><h2>Gears</h2><${Table} heads=${["Rack or group", "Gears"]} rows=${places.slice(0, 300).map(({ name, gears }) => [name, gears.join(", ")])} /></section>`;
 }
 
 export function Topology({ status }) {

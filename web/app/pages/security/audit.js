@@ -8,7 +8,8 @@ import { CopyButton } from "../../parts/copy_button.js";
 import { Drawer } from "../../parts/drawer.js";
 import { EmptyState, ErrorBox, Waiting } from "../../parts/messages.js";
 import { Question } from "../../parts/question.js";
-import { usePagedRows } from "../../parts/repeated.js";
+import { ListState, usePagedRows } from "../../parts/repeated.js";
+import { Facts } from "../../parts/row_fields.js";
 import { TimePicker } from "../../parts/time_picker.js";
 
 const PAGE = 500;
@@ -30,9 +31,14 @@ const COLUMNS = [
 ];
 
 function EntryDrawer({ entry, close }) {
-  const facts = Object.entries(entry).filter(([, value]) => value !== null && value !== "");
+  const shown = (name, value) => {
+    if (name === "ts") return time(value);
+    if (name === "entity_id") return html`<a href=${href("fleet", { rack: value })}><code>${value}</code></a>`;
+    return name === "chain" || name === "hash" ? html`<code>${value}</code>` : String(value);
+  };
+  const facts = Object.entries(entry).map(([name, value]) => [name, value && shown(name, value)]);
   return html`<${Drawer} title=${`Entry ${entry.id}: ${entry.kind}`} close=${close}>
-    <dl class="facts">${facts.map(([name, value]) => html`<dt>${name}</dt><dd>${name === "ts" ? time(value) : name === "entity_id" ? html`<a href=${href("fleet", { rack: value })}><code>${value}</code></a>` : name === "chain" || name === "hash" ? html`<code>${value}</code>` : String(value)}</dd>`)}</dl>
+    <${Facts} facts=${facts} />
     <p class="bar"><${CopyButton} text=${JSON.stringify(entry, null, 2)} title="Copy as JSON">copy JSON</${CopyButton}><a href=${href("security", { view: "audit", kind: entry.kind, since: "90d" })}>all of this kind</a></p></${Drawer}>`;
 }
 
@@ -58,9 +64,9 @@ export function Audit({ params }) {
       <${TimePicker} params=${params} fallback="90d" /></div>
     <${Question} path="/api/v1/audit" params=${asked} command=${command} />
     <${ErrorBox} error=${entries.error} again=${entries.again} />
-    ${rows.length ? html`<div class="list"><${ColumnList} label="Audit log" columns=${COLUMNS} rows=${rows} keyOf=${({ id }) => String(id)} to=${to} opened=${wanted} onEnd=${entries.more} /></div>
-        <p class="dim" role="status">${rows.length}${text ? ` of ${entries.rows.length} loaded` : ""} entries${entries.next ? ", more as you scroll" : ""}${entries.loading ? " …" : ""}</p>`
-      : entries.loading ? html`<${Waiting} what="Asking for the audit log" />` : !entries.error && html`<${EmptyState}>Nothing was recorded that meets the filters${entries.next ? html` among the ${entries.rows.length} that are loaded <button onClick=${entries.more}>Load more</button>` : ""}. <a href=${href("security", { view: "audit" })}>Without filters</a></${EmptyState}>`}
+    ${rows.length ? html`<div class="list"><${ColumnList} label="Audit log" columns=${COLUMNS} rows=${rows} keyOf=${({ id }) => String(id)} to=${to} opened=${wanted} onEnd=${text ? undefined : entries.more} /></div>`
+      : entries.loading ? html`<${Waiting} what="Asking for the audit log" />` : !entries.error && html`<${EmptyState}>Nothing ${entries.rows.length ? "that is loaded" : "that was recorded"} meets the filters. <a href=${href("security", { view: "audit" })}>Without filters</a></${EmptyState}>`}
+    ${entries.rows.length > 0 && html`<${ListState} pages=${entries} shown=${rows} what="entries" />`}
     ${open && html`<${EntryDrawer} key=${wanted} entry=${open} close=${() => change({ entry: null })} />`}`;
 }
 
@@ -78,9 +84,11 @@ export function Checkpoints() {
   const key = about.data?.cluster_key;
   const verify = `platform audit verify --checkpoints checkpoints.ndjson --cluster-key ${key || "SHA256:…"}`;
   return html`<${Question} path="/api/v1/audit/checkpoints" params=${{ limit: PAGE }} command="platform audit checkpoints -o ndjson" />
-    <dl class="facts"><dt>The cluster's key</dt><dd>${key && html`<code>${key}</code> <${CopyButton} text=${key} title="Copy the fingerprint">copy</${CopyButton}>`} <span class="dim">note it elsewhere while you trust this Mixer</span></dd>
-      <dt>Keys before</dt><dd>${about.data?.successions.length ? `${about.data.successions.length}, each has signed the next` : "none"}</dd>
-      <dt>To verify</dt><dd><code>${verify}</code> <${CopyButton} text=${verify} title="Copy the command">copy</${CopyButton}></dd></dl>
+    <${Facts} facts=${[
+      ["The cluster's key", html`${key && html`<code>${key}</code> <${CopyButton} text=${key} title="Copy the fingerprint">copy</${CopyButton}>`} <span class="dim">note it elsewhere while you trust this Mixer</span>`],
+      ["Keys before", about.data?.successions.length ? `${about.data.successions.length}, each has signed the next` : "none"],
+      ["To verify", html`<code>${verify}</code> <${CopyButton} text=${verify} title="Copy the command">copy</${CopyButton}>`],
+    ]} />
     <${ErrorBox} error=${points.error || about.error} again=${points.again} />
     ${points.rows.length ? html`<div class="list"><${ColumnList} label="Checkpoints" columns=${CHECKPOINT_COLUMNS} rows=${points.rows} keyOf=${({ id, ts }) => `${id} ${ts}`} onEnd=${points.more} /></div>`
       : points.loading ? html`<${Waiting} what="Asking for the checkpoints" />` : !points.error && html`<${EmptyState} command="platform audit checkpoints -o ndjson >> /mnt/elsewhere/checkpoints.ndjson">No checkpoint yet: one is signed every hour. Keep them elsewhere, too:</${EmptyState}>`}`;

@@ -8,9 +8,11 @@ import { ColumnList } from "../../parts/column_list.js";
 import { Confirm } from "../../parts/confirm.js";
 import { Drawer } from "../../parts/drawer.js";
 import { Field } from "../../parts/field.js";
-import { EmptyState, ErrorBox, Waiting } from "../../parts/messages.js";
+import { Answering, EmptyState } from "../../parts/messages.js";
 import { Question } from "../../parts/question.js";
+import { Facts } from "../../parts/row_fields.js";
 import { Secret } from "../../parts/secret.js";
+import { ageOf } from "../../time_range.js";
 
 const ROLES = [
   ["monitor", "reads metrics and health"],
@@ -32,7 +34,7 @@ function faultsOf({ name, roles, entities, rack, expires }) {
     roles: roles.length ? "" : "choose a role at least",
     entities: listed.length > 256 ? "256 at most" : listed.some((one) => one.length > 255) ? "255 characters each at most" : "",
     rack: !rack || /^[A-Za-z0-9_-]{1,64}=.*$/.test(rack) ? "" : "one label, written key=value",
-    expires: !expires || /^[1-9][0-9]{0,5}(s|m|h|d)$/.test(expires) ? "" : "write it like 12h or 90d; leave it empty for no end",
+    expires: !expires || ageOf(expires) > 0 ? "" : "write it like 90m, 1h30m or 90d; leave it empty for no end",
   };
 }
 
@@ -97,11 +99,13 @@ function TokenDrawer({ token, wanted, close, revoke }) {
   return html`<${Drawer} title=${token.name} close=${close}>
     <p class="bar">${ofFile ? html`<span class="dim">It stands in <code>api.tokens_file</code>: take it out of there.</span>` : html`<button class="danger" onClick=${revoke}>Revoke…</button>`}
       <a href=${href("security", { view: "audit", q: token.id })}>what was done with it</a></p>
-    <dl class="facts"><dt>Id</dt><dd><code>${token.id}</code></dd><dt>Roles</dt><dd>${token.roles.join(", ")}</dd><dt>Limited to</dt><dd>${scopeText(token.scope)}</dd>
-      <dt>Quotas</dt><dd>${quotas.map(([name, value]) => `${name}=${value}`).join(", ") || "those of the Mixer"}</dd>
-      <dt>Expires</dt><dd>${token.expires ? `${time(token.expires)}, ${ends(token)}` : "never: give tokens an end"}</dd>
-      <dt>Last used</dt><dd>${token.last_used ? `${time(token.last_used)}, ${age(token.last_used)}` : "never"}</dd>
-      <dt>Made</dt><dd>${time(token.created)} by ${token.created_by}</dd></dl></${Drawer}>`;
+    <${Facts} facts=${[
+      ["Id", html`<code>${token.id}</code>`], ["Roles", token.roles.join(", ")], ["Limited to", scopeText(token.scope)],
+      ["Quotas", quotas.map(([name, value]) => `${name}=${value}`).join(", ") || "those of the Mixer"],
+      ["Expires", token.expires ? `${time(token.expires)}, ${ends(token)}` : "never: give tokens an end"],
+      ["Last used", token.last_used ? `${time(token.last_used)}, ${age(token.last_used)}` : "never"],
+      ["Made", `${time(token.created)} by ${token.created_by}`],
+    ]} /></${Drawer}>`;
 }
 
 export function Tokens({ params }) {
@@ -124,8 +128,8 @@ export function Tokens({ params }) {
       <${Question} path="/api/v1/tokens" params=${{}} command="platform token list" /></div>
     ${made && html`<${Secret} secret=${made.token} what=${`The secret of ${made.name}`} clear=${() => setMade(null)}>It goes into <code>Authorization: Bearer</code>, or into the password of a PostgreSQL client with the user ${made.name}.</${Secret}>`}
     <${Said} said=${said} clear=${() => setSaid(null)} />
-    <${ErrorBox} error=${answer.error} again=${answer.again} />
-    ${!tokens ? answer.loading && html`<${Waiting} what="Asking for the tokens" cancel=${answer.cancel} />` : !tokens.length ? html`<${EmptyState} command="platform token create grafana --role reader --expires-in 90d">No token was made. Local users need none where api.auth is "auto"; everybody else does:</${EmptyState}>`
+    <${Answering} answer=${answer} what="Asking for the tokens" />
+    ${!tokens ? "" : !tokens.length ? html`<${EmptyState} command="platform token create grafana --role reader --expires-in 90d">No token was made. Local users need none where api.auth is "auto"; everybody else does:</${EmptyState}>`
       : html`<div class="list"><${ColumnList} label="Tokens" columns=${COLUMNS} rows=${rows} keyOf=${({ id }) => id} to=${({ id }) => href("security", { view: "tokens", q: params.get("q"), token: id })} opened=${open?.id} /></div>`}
     ${wanted && tokens && html`<${TokenDrawer} key=${wanted} token=${open} wanted=${wanted} close=${() => change({ token: null })} revoke=${() => setDoing("revoke")} />`}
     ${doing === "create" && html`<${NewToken} close=${() => setDoing(null)} done=${({ data }) => {

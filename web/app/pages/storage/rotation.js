@@ -2,6 +2,8 @@
 import { age, bytes, count, duration, time } from "../../format.js";
 import { html } from "../../html.js";
 import { CopyButton } from "../../parts/copy_button.js";
+import { Tile } from "../../parts/messages.js";
+import { Table } from "../../parts/table.js";
 
 const DAY = 86_400_000;
 /** Less than this tells nothing of a day's growth. */
@@ -16,10 +18,6 @@ export function pace(tables) {
     span = Math.max(span, Date.parse(latest) - Date.parse(earliest));
   }
   return span < LEAST || !sum ? null : { perDay: (sum * DAY) / span, span };
-}
-
-export function Tile({ label, value, note, bad }) {
-  return html`<div class=${bad ? "tile bad" : "tile"}><span class="dim">${label}</span><strong>${value}</strong><span class="dim">${note}</span></div>`;
 }
 
 /** The rule in words. */
@@ -44,15 +42,15 @@ export function Outlook({ storage, free }) {
   return html`<section aria-label="Outlook"><h2>Outlook</h2><div class="tiles">
     <${Tile} label="Grows by" value=${`${bytes(found.perDay)} a day`} note=${`by the ${duration(found.span)} that files cover`} />
     <${Tile} label="Disk lasts" bad=${!fits} value=${days === null ? "not known" : days > 3_650 ? "over 10 years" : `${count(Math.floor(days))} days`} note=${html`${room || "the Mixer does not say what is free"}, without rotation`} />
-    <${Tile} label="With rotation at most about" value=${bytes(largest)} note=${fits ? "that fits" : html`<span class="bad">more than the disk has: lower max_age_days, or set a policy by size</span>`} />
+    <${Tile} label="With rotation at most about" bad=${!fits} value=${bytes(largest)} note=${fits ? "that fits" : "more than the disk has: lower max_age_days, or set a policy by size"} />
   </div></section>`;
 }
 
 function Removed({ check, title }) {
   if (!check?.removed?.length) return null;
-  return html`<h3>${title}: ${count(check.removed_partitions)} partitions, ${time(check.at)}</h3><div class="scroll" tabindex="0"><table>
-    <thead><tr><th>Table</th><th>Partition</th><th>Ends</th><th class="number">Files</th><th class="number">Rows</th><th class="number">Bytes</th><th>Why</th></tr></thead>
-    <tbody>${check.removed.map((one) => html`<tr><td>${one.table}</td><td>${one.partition}</td><td>${time(one.end)}</td><td class="number">${count(one.files)}</td><td class="number">${count(one.rows)}</td><td class="number">${bytes(one.bytes)}</td><td>${one.reason}</td></tr>`)}</tbody></table></div>`;
+  return html`<h3>${title}: ${count(check.removed_partitions)} partitions, ${time(check.at)}</h3>
+    <${Table} heads=${["Table", "Partition", "Ends", "Files", "Rows", "Bytes", "Why"]} numbers=${[3, 4, 5]}
+      rows=${check.removed.map((one) => [one.table, one.partition, time(one.end), count(one.files), count(one.rows), bytes(one.bytes), one.reason])} />`;
 }
 
 export function Rotation({ storage }) {
@@ -63,12 +61,11 @@ export function Rotation({ storage }) {
   const held = Object.entries(tables).filter(([, table]) => table.earliest);
   const share = rotation.max_bytes > 0 ? Math.round((100 * storage.bytes) / rotation.max_bytes) : 0;
   return html`<section aria-label="Rotation"><h2>Rotation</h2>
-    <p>Removes ${rule(rotation)}; whole partitions at a time. Checked every ${duration(rotation.check_interval_ms)}${last ? html`, last ${age(last.at)}, next ${age(next.toISOString())}` : ", not yet"}.</p>
+    <p>Removes ${rule(rotation)}; whole partitions at a time. Checked every ${duration(rotation.check_interval_ms)}${last ? html`, last ${age(last.at)}, next ${age(next)}` : ", not yet"}.</p>
     ${last?.held && html`<p class="bad" role="alert">Nothing is removed by age just now: ${last.held}</p>`}
     ${last?.more && html`<p>More is due than one check removes: it goes with the next.</p>`}
     ${rotation.policy !== "time" && html`<p>Files have ${bytes(storage.bytes)} of ${bytes(rotation.max_bytes)} (${share} %)${storage.bytes > rotation.max_bytes ? html`: <span class="bad">${bytes(storage.bytes - rotation.max_bytes)} go with the next check</span>` : ""}.</p>`}
-    ${byAge && held.length > 0 && html`<div class="scroll" tabindex="0"><table><thead><tr><th>Table</th><th>Its oldest rows</th><th>Leave after</th></tr></thead>
-      <tbody>${held.map(([name, table]) => html`<tr><th scope="row">${name.replace("_", " ")}</th><td>${moment(table.earliest)}</td><td>${moment(Date.parse(table.earliest) + rotation.max_age_days * DAY)}</td></tr>`)}</tbody></table></div>`}
+    ${byAge && held.length > 0 && html`<${Table} heads=${["Table", "Its oldest rows", "Leave after"]} rows=${held.map(([name, table]) => [name.replace("_", " "), moment(table.earliest), moment(Date.parse(table.earliest) + rotation.max_age_days * DAY)])} />`}
     <p class="dim">Which partitions would go now, one by one: <code>platform-mixer retention --dry-run</code> <${CopyButton} text="platform-mixer retention --dry-run" title="Copy as a command">copy</${CopyButton}>
       Removed since the start: ${count(rotation.removed_partitions)} partitions, ${count(rotation.removed_files)} files, ${count(rotation.removed_rows)} rows, ${bytes(rotation.removed_bytes)}.</p>
     <${Removed} check=${rotation.last_removal} title="Removed last" /></section>`;

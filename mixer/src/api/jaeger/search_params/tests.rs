@@ -106,6 +106,11 @@ fn what_cannot_be_used_is_named() {
         let text = format!("{problem:?}");
         assert!(text.contains(&format!("Some({name:?})")), "{query}: {text}");
     }
+    let tags = |most: usize| -> String { (0..most).map(|number| format!("&tag=a{number}:1")).collect() };
+    let most = format!("service=a{}", tags(MAX_CONDITIONS));
+    assert_eq!(search(&most).tags.len(), MAX_CONDITIONS);
+    let more = TraceRequest::parse(Some(&format!("{most}&tag=b:1"))).unwrap_err();
+    assert!(more.detail().contains("101 tags are more than 100"), "{more:?}");
     let none = JaegerParams::parse(Some("a=1"), &[]).unwrap_err();
     assert!(none.detail().contains("known are none"), "{none:?}");
 }

@@ -169,7 +169,7 @@ pub(super) const ROUTES: &[ApiRoute] = &[
         "rollback_scenario",
         "Activates the previously active scenario, each time one further back",
     )
-    .takes(&[p::WAIT])
+    .takes(&[p::ROLLBACK, p::WAIT])
     .with(RequestBody::Json("Nothing"))
     .gives(ResponseBody::Json("ScenarioReport"))
     .by_two()

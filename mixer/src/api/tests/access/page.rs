@@ -125,8 +125,28 @@ async fn what_a_browser_has_of_the_page_is_not_sent_again_and_another_builds_fil
         assert_eq!(status, StatusCode::METHOD_NOT_ALLOWED, "POST {path}");
         assert_eq!(headers[header::ALLOW], "GET,HEAD", "POST {path}");
     }
+    // What an open page asks for after an upgrade.
+    for file in ["app/main.js", "app/pages/gone.js"] {
+        let path = format!("/web/0123456789abcdef/{file}");
+        let (status, headers, body) = answer_to(&api, get(&path)).await;
+        let kind = headers[header::CONTENT_TYPE].to_str().unwrap();
+        assert_eq!(
+            (status, kind),
+            (StatusCode::NOT_FOUND, "application/problem+json"),
+            "{path}"
+        );
+        assert!(!headers.contains_key(header::CACHE_CONTROL), "{path}");
+        let problem: Value = serde_json::from_slice(&body).unwrap();
+        assert_eq!(problem["code"], "other_build", "{path}");
+        let detail = problem["detail"].as_str().unwrap();
+        assert!(
+            detail.contains(&path) && detail.ends_with("load the page again"),
+            "{detail}"
+        );
+    }
     for path in [
-        "/web/0123456789abcdef/app/main.js",
+        "/web/0123456789ABCDEF/app/main.js",
+        "/web/0123456789abcdef",
         "/web/app/main.js",
         "/web/",
         "/index.html",

@@ -1,0 +1,131 @@
+//! States of views that are easily lost: a topology, keys of a quick hand, a Mixer that is not ready, ages, and what is left of somebody who
+//! signed out.
+
+use harness::Api;
+use harness::credentials::admin_token;
+
+use super::*;
+
+#[test]
+fn the_topology_of_the_active_scenario_is_drawn() -> Result<(), Failure> {
+    let mixer = TestMixer::start("")?;
+    let text = "
+meta: { name: press, version: '1' }
+racks: [ { name: rack-a }, { group: edge, labels: { role: edge } } ]
+gears:
+  - { name: store, type: log_sink, deploy: rack-a }
+  - { name: numbers, type: generator, deploy: edge, config: { rate: 7 } }
+  - { name: log, type: log_sink, deploy: edge }
+wires:
+  - { from: numbers.out, to: log.in }
+  - { from: numbers.out, to: rack-a.store.in }
+";
+    let headers = [("content-type", "application/yaml")];
+    let stored = mixer.api.send("/api/v1/scenarios", &headers, text.as_bytes())?;
+    assert_eq!(stored.status, 200, "{}", stored.text);
+    let active = mixer
+        .api
+        .post("/api/v1/scenarios/press:1/activate?wait=0s", &json!({}))?;
+    assert_eq!(active.status, 200, "{}", active.text);
+    let mut tab = open(&mixer, "fleet?view=topology")?;
+    tab.wait("document.querySelectorAll('.topology .gear').length === 3")?;
+    let drawn = tab.eval("[...document.querySelectorAll('.topology title')].map((title) => title.textContent)")?;
+    let wires = ["numbers.out → log.in, hot", "numbers.out → rack-a.store.in, guaranteed"];
+    let gears = ["numbers (generator)", "log (log_sink)", "store (log_sink)"];
+    assert_eq!(drawn, json!([wires.as_slice(), gears.as_slice()].concat()));
+    assert_eq!(tab.faults(), Vec::<String>::new());
+    Ok(())
+}
+
+/// Presses a key without waiting for the next frame, as a quick hand does: part of a longer expression.
+fn at_once(key: &str) -> String {
+    let key = json!(key);
+    format!(
+        "document.body.dispatchEvent(new KeyboardEvent('keydown', {{ key: {key}, bubbles: true, cancelable: true }})); \
+         for (let turn = 0; turn < 50; turn += 1) await null;"
+    )
+}
+
+#[test]
+fn keys_within_one_frame_meet_the_view_that_is_there_by_then() -> Result<(), Failure> {
+    let mixer = TestMixer::start("")?;
+    let mut tab = open(&mixer, "sql?q=SELECT 1 AS one")?;
+    visit(&mut tab, "sql?q=SELECT 1 AS one")?;
+    tab.wait("document.querySelector('.sql-table [data-name=one]') !== null")?;
+    let states = tab.eval(&format!(
+        "(async () => {{
+            const seen = [];
+            const look = () => seen.push([document.querySelector('aside.drawer') !== null, document.querySelector('dialog.help') !== null]);
+            document.querySelector('.sql-table [data-name=one]').click();
+            for (let turn = 0; turn < 50; turn += 1) await null;
+            seen.push(document.activeElement.matches('aside.drawer'));
+            document.activeElement.blur();
+            {help} look();
+            {close} look();
+            {close} look();
+            return seen;
+        }})()",
+        help = at_once("?"),
+        close = at_once("Escape"),
+    ))?;
+    // The drawer has the focus; Esc closes what was opened last, wherever the focus is.
+    assert_eq!(states, json!([true, [true, true], [true, false], [false, false]]));
+    assert_eq!(tab.faults(), Vec::<String>::new());
+    Ok(())
+}
+
+#[test]
+fn the_overview_of_a_mixer_that_is_not_ready_says_which_check_fails_and_what_to_do() -> Result<(), Failure> {
+    // No disk has so much free.
+    let mixer = TestMixer::with(&[("store.min_free_mb", "1073741824")], &[])?;
+    let mut tab = open(&mixer, "overview")?;
+    visit(&mut tab, "overview")?;
+    tab.shows("the disk is almost full")?;
+    tab.shows("Free the disk of store.dir")?;
+    let checks = "[...document.querySelectorAll('[aria-label=Checks] .tile')].map(tile => tile.innerText.split('\\n').slice(0, 2).join(' ')).sort()";
+    let expected = json!(["bus ok", "engine ok", "ingest ok", "wal not ready"]);
+    assert_eq!(tab.eval(checks)?, expected);
+    Ok(())
+}
+
+#[test]
+fn ages_of_several_units_are_understood_where_the_page_asks_in_sql() -> Result<(), Failure> {
+    let mixer = TestMixer::start("")?;
+    fill(&mixer, &["order accepted"])?;
+    let question = "traces?roots=1&since=1h30m";
+    let mut tab = open(&mixer, question)?;
+    visit(&mut tab, question)?;
+    tab.shows("200 spans, newest first")?;
+    assert_eq!(tab.faults(), Vec::<String>::new());
+    Ok(())
+}
+
+#[test]
+fn who_signs_out_leaves_no_token_no_question_and_no_statement() -> Result<(), Failure> {
+    let home = tempfile::tempdir()?;
+    let (file, admin) = admin_token(home.path())?;
+    let file = format!("{:?}", file.display().to_string());
+    let mixer = TestMixer::with(&[("api.auth", "\"tokens\""), ("api.tokens_file", &file)], &[])?;
+    let api = Api::guarded(&mixer.api.base, &admin, None)?;
+    let made = api.post("/api/v1/tokens", &json!({ "name": "ada", "roles": ["reader"] }))?;
+    let secret = made.json["data"]["token"].as_str().ok_or(made.text.clone())?;
+    let mut tab = open(&mixer, "sql?q=SELECT $word AS one&p.word=hunter2")?;
+    tab.wait("document.querySelector('input[name=token]') !== null")?;
+    tab.click("input[name=token]")?;
+    tab.type_text(secret)?;
+    tab.press("Enter")?;
+    tab.wait("document.querySelector('.sql-table [data-name=one]') !== null")?;
+    let kept = "localStorage.getItem('platform.sql.history')";
+    tab.wait(&format!("{kept} !== null"))?;
+    let history = tab.eval(kept)?;
+    let history = history.as_str().unwrap_or_default();
+    assert!(history.contains("$word") && !history.contains("hunter2"), "{history}");
+    tab.eval("void [...document.querySelectorAll('header button')].find(button => button.textContent === 'Sign out').click()")
+        .ok();
+    tab.wait("document.querySelector('input[name=token]') !== null && document.readyState === 'complete'")?;
+    assert_eq!(
+        tab.eval(&format!("[location.hash, {kept}]"))?,
+        json!(["#/overview", null])
+    );
+    Ok(())
+}
