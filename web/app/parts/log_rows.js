@@ -1,5 +1,5 @@
 // The rows of a question, page by page as the list is read; the Mixer cuts large cells.
-import { useEffect, useRef, useState } from "../html.js";
+import { useLayoutEffect, useRef, useState } from "../html.js";
 import { PATH, question } from "./log_query.js";
 import { readRows } from "./row_stream.js";
 
@@ -29,7 +29,7 @@ export function useLogRows(params, active) {
       (error) => show((before) => ({ ...(cursor ? before : NONE), error, loading: false, question: key })),
     );
   };
-  useEffect(() => {
+  useLayoutEffect(() => {
     if (!active) return;
     ask(null);
     return () => asked.current.abort();

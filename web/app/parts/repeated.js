@@ -1,6 +1,6 @@
 // Answers that change while somebody looks: asked again every few seconds while the page can be seen, and rows that come by pages.
 import { request, useAnswer, useRound } from "../api.js";
-import { html, useEffect, useRef, useState } from "../html.js";
+import { html, useEffect, useLayoutEffect, useRef, useState } from "../html.js";
 
 /** An answer that is asked for again. */
 export function useRepeated(path, params = {}, every = 5_000) {
@@ -45,7 +45,7 @@ export function usePages(key, ask) {
       (error) => own.signal.aborted || setState({ ...NOTHING, rows, next, error, key, loading: false }),
     );
   };
-  useEffect(() => {
+  useLayoutEffect(() => {
     start([], null);
     return () => asked.current.abort();
   }, [key, round]);
