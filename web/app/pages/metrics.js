@@ -3,7 +3,7 @@ import { useAnswer } from "../api.js";
 import { html, useEffect, useMemo, useState } from "../html.js";
 import { change, go } from "../location.js";
 import { EmptyState } from "../parts/messages.js";
-import { addChart, boards, chartsOf, decode, keepBoard, useKeys } from "../parts/metric_board.js";
+import { addChart, boards, chartsOf, decode, keepBoard, useChartKeys } from "../parts/metric_board.js";
 import { MetricBrowser, usualChart } from "../parts/metric_browser.js";
 import { MetricCard } from "../parts/metric_card.js";
 import { ownStyle } from "../parts/own_style.js";
@@ -89,7 +89,7 @@ export default function Metrics({ params }) {
   const names = useAnswer("/api/v1/telemetry/metrics/names", boundsOf(params));
   const board = useBoard(params, names, round);
   const types = useMemo(() => new Map((names.data?.data || []).map(({ name, type }) => [name, type])), [names.data]);
-  const charts = useKeys(chartsOf(params));
+  const charts = useChartKeys(chartsOf(params));
   const browsing = params.get("names") !== "off";
   return html`<div class="bar">
       <${TimePicker} params=${params} />

@@ -1,10 +1,12 @@
 // Saves what was asked for as a file: page by page, so that no answer is too large, with progress and a way to stop.
 import { open } from "../api.js";
 import { count } from "../format.js";
-import { html, useEffect, useRef, useState } from "../html.js";
+import { html } from "../html.js";
 import { PATH, question } from "./log_query.js";
 import { Menu } from "./menu.js";
 import { ErrorBox, Waiting } from "./messages.js";
+import { saveFile } from "./save_file.js";
+import { useJob } from "./work.js";
 
 /** Rows of a page, and of a file. */
 const [PAGE, MOST] = [10_000, 500_000];
@@ -16,15 +18,7 @@ const FORMATS = {
   json: { type: "application/json", asked: "ndjson", part: (text, at) => (at ? ",\n" : "[\n") + text.trimEnd().replaceAll("\n", ",\n"), end: "\n]\n" },
 };
 
-function save(parts, format) {
-  const link = document.createElement("a");
-  link.href = URL.createObjectURL(new Blob(parts, { type: FORMATS[format].type }));
-  link.download = `logs-${new Date().toISOString().slice(0, 19).replaceAll(":", "-")}.${format}`;
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
-}
-
-/** @param {URLSearchParams} params @param {string} format @param {AbortSignal} signal @param {(rows: number) => void} tell */
+/** @param {URLSearchParams} params @param {string} format @param {AbortSignal} signal @param {(rows: number) => void} tell @returns {Promise<string>} what was saved */
 async function exported(params, format, signal, tell) {
   /** @type {[any[], Set<any>]} */
   const [parts, partial] = [[], new Set()];
@@ -41,28 +35,18 @@ async function exported(params, format, signal, tell) {
     tell(rows);
   } while (cursor && rows < MOST);
   parts.push(end);
-  save(parts, format);
+  saveFile(parts, `logs-${new Date().toISOString().slice(0, 19).replaceAll(":", "-")}.${format}`, FORMATS[format].type);
   const cut = cursor ? ` These are the newest ${count(MOST)}; for the others set “until” to the last one's time.` : "";
   return `${count(rows)} rows saved.${cut}${partial.size ? ` Incomplete: ${[...partial].join("; ")}` : ""}`;
 }
 
 export function LogExport({ params }) {
-  const [state, setState] = useState({ rows: -1, said: "", error: null });
-  const cancel = useRef(null);
-  useEffect(() => () => cancel.current?.abort(), []);
-  const run = (format) => {
-    cancel.current = new AbortController();
-    setState({ rows: 0, said: "", error: null });
-    exported(params, format, cancel.current.signal, (rows) => setState((before) => ({ ...before, rows }))).then(
-      (said) => setState({ rows: -1, said, error: null }),
-      (error) => setState({ rows: -1, said: error.name === "AbortError" ? "Stopped, nothing was saved." : "", error: error.name === "AbortError" ? null : error }),
-    );
-  };
+  const { run, stop, value: said, progress, error } = useJob();
   return html`<${Menu} label="Export">
-    ${state.rows >= 0
-      ? html`<${Waiting} what=${`${count(state.rows)} rows so far`} cancel=${() => cancel.current.abort()} />`
-      : html`<div class="bar">${Object.keys(FORMATS).map((format) => html`<button onClick=${() => run(format)}>${format === "ndjson" ? "NDJSON" : format.toUpperCase()}</button>`)}</div>`}
-    <p class="dim" role="status">${state.said || "All records of the time range that the filters let through."}</p>
-    <${ErrorBox} error=${state.error} />
+    ${progress !== null
+      ? html`<${Waiting} what=${`${count(progress)} rows so far`} cancel=${stop} />`
+      : html`<div class="bar">${Object.keys(FORMATS).map((format) => html`<button onClick=${() => run((signal, tell) => exported(params, format, signal, tell))}>${format === "ndjson" ? "NDJSON" : format.toUpperCase()}</button>`)}</div>`}
+    <p class="dim" role="status">${said || "All records of the time range that the filters let through."}</p>
+    <${ErrorBox} error=${error} />
   </${Menu}>`;
 }

@@ -1,5 +1,5 @@
 // The question of the logs, as it stands in the address: for the API, as a command, and as SQL.
-import { bounds, ageOf } from "../time_range.js";
+import { bounds, sqlTime } from "../time_range.js";
 
 export const PATH = "/api/v1/telemetry/logs";
 export const LEVELS = ["error", "warn", "info", "debug"];
@@ -62,7 +62,6 @@ export function commandOf(params, ranged = true) {
 
 const literal = (value) => (Array.isArray(value) ? `ARRAY[${value.map(literal).join(", ")}]` : `'${String(value).replaceAll("'", "''")}'`);
 const UUID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i;
-const UNITS = { s: "seconds", m: "minutes", h: "hours", d: "days", w: "weeks" };
 
 function condition(key, value, bind) {
   if (key.startsWith("not.")) return `(${condition(key.slice(4), value, bind)}) IS NOT TRUE`;
@@ -87,10 +86,9 @@ function condition(key, value, bind) {
 
 /** The `WHERE` of the question. @param {(value: any) => string} [bind] makes a parameter of a value; literals without it */
 export function whereOf(params, bind = literal) {
-  const moment = (text) => (Number.isNaN(ageOf(text)) ? bind(text) : `now() - INTERVAL '${text.slice(0, -1)} ${UNITS[text.at(-1)]}'`);
   const { since, until } = bounds(params);
-  const parts = [`ts >= ${moment(since)}`];
-  if (until) parts.push(`ts < ${moment(until)}`);
+  const parts = [`ts >= ${sqlTime(since, bind)}`];
+  if (until) parts.push(`ts < ${sqlTime(until, bind)}`);
   for (const [key, values] of Object.entries(filters(params))) for (const value of values) if (value) parts.push(condition(key, value, bind));
   return parts.join(" AND ");
 }

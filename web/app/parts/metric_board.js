@@ -64,7 +64,7 @@ export function moveChart(at, by) {
 }
 
 /** The charts of the address with keys that stay when one of them is changed or moved, so that each keeps what it has drawn. */
-export function useKeys(charts) {
+export function useChartKeys(charts) {
   const known = useRef({ next: 0, list: [] });
   const { list } = known.current;
   const left = new Set(list);

@@ -21,12 +21,13 @@ export function useRepeated(path, params = {}, every = 5_000) {
 }
 
 /** @type {any} */
-const NOTHING = { rows: [], next: null, loading: true, error: null, partial: null };
+const NOTHING = { rows: [], next: null, loading: true, error: null, partial: null, stopped: false };
 
 /**
  * Rows that come page by page: asked afresh when `key` changes, the next ones when `more` is called. Of two questions only the later one is
- * answered, and `again` goes on where a page failed.
- * @param {(rows: any[], next: any, signal: AbortSignal) => Promise<{ rows: any[], next: any, partial?: string }>} ask `rows`: those before
+ * answered, and `again` goes on where a page failed. Rows of a question do not stay below another one that is `stopped`.
+ * @param {string | null} key none: nothing is asked
+ * @param {(rows: any[], next: any, signal: AbortSignal) => Promise<{ rows: any[], next: any, partial?: string | null } & Record<string, any>>} ask `rows`: those before
  */
 export function usePages(key, ask) {
   const [state, setState] = useState(NOTHING);
@@ -34,18 +35,19 @@ export function usePages(key, ask) {
   const asked = useRef(null);
   const cancel = () => {
     asked.current?.abort();
-    setState((before) => ({ ...before, loading: false }));
+    setState((before) => ({ ...(before.key === key ? before : { ...NOTHING, key, stopped: true }), loading: false }));
   };
   const start = (rows, next) => {
     asked.current?.abort();
     const own = (asked.current = new AbortController());
-    setState((before) => ({ ...before, loading: true, error: null }));
+    setState((before) => ({ ...before, loading: true, error: null, stopped: false }));
     ask(rows, next, own.signal).then(
       (answer) => own.signal.aborted || setState({ ...NOTHING, ...answer, key, loading: false }),
       (error) => own.signal.aborted || setState({ ...NOTHING, rows, next, error, key, loading: false }),
     );
   };
   useEffect(() => {
+    if (key === null) return undefined;
     start([], null);
     return () => asked.current.abort();
   }, [key, round]);

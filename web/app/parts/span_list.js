@@ -110,5 +110,5 @@ export function SpanList({ params }) {
     <${ErrorBox} error=${found.error} again=${found.again} />
     ${found.partial && html`<p class="bad" role="status">Rows are missing: ${found.partial}</p>`}
     ${found.loading && !found.rows.length && html`<${Waiting} what="Searching spans" cancel=${found.cancel} />`}
-    ${found.rows.length > 0 ? html`<${Found} params=${params} found=${found} selected=${selected} setSelected=${setSelected} open=${open} />` : !found.loading && !found.error && html`<${Nothing} params=${params} />`}`;
+    ${found.rows.length > 0 ? html`<${Found} params=${params} found=${found} selected=${selected} setSelected=${setSelected} open=${open} />` : found.stopped ? html`<p>Stopped. <button onClick=${found.again}>Search</button></p>` : !found.loading && !found.error && html`<${Nothing} params=${params} />`}`;
 }
