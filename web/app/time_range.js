@@ -17,9 +17,15 @@ export function ageOf(text) {
 }
 
 /** A time of a range in SQL. @param {(text: string) => string} bind how a time that is no age stands in it */
-export function sqlTime(text, bind) {
+function sqlTime(text, bind) {
   if (Number.isNaN(ageOf(text))) return bind(text);
   return `now() - INTERVAL '${termsOf(text).map(([many, unit]) => `${many} ${WORDS[unit]}`).join(" ") || "0 seconds"}'`;
+}
+
+/** The time of a question as conditions of SQL; the last hour, if it has none. @param {(text: string) => string} bind */
+export function timeConditions(params, bind) {
+  const { since, until } = bounds(params);
+  return [`ts >= ${sqlTime(since, bind)}`, ...(until ? [`ts < ${sqlTime(until, bind)}`] : [])];
 }
 
 /** The range as times, now. @param {URLSearchParams} params @returns {TimeSpan} */

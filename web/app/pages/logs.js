@@ -9,7 +9,7 @@ import { LogExport } from "../parts/log_export.js";
 import { LogFacets, useFields } from "../parts/log_facets.js";
 import { LogHistogram } from "../parts/log_histogram.js";
 import { LogList } from "../parts/log_list.js";
-import { commandOf, filters, isChip, LEVELS, PATH, placeOf, question, rowAt, sqlOf } from "../parts/log_query.js";
+import { commandOf, filters, isChip, LEVELS, oppositeOf, PATH, placeOf, question, rowAt, sqlOf } from "../parts/log_query.js";
 import { useLogRows } from "../parts/log_rows.js";
 import { useLogTail } from "../parts/log_tail.js";
 import { EmptyState, ErrorBox, Waiting } from "../parts/messages.js";
@@ -60,7 +60,7 @@ function Toolbar({ params, view, live, side, known }) {
       <${SavedViews} page="logs" without=${["row"]} />
       <${LogExport} params=${params} />
     </div>
-    <${Chips} params=${params} keys=${isChip} />`;
+    <${Chips} params=${params} keys=${isChip} opposite=${oppositeOf} />`;
 }
 
 /** How live tail is doing. */

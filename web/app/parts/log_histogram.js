@@ -107,6 +107,6 @@ export function LogHistogram({ params, ready, live, known }) {
       ${loading && !live && html`<${Waiting} what="Counting" cancel=${stop} />`}
     </div>
     <${ErrorBox} error=${error} again=${again} />
-    ${counts?.total > 0 && html`<${Chart} times=${counts.times} series=${series} stacked height=${120} label="Records over time; drag to zoom" zoom=${zoom} />`}
+    ${counts?.total > 0 && html`<${Chart} times=${counts.times} series=${series} stacked height=${120} unit=${(tick) => count(tick, true)} label="Records over time; drag to zoom" zoom=${zoom} />`}
   </section>`;
 }
