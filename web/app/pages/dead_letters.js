@@ -6,7 +6,7 @@ import { Said } from "../parts/act.js";
 import { ColumnList } from "../parts/column_list.js";
 import { EmptyState, ErrorBox, Waiting } from "../parts/messages.js";
 import { micros, timeOf } from "../parts/micros.js";
-import { Question, quoted } from "../parts/question.js";
+import { flagOf, Question } from "../parts/question.js";
 import { ListState, usePagedRows } from "../parts/repeated.js";
 import { TimePicker } from "../parts/time_picker.js";
 import { isNarrow, may } from "../session.js";
@@ -35,7 +35,7 @@ const COLUMNS = [
 ];
 
 /** What the API filters by. */
-export function filterOf(params) {
+function filterOf(params) {
   const filter = { since: AGE };
   for (const key of ["state", "rack", "gear", "subject", "reason", "since", "until"]) if (params.get(key)) filter[key] = params.get(key);
   return filter;
@@ -89,7 +89,7 @@ export default function DeadLetters({ params, caller }) {
     return href("dead-letters", now);
   };
   const wanted = params.get("letter");
-  const command = `platform dlq list${Object.entries(filter).map(([key, value]) => ` --${key} ${quoted(value)}`).join("")}`;
+  const command = `platform dlq list${Object.entries(filter).map(([key, value]) => ` ${flagOf(key, value)}`).join("")}`;
   return html`<${Filters} params=${params} />
     <${Question} path="/api/v1/dlq" params=${{ ...filter, limit: PAGE }} command=${command} />
     <${Said} said=${said} clear=${() => setSaid(null)} />

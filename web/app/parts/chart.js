@@ -4,7 +4,8 @@ import { html, useEffect, useMemo, useRef, useState } from "../html.js";
 import { ErrorBox } from "./messages.js";
 import { ownStyle } from "./own_style.js";
 
-const COLOURS = 8;
+/** Colours of series; they come again after so many. */
+export const COLOURS = 8;
 /** @type {Promise<any> | null} */
 let loading = null;
 
@@ -23,7 +24,7 @@ function load() {
 
 export const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
-/** The colour of a series by its place; they come again after eight. */
+/** The colour of a series by its place. */
 export const placeColour = (at) => colour(`--c${(at % COLOURS) + 1}`);
 
 /** The colour of a series, by its name where that has one of its own. */

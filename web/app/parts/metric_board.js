@@ -24,7 +24,7 @@ const escaped = (text) => text.replace(/[%*]/g, (sign) => (sign === "%" ? "%25" 
 const plain = (text) => text.replace(/%2A/gi, "*").replaceAll("%25", "%");
 
 /** @param {Partial<ChartSpec>} chart */
-export function encode({ name, agg = "", group = "", panels = "", filters = [] }) {
+function encode({ name, agg = "", group = "", panels = "", filters = [] }) {
   const fields = [name, agg, group, panels, ...filters.flat()];
   while (filters.length === 0 && fields.at(-1) === "") fields.pop();
   return fields.map(escaped).join("*");

@@ -1,6 +1,6 @@
 // What a chart asks the Mixer, and the series in what is answered.
 import { ageOf } from "../time_range.js";
-import { quoted } from "./question.js";
+import { flagOf } from "./question.js";
 
 /** Series that one chart has at most; of more, the first by name. */
 export const MOST_SERIES = 50;
@@ -39,16 +39,8 @@ export function questionOf(chart, agg, bounds, interval) {
 }
 
 function commandOf({ name, group, filters }, agg, { since, until }, interval) {
-  const words = ["platform metrics --name", quoted(name), "--since", quoted(since)];
-  if (until) words.push("--until", quoted(until));
-  words.push("--interval", interval);
-  if (group) words.push("--group-by", quoted(group));
-  if (agg !== "mean" && agg !== "observed") words.push("--agg", agg);
-  for (const [key, value] of filters) {
-    if (key.startsWith("labels.")) words.push("--label", quoted(`${key.slice(7)}=${value}`));
-    else words.push(`--${key}`, quoted(value));
-  }
-  return words.join(" ");
+  const asked = Object.entries({ name, since, until, interval, group_by: group, agg: agg === "mean" || agg === "observed" ? "" : agg });
+  return ["platform metrics", ...[...asked, ...filters].filter(([, value]) => value).map(([key, value]) => flagOf(key, value))].join(" ");
 }
 
 const numeric = (value) => (value === null || value === undefined || !Number.isFinite(Number(value)) ? null : Number(value));

@@ -9,9 +9,9 @@ export const quoted = (text) => (/^[\w.:=/,@%+-]+$/.test(text) ? text : `'${text
 /** A filter as a flag of a command. What begins with a dash would be taken for a flag itself. */
 export function flagOf(key, value) {
   /** @type {any} */
-  const [, not, attribute, name] = /^(not\.)?(attr\.)?(.*)$/s.exec(key);
-  const flag = attribute ? "attr" : { gear_id: "gear", rack_id: "entity" }[name] || name.replaceAll("_", "-");
-  const text = attribute ? `${name}=${value}` : value;
+  const [, not, map, name] = /^(not\.)?(?:(attr|label)s?\.)?(.*)$/s.exec(key);
+  const flag = map || { gear_id: "gear", rack_id: "entity" }[name] || name.replaceAll("_", "-");
+  const text = map ? `${name}=${value}` : value;
   return `--${not ? "not-" : ""}${flag}${text.startsWith("-") ? "=" : " "}${quoted(text)}`;
 }
 

@@ -15,7 +15,7 @@ const SKEW = 3_600e6;
 const MOST_LOGS = 1_000;
 
 /** Around the spans of a trace, for other views: its time, with what clocks may differ by. */
-export const around = ({ start, end }) => ({ since: timeOf(start - SKEW), until: timeOf(end + SKEW) });
+const around = ({ start, end }) => ({ since: timeOf(start - SKEW), until: timeOf(end + SKEW) });
 
 function Events({ events }) {
   if (!Array.isArray(events) || !events.length) return null;

@@ -22,7 +22,7 @@ const isLeftOut = (key) => /^not\.(entity|service|span_name|attr\..+)$/.test(key
 export const oppositeOf = (key) => (isLeftOut(key) ? key.slice(4) : isLeftOut(`not.${key}`) ? `not.${key}` : "");
 
 /** Whether only SQL can ask it: lists have no greatest duration, no parts of a millisecond, and no roots. */
-export const needsSql = (params) => params.has("max_duration_ms") || params.has("roots") || !/^\d*$/.test(params.get("min_duration_ms") || "");
+const needsSql = (params) => params.has("max_duration_ms") || params.has("roots") || !/^\d*$/.test(params.get("min_duration_ms") || "");
 
 /** The filters that lists of spans and services take, with the time. */
 export function listFilters(params) {
