@@ -6,7 +6,7 @@ import { Said } from "../parts/act.js";
 import { ColumnList } from "../parts/column_list.js";
 import { EmptyState, ErrorBox, Waiting } from "../parts/messages.js";
 import { micros, timeOf } from "../parts/micros.js";
-import { flagOf, Question } from "../parts/question.js";
+import { commandOf, Question } from "../parts/question.js";
 import { ListState, usePagedRows } from "../parts/repeated.js";
 import { TimePicker } from "../parts/time_picker.js";
 import { isNarrow, may } from "../session.js";
@@ -89,9 +89,8 @@ export default function DeadLetters({ params, caller }) {
     return href("dead-letters", now);
   };
   const wanted = params.get("letter");
-  const command = `platform dlq list${Object.entries(filter).map(([key, value]) => ` ${flagOf(key, value)}`).join("")}`;
   return html`<${Filters} params=${params} />
-    <${Question} path="/api/v1/dlq" params=${{ ...filter, limit: PAGE }} command=${command} />
+    <${Question} path="/api/v1/dlq" params=${{ ...filter, limit: PAGE }} command=${commandOf("platform dlq list", filter)} />
     <${Said} said=${said} clear=${() => setSaid(null)} />
     <${ErrorBox} error=${letters.error} again=${letters.again} />
     ${letters.partial && html`<p class="bad" role="alert">This list is partial: ${letters.partial}</p>`}

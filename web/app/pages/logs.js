@@ -9,7 +9,7 @@ import { LogExport } from "../parts/log_export.js";
 import { LogFacets, useFields } from "../parts/log_facets.js";
 import { LogHistogram } from "../parts/log_histogram.js";
 import { LogList } from "../parts/log_list.js";
-import { commandOf, filters, isChip, LEVELS, oppositeOf, PATH, placeOf, question, rowAt, sqlOf } from "../parts/log_query.js";
+import { filters, isChip, LEVELS, logsCommand, oppositeOf, PATH, placeOf, question, rowAt, sqlOf } from "../parts/log_query.js";
 import { useLogRows } from "../parts/log_rows.js";
 import { useLogTail } from "../parts/log_tail.js";
 import { EmptyState, ErrorBox, Waiting } from "../parts/messages.js";
@@ -94,7 +94,7 @@ function ListState({ list }) {
 
 function Empty({ params, live }) {
   const filtered = Object.keys(filters(params)).length > 0;
-  if (live) return html`<${EmptyState} command=${`${commandOf(params, false)} --follow`}>Nothing came yet. The same in a terminal:</${EmptyState}>`;
+  if (live) return html`<${EmptyState} command=${`${logsCommand(params, false)} --follow`}>Nothing came yet. The same in a terminal:</${EmptyState}>`;
   return html`<${EmptyState} command=${filtered ? null : "platform run"}>${filtered
     ? html`No record of this time range passes the filters. Remove one above, <button onClick=${() => change({ since: "7d", until: null })}>look back 7 days</button> or <button onClick=${() => change(Object.fromEntries(Object.keys(filters(params)).map((key) => [key, null])))}>remove all filters</button>`
     : html`No record in this time range. <button onClick=${() => change({ since: "7d", until: null })}>Look back 7 days</button> Records come from a Rack, or from any sender of OpenTelemetry to <code>/v1/logs</code>:`}</${EmptyState}>`;
@@ -105,7 +105,7 @@ function useFrame({ params, view, live, side, rows, ready }) {
   const fields = useFields(params, rows, ready);
   const { known } = fields;
   const top = useMemo(() => html`<${Toolbar} params=${params} view=${view} live=${live} side=${side} known=${known} />
-    <${Question} path=${live ? `${PATH}/tail` : PATH} params=${live ? filters(params) : question(params)} command=${`${commandOf(params, !live)}${live ? " --follow" : ""}`} sql=${sqlOf(params)} />`, [params, known]);
+    <${Question} path=${live ? `${PATH}/tail` : PATH} params=${live ? filters(params) : question(params)} command=${`${logsCommand(params, !live)}${live ? " --follow" : ""}`} sql=${sqlOf(params)} />`, [params, known]);
   const facets = useMemo(() => side && html`<${LogFacets} params=${params} fields=${fields} ready=${ready} />`, [params, ready, known, fields.loading, fields.error]);
   const chart = useMemo(() => html`<${LogHistogram} params=${params} ready=${ready} live=${live} known=${known} />`, [params, ready, known]);
   return { top, facets, chart };

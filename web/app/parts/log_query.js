@@ -1,6 +1,6 @@
 // The question of the logs, as it stands in the address: for the API, as a command, and as SQL.
 import { bounds, timeConditions } from "../time_range.js";
-import { flagOf, literal } from "./question.js";
+import { commandOf, literal } from "./question.js";
 
 export const PATH = "/api/v1/telemetry/logs";
 export const LEVELS = ["error", "warn", "info", "debug"];
@@ -48,13 +48,7 @@ export function withoutValue(params, field, value) {
 }
 
 /** The question as a command. @param {boolean} [ranged] whether with the time range */
-export function commandOf(params, ranged = true) {
-  const words = ["platform logs"];
-  for (const [key, values] of Object.entries({ ...(ranged ? bounds(params) : {}), ...filters(params) })) {
-    for (const value of [values].flat()) if (value) words.push(flagOf(key, value));
-  }
-  return words.join(" ");
-}
+export const logsCommand = (params, ranged = true) => commandOf("platform logs", { ...(ranged ? bounds(params) : {}), ...filters(params) });
 
 const UUID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i;
 

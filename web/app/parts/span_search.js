@@ -2,7 +2,7 @@
 import { request } from "../api.js";
 import { bounds, timeConditions } from "../time_range.js";
 import { micros } from "./micros.js";
-import { flagOf, literal, quoted } from "./question.js";
+import { commandOf, literal, quoted } from "./question.js";
 import { usePages } from "./repeated.js";
 
 /** Rows of one page, and rows that are kept at most. */
@@ -56,8 +56,7 @@ export function searchSql(params, bind = literal, before = "") {
 /** The same as a command. */
 export function searchCommand(params) {
   if (needsSql(params)) return `platform sql ${quoted(`${searchSql(params)} LIMIT 100`)}`;
-  const flags = Object.entries(listFilters(params)).flatMap(([key, values]) => [values].flat().filter(Boolean).map((value) => flagOf(key, value)));
-  return ["platform traces", ...flags].join(" ");
+  return commandOf("platform traces", listFilters(params));
 }
 
 /** The question as the page asks it. @param {string | null} next a cursor, or the time up to which SQL goes on */
