@@ -1,6 +1,7 @@
 // Answers that change while somebody looks: asked again every few seconds while the page can be seen, and rows that come by pages.
 import { request, useAnswer, useRound } from "../api.js";
 import { html, useEffect, useRef, useState } from "../html.js";
+import { Waiting } from "./messages.js";
 
 /** An answer that is asked for again. */
 export function useRepeated(path, params = {}, every = 5_000) {
@@ -62,6 +63,13 @@ export function usePagedRows(path, params) {
     const { data, next_cursor: next, partial } = await request(path, { params: { ...params, cursor }, signal });
     return { rows: rows.concat(data), next, partial };
   });
+}
+
+/** What is said in place of rows: that they are awaited, that they are not any more, or why there are none. @param {{ pages: any, what: string, children?: any }} props */
+export function NoRows({ pages: { loading, stopped, error, cancel, again }, what, children }) {
+  if (loading) return html`<${Waiting} what=${what} cancel=${cancel} />`;
+  if (stopped) return html`<p class="dim" role="status">Stopped. <button onClick=${again}>Ask again</button></p>`;
+  return error ? null : children;
 }
 
 /** How far a list is; of one that is filtered here, that only what is loaded was looked through. @param {{ pages: ReturnType<typeof usePages>, shown: any[], what: string }} props */

@@ -46,7 +46,7 @@ function TraceLogs({ trace, id, span }) {
   const logs = answer.data?.data || [];
   const ofSpan = (row) => span && row.attributes?.span_id === span;
   const shown = own ? logs.filter(ofSpan) : logs;
-  return html`<section class="beside" aria-label="Logs of the trace"><h3>Logs of the trace</h3>
+  return html`<section aria-label="Logs of the trace"><h3>Logs of the trace</h3>
     <${Answering} answer=${answer} what="Reading logs" />
     ${answer.data && html`<div class="bar"><span class="dim">${answer.data.next_cursor ? `the first ${count(logs.length)}` : count(logs.length)}, ${count(logs.filter(ofSpan).length)} of this span (marked)</span>
       ${span && html`<label><input type="checkbox" checked=${own} onChange=${() => setOwn(!own)} /> only this span</label>`}

@@ -9,6 +9,7 @@ import { CopyButton } from "./copy_button.js";
 import { EmptyState, ErrorBox, Waiting } from "./messages.js";
 import { precise } from "./micros.js";
 import { Question } from "./question.js";
+import { NoRows } from "./repeated.js";
 import { useRowKeys } from "./row_keys.js";
 import { SpanScatter } from "./span_scatter.js";
 import { isFilter, listFilters, MOST, oppositeOf, PAGE, question, searchCommand, searchSql, useSpanSearch } from "./span_search.js";
@@ -109,6 +110,5 @@ export function SpanList({ params }) {
     ${asked.body ? html`<${SqlQuestion} params=${params} />` : html`<${Question} ...${asked} command=${searchCommand(params)} sql=${`${searchSql(params)} LIMIT 100`} />`}
     <${ErrorBox} error=${found.error} again=${found.again} />
     ${found.partial && html`<p class="bad" role="status">Rows are missing: ${found.partial}</p>`}
-    ${found.loading && !found.rows.length && html`<${Waiting} what="Searching spans" cancel=${found.cancel} />`}
-    ${found.rows.length > 0 ? html`<${Found} params=${params} found=${found} selected=${selected} setSelected=${setSelected} open=${open} />` : found.stopped ? html`<p>Stopped. <button onClick=${found.again}>Search</button></p>` : !found.loading && !found.error && html`<${Nothing} params=${params} />`}`;
+    ${found.rows.length > 0 ? html`<${Found} params=${params} found=${found} selected=${selected} setSelected=${setSelected} open=${open} />` : html`<${NoRows} pages=${found} what="Searching spans"><${Nothing} params=${params} /></${NoRows}>`}`;
 }

@@ -6,9 +6,9 @@ import { change, href } from "../../location.js";
 import { ColumnList } from "../../parts/column_list.js";
 import { CopyButton } from "../../parts/copy_button.js";
 import { Drawer } from "../../parts/drawer.js";
-import { EmptyState, ErrorBox, Waiting } from "../../parts/messages.js";
+import { EmptyState, ErrorBox } from "../../parts/messages.js";
 import { commandOf, Question } from "../../parts/question.js";
-import { ListState, usePagedRows } from "../../parts/repeated.js";
+import { ListState, NoRows, usePagedRows } from "../../parts/repeated.js";
 import { Facts } from "../../parts/row_fields.js";
 import { TimePicker } from "../../parts/time_picker.js";
 
@@ -65,7 +65,7 @@ export function Audit({ params }) {
     <${Question} path="/api/v1/audit" params=${asked} command=${commandOf("platform audit", filter)} />
     <${ErrorBox} error=${entries.error} again=${entries.again} />
     ${rows.length ? html`<div class="list"><${ColumnList} label="Audit log" columns=${COLUMNS} rows=${rows} keyOf=${({ id }) => String(id)} to=${to} opened=${wanted} onEnd=${text ? undefined : entries.more} /></div>`
-      : entries.loading ? html`<${Waiting} what="Asking for the audit log" />` : !entries.error && html`<${EmptyState}>Nothing ${entries.rows.length ? "that is loaded" : "that was recorded"} meets the filters. <a href=${href("security", { view: "audit" })}>Without filters</a></${EmptyState}>`}
+      : html`<${NoRows} pages=${entries} what="Asking for the audit log"><${EmptyState}>Nothing ${entries.rows.length ? "that is loaded" : "that was recorded"} meets the filters. <a href=${href("security", { view: "audit" })}>Without filters</a></${EmptyState}></${NoRows}>`}
     ${entries.rows.length > 0 && html`<${ListState} pages=${entries} shown=${rows} what="entries" />`}
     ${open && html`<${EntryDrawer} key=${wanted} entry=${open} close=${() => change({ entry: null })} />`}`;
 }
@@ -91,5 +91,5 @@ export function Checkpoints() {
     ]} />
     <${ErrorBox} error=${points.error || about.error} again=${points.again} />
     ${points.rows.length ? html`<div class="list"><${ColumnList} label="Checkpoints" columns=${CHECKPOINT_COLUMNS} rows=${points.rows} keyOf=${({ id, ts }) => `${id} ${ts}`} onEnd=${points.more} /></div>`
-      : points.loading ? html`<${Waiting} what="Asking for the checkpoints" />` : !points.error && html`<${EmptyState} command="platform audit checkpoints -o ndjson >> /mnt/elsewhere/checkpoints.ndjson">No checkpoint yet: one is signed every hour. Keep them elsewhere, too:</${EmptyState}>`}`;
+      : html`<${NoRows} pages=${points} what="Asking for the checkpoints"><${EmptyState} command="platform audit checkpoints -o ndjson >> /mnt/elsewhere/checkpoints.ndjson">No checkpoint yet: one is signed every hour. Keep them elsewhere, too:</${EmptyState}></${NoRows}>`}`;
 }
