@@ -1,6 +1,6 @@
 // Answers that change while somebody looks: asked again every few seconds while the page can be seen, and rows that come by pages.
 import { request, useAnswer, useRound } from "../api.js";
-import { html, useEffect, useRef, useState } from "../html.js";
+import { html, useEffect, useLayoutEffect, useRef, useState } from "../html.js";
 import { Waiting } from "./messages.js";
 
 /** An answer that is asked for again. */
@@ -47,7 +47,7 @@ export function usePages(key, ask) {
       (error) => own.signal.aborted || setState({ ...NOTHING, rows, next, error, key, loading: false }),
     );
   };
-  useEffect(() => {
+  useLayoutEffect(() => {
     if (key === null) return undefined;
     start([], null);
     return () => asked.current.abort();
