@@ -108,6 +108,32 @@ fn a_value_is_left_out_by_a_press_and_let_in_by_another() -> Result<(), Failure>
 }
 
 #[test]
+fn a_chip_is_turned_round_by_a_press() -> Result<(), Failure> {
+    let mixer = TestMixer::start("")?;
+    store(&mixer, ["paid", "late", "lost"].map(str::to_owned))?;
+    let mut tab = open(&mixer, "level=warn")?;
+    tab.wait(&format!("{MESSAGES}.join() === 'late'"))?;
+    press(&mut tab, "All others")?;
+    tab.wait(&format!("{MESSAGES}.join() === 'paid,lost'"))?;
+    assert_eq!(tab.eval("location.hash")?, json!("#/logs?not.level=warn"));
+    press(&mut tab, "Only these")?;
+    tab.wait(&format!("{MESSAGES}.join() === 'late'"))?;
+    assert_eq!(tab.eval("location.hash")?, json!("#/logs?level=warn"));
+    assert_eq!(tab.faults(), Vec::<String>::new());
+    Ok(())
+}
+
+#[test]
+fn records_are_counted_by_an_attribute_over_an_age_of_several_units() -> Result<(), Failure> {
+    let mixer = TestMixer::start("")?;
+    store(&mixer, ["paid", "late", "lost"].map(str::to_owned))?;
+    let mut tab = open(&mixer, "since=1h30m&by=attr.number")?;
+    tab.wait("document.querySelector('.histogram')?.textContent.includes('3 records')")?;
+    assert_eq!(tab.faults(), Vec::<String>::new());
+    Ok(())
+}
+
+#[test]
 fn rows_of_a_question_do_not_stay_below_another_one_that_is_cancelled() -> Result<(), Failure> {
     let mixer = TestMixer::start("")?;
     store(&mixer, (0..300).map(|number| format!("row {number:03}")))?;
@@ -156,4 +182,24 @@ fn live_tail_goes_on_after_a_restart_and_no_row_comes_twice() -> Result<(), Fail
         json!(["third", "second", "first"])
     );
     tab.shows("began anew")
+}
+
+#[test]
+fn a_live_tail_that_falls_silent_begins_anew_where_it_was_and_says_so() -> Result<(), Failure> {
+    let mixer = TestMixer::start("")?;
+    store(&mixer, ["first".to_owned()])?;
+    let mut tab = open(&mixer, "")?;
+    tab.wait(&format!("{MESSAGES}.join() === 'first'"))?;
+    // A sign of life comes every 15 s: by this clock it is always too late.
+    tab.eval(
+        "void (window.later = setTimeout, window.setTimeout = (run, wait, ...more) => later(run, wait === 45000 ? 500 : wait, ...more))",
+    )?;
+    press(&mut tab, "Live")?;
+    tab.shows("silent for too long")?;
+    tab.eval("void (window.setTimeout = later)")?;
+    store(&mixer, ["second".to_owned()])?;
+    tab.wait(&format!("{MESSAGES}[0] === 'second'"))?;
+    assert_eq!(tab.eval(MESSAGES)?, json!(["second", "first"]));
+    assert_eq!(tab.faults(), Vec::<String>::new());
+    Ok(())
 }

@@ -81,20 +81,29 @@ async function requestPages(path, options, most) {
 /** Asks, and returns the answer as it comes, for downloads. */
 export const open = send;
 
+/** ms without a sign of life: the Mixer gives one every 15 s. */
+const SILENT = 45_000;
+
 /**
- * Follows server-sent events until it is cancelled or the stream ends.
- * @param {string} path @param {{ params?: any, signal?: AbortSignal, opened?: () => void }} options `opened` is called when the stream begins
+ * Follows server-sent events until it is cancelled or the stream ends. One that is silent for too long is ended as if it was cancelled: who
+ * does not hear that a connection is gone waits for ever.
+ * @param {string} path @param {{ params?: any, signal: AbortSignal, opened?: () => void }} options `opened` is called when the stream begins
  * @param {(event: string, data: string, id: string) => void} each `id` is the place behind the event, from which a stream goes on;
  *   the event `place` says nothing else
  */
 export async function follow(path, { params, signal, opened }, each) {
-  const response = await send(path, { params, signal, accept: "text/event-stream" });
+  const quiet = new AbortController();
+  const heard = (awaited) => {
+    const timer = setTimeout(() => quiet.abort(), SILENT);
+    return awaited.finally(() => clearTimeout(timer));
+  };
+  const response = await heard(send(path, { params, signal: AbortSignal.any([signal, quiet.signal]), accept: "text/event-stream" }));
   opened?.();
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   /** @type {any} */
   let [kept, event, data, id] = ["", "message", [], ""];
   for (;;) {
-    const { value, done } = await reader.read();
+    const { value, done } = await heard(reader.read());
     if (done) return;
     const lines = (kept + value).split("\n");
     kept = lines.pop();

@@ -24,8 +24,8 @@ export function time(text) {
 }
 
 /** `3 s ago`. */
-export function age(text, now = Date.now()) {
-  const ms = now - new Date(text).getTime();
+export function age(text) {
+  const ms = Date.now() - new Date(text).getTime();
   if (!text || Number.isNaN(ms)) return "";
   return ms < 0 ? `in ${duration(-ms)}` : `${duration(ms)} ago`;
 }

@@ -40,7 +40,9 @@ function Login({ login }) {
 
 const KEYS = [
   ["j, k or ↓, ↑", "next and previous row"],
+  ["Page ↓, Page ↑, Home, End", "20 rows further or back, the first and the last row"],
   ["Enter", "open the row"],
+  ["Space", "mark the row, of dead letters"],
   ["/", "to the search"],
   ["g then o, l, t, m, s, q, f, d, b, a", "to the views, in their order"],
   ["Esc", "close"],

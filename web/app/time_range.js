@@ -17,25 +17,32 @@ export function ageOf(text) {
 }
 
 /** A time of a range in SQL. @param {(text: string) => string} bind how a time that is no age stands in it */
-export function sqlTime(text, bind) {
+function sqlTime(text, bind) {
   if (Number.isNaN(ageOf(text))) return bind(text);
   return `now() - INTERVAL '${termsOf(text).map(([many, unit]) => `${many} ${WORDS[unit]}`).join(" ") || "0 seconds"}'`;
 }
 
+/** The time of a question as conditions of SQL; the last hour, if it has none. @param {(text: string) => string} bind */
+export function timeConditions(params, bind) {
+  const { since, until } = bounds(params);
+  return [`ts >= ${sqlTime(since, bind)}`, ...(until ? [`ts < ${sqlTime(until, bind)}`] : [])];
+}
+
 /** The range as times, now. @param {URLSearchParams} params @returns {TimeSpan} */
-export function range(params, fallback = "1h", now = Date.now()) {
+export function range(params) {
+  const now = Date.now();
   const moment = (text) => {
     const age = ageOf(text);
     return Number.isNaN(age) ? Date.parse(text) : now - age;
   };
-  const from = moment(params.get("since") || fallback);
+  const from = moment(params.get("since") || "1h");
   const to = params.get("until") ? moment(params.get("until")) : now;
   return { from, to };
 }
 
 /** `since` and `until` for the API. @param {URLSearchParams} params */
-export function bounds(params, fallback = "1h") {
-  return { since: params.get("since") || fallback, until: params.get("until") };
+export function bounds(params) {
+  return { since: params.get("since") || "1h", until: params.get("until") };
 }
 
 /** A round width of buckets, as the API takes it, so that about so many are in the range. @param {TimeSpan} range */

@@ -50,7 +50,7 @@ struct ImportParams {
 /// What an activation may say.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-struct ActivationParams {
+pub(super) struct ActivationParams {
     dry_run: bool,
     wait: Option<HumanDuration>,
     resume_from: ResumePoint,
@@ -59,7 +59,7 @@ struct ActivationParams {
 /// What a rollback may say.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-struct RollbackParams {
+pub(super) struct RollbackParams {
     to: Option<String>,
     dry_run: bool,
     wait: Option<HumanDuration>,

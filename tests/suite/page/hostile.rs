@@ -66,8 +66,9 @@ fn store(mixer: &TestMixer, text: &mut HostileText) -> Result<(), Failure> {
             "attributes": text.object(json!({})) }));
     }
     for number in 0..350 {
+        let unit = json!({ "otel.unit": text.value() });
         points.push(json!({ "ts": ts(number), "name": text.value(), "type": "gauge", "value": number, "entity_name": text.short(120),
-            "labels": text.object(json!({ "otel.unit": text.value() })) }));
+            "labels": text.object(unit) }));
     }
     for (table, rows) in [("logs", logs), ("traces", spans), ("metrics", points)] {
         ingest(mixer, table, &rows)?;

@@ -4,10 +4,10 @@ import { html, useEffect, useMemo, useState } from "../html.js";
 import { change, href } from "../location.js";
 import { Said } from "../parts/act.js";
 import { ColumnList } from "../parts/column_list.js";
-import { EmptyState, ErrorBox, Waiting } from "../parts/messages.js";
+import { EmptyState, ErrorBox } from "../parts/messages.js";
 import { micros, timeOf } from "../parts/micros.js";
-import { Question, quoted } from "../parts/question.js";
-import { ListState, usePagedRows } from "../parts/repeated.js";
+import { commandOf, Question } from "../parts/question.js";
+import { ListState, NoRows, usePagedRows } from "../parts/repeated.js";
 import { TimePicker } from "../parts/time_picker.js";
 import { isNarrow, may } from "../session.js";
 import { ageOf } from "../time_range.js";
@@ -35,7 +35,7 @@ const COLUMNS = [
 ];
 
 /** What the API filters by. */
-export function filterOf(params) {
+function filterOf(params) {
   const filter = { since: AGE };
   for (const key of ["state", "rack", "gear", "subject", "reason", "since", "until"]) if (params.get(key)) filter[key] = params.get(key);
   return filter;
@@ -89,16 +89,15 @@ export default function DeadLetters({ params, caller }) {
     return href("dead-letters", now);
   };
   const wanted = params.get("letter");
-  const command = `platform dlq list${Object.entries(filter).map(([key, value]) => ` --${key} ${quoted(value)}`).join("")}`;
   return html`<${Filters} params=${params} />
-    <${Question} path="/api/v1/dlq" params=${{ ...filter, limit: PAGE }} command=${command} />
+    <${Question} path="/api/v1/dlq" params=${{ ...filter, limit: PAGE }} command=${commandOf("platform dlq list", filter)} />
     <${Said} said=${said} clear=${() => setSaid(null)} />
     <${ErrorBox} error=${letters.error} again=${letters.again} />
     ${letters.partial && html`<p class="bad" role="alert">This list is partial: ${letters.partial}</p>`}
     ${acts && rows.length > 0 && html`<${Selection} marked=${marked} filter=${filter} newest=${!kind && letters.isCurrent && rows[0]} act=${setAction} clear=${() => setMarked(new Set())} />`}
     ${rows.length > 0 ? html`<div class="list"><${ColumnList} label="Dead letters" columns=${COLUMNS} rows=${rows} keyOf=${({ id }) => id} to=${to} opened=${wanted} marked=${acts ? marked : undefined} mark=${acts ? mark : undefined} onEnd=${kind ? undefined : letters.more} /></div>
         <p class="dim">The newest is from ${age(rows[0].ts)}.</p>`
-      : letters.loading ? html`<${Waiting} what="Asking for dead letters" />` : !letters.error && html`<${EmptyState} command="platform dlq list --state all">No letter${kind && letters.rows.length ? " that is loaded" : ""} meets the filters${params.get("state") || kind ? "" : ": nothing waits to be mended"}. <a href=${href("dead-letters", { state: "all" })}>Letters of every state</a></${EmptyState}>`}
+      : html`<${NoRows} pages=${letters} what="Asking for dead letters"><${EmptyState} command="platform dlq list --state all">No letter${kind && letters.rows.length ? " that is loaded" : ""} meets the filters${params.get("state") || kind ? "" : ": nothing waits to be mended"}. <a href=${href("dead-letters", { state: "all" })}>Letters of every state</a></${EmptyState}></${NoRows}>`}
     ${letters.rows.length > 0 && html`<${ListState} pages=${letters} shown=${rows} what=${kind ? "letters (the Mixer does not filter by kind)" : "letters"} />`}
     ${wanted && html`<${LetterDrawer} key=${`${wanted} ${acted}`} id=${wanted} offers=${acts} act=${setAction} close=${() => change({ letter: null })} />`}
     ${action && html`<${LettersAction} ...${action} by=${caller.caller} close=${() => setAction(null)} done=${(text) => {

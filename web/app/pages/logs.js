@@ -9,7 +9,7 @@ import { LogExport } from "../parts/log_export.js";
 import { LogFacets, useFields } from "../parts/log_facets.js";
 import { LogHistogram } from "../parts/log_histogram.js";
 import { LogList } from "../parts/log_list.js";
-import { commandOf, filters, isChip, LEVELS, PATH, placeOf, question, rowAt, sqlOf } from "../parts/log_query.js";
+import { filters, isChip, LEVELS, logsCommand, oppositeOf, PATH, placeOf, question, rowAt, sqlOf } from "../parts/log_query.js";
 import { useLogRows } from "../parts/log_rows.js";
 import { useLogTail } from "../parts/log_tail.js";
 import { EmptyState, ErrorBox, Waiting } from "../parts/messages.js";
@@ -60,7 +60,7 @@ function Toolbar({ params, view, live, side, known }) {
       <${SavedViews} page="logs" without=${["row"]} />
       <${LogExport} params=${params} />
     </div>
-    <${Chips} params=${params} keys=${isChip} />`;
+    <${Chips} params=${params} keys=${isChip} opposite=${oppositeOf} />`;
 }
 
 /** How live tail is doing. */
@@ -84,17 +84,17 @@ function LiveState({ tail, resume }) {
 
 /** How far the list is. */
 function ListState({ list }) {
-  const { rows, cursor, stats, partial } = list;
-  const end = list.full ? "more are not kept here: narrow the question, or export" : cursor ? "more as you scroll" : list.stopped ? "stopped" : "all of them";
+  const { rows, next, stats, partial } = list;
+  const end = list.isCut ? "more are not kept here: narrow the question, or export" : next ? "more as you scroll" : list.stopped ? "stopped" : "all of them";
   return html`<div class="bar dim" role="status">
-    ${list.loading ? html`<${Waiting} what=${rows.length ? "Asking for rows" : "Asking"} cancel=${list.cancel} />` : html`<span>${count(rows.length)} rows, ${end}${stats ? `; ${count(stats.files_read)} of ${count(stats.files_considered)} files read, ${stats.ms} ms` : ""}</span><button class="quiet" onClick=${list.refresh}>Ask again</button>`}
+    ${list.loading ? html`<${Waiting} what=${rows.length ? "Asking for rows" : "Asking"} cancel=${list.cancel} />` : html`<span>${count(rows.length)} rows, ${end}${stats ? `; ${count(stats.files_read)} of ${count(stats.files_considered)} files read, ${stats.ms} ms` : ""}</span><button class="quiet" onClick=${list.again}>Ask again</button>`}
     ${partial && html`<strong class="bad">Incomplete: ${partial}</strong>`}
   </div>`;
 }
 
 function Empty({ params, live }) {
   const filtered = Object.keys(filters(params)).length > 0;
-  if (live) return html`<${EmptyState} command=${`${commandOf(params, false)} --follow`}>Nothing came yet. The same in a terminal:</${EmptyState}>`;
+  if (live) return html`<${EmptyState} command=${`${logsCommand(params, false)} --follow`}>Nothing came yet. The same in a terminal:</${EmptyState}>`;
   return html`<${EmptyState} command=${filtered ? null : "platform run"}>${filtered
     ? html`No record of this time range passes the filters. Remove one above, <button onClick=${() => change({ since: "7d", until: null })}>look back 7 days</button> or <button onClick=${() => change(Object.fromEntries(Object.keys(filters(params)).map((key) => [key, null])))}>remove all filters</button>`
     : html`No record in this time range. <button onClick=${() => change({ since: "7d", until: null })}>Look back 7 days</button> Records come from a Rack, or from any sender of OpenTelemetry to <code>/v1/logs</code>:`}</${EmptyState}>`;
@@ -105,7 +105,7 @@ function useFrame({ params, view, live, side, rows, ready }) {
   const fields = useFields(params, rows, ready);
   const { known } = fields;
   const top = useMemo(() => html`<${Toolbar} params=${params} view=${view} live=${live} side=${side} known=${known} />
-    <${Question} path=${live ? `${PATH}/tail` : PATH} params=${live ? filters(params) : question(params)} command=${`${commandOf(params, !live)}${live ? " --follow" : ""}`} sql=${sqlOf(params)} />`, [params, known]);
+    <${Question} path=${live ? `${PATH}/tail` : PATH} params=${live ? filters(params) : question(params)} command=${`${logsCommand(params, !live)}${live ? " --follow" : ""}`} sql=${sqlOf(params)} />`, [params, known]);
   const facets = useMemo(() => side && html`<${LogFacets} params=${params} fields=${fields} ready=${ready} />`, [params, ready, known, fields.loading, fields.error]);
   const chart = useMemo(() => html`<${LogHistogram} params=${params} ready=${ready} live=${live} known=${known} />`, [params, ready, known]);
   return { top, facets, chart };
@@ -124,7 +124,7 @@ function useChosen({ rows, place, live, tail, asked }) {
     select(at);
   };
   useRowKeys({
-    count: rows.length, selected, open: show, more: place ? { Escape: () => change({ row: null }) } : {},
+    count: rows.length, selected, open: show,
     select: (at) => {
       choose(at);
       if (place) show(at, true);
@@ -145,13 +145,14 @@ export default function Logs({ params }) {
   const list = useLogRows(params, !live);
   const tail = useLogTail(params, live);
   const rows = live ? tail.rows : list.rows;
+  const isAnswered = !list.loading && list.isCurrent;
   // The other questions wait for the rows, which are what somebody looks for.
   /** @type {any} */
   const [answered, setAnswered] = useState(false);
   const asked = JSON.stringify(question(params));
   useEffect(() => {
-    if (live || list.answered) setAnswered((list.error || list.stopped) && !live ? false : asked);
-  }, [asked, live, list.answered, list.error, list.stopped]);
+    if (live || isAnswered) setAnswered((list.error || list.stopped) && !live ? false : asked);
+  }, [asked, live, isAnswered, list.error, list.stopped]);
   const { top, facets, chart } = useFrame({ params, view, live, side, rows, ready: answered === asked && asked });
   const { selected, select, press } = useChosen({ rows, place, live, tail, asked });
   const scrolled = (event) => live && !tail.paused && event.target.scrollTop > SCROLLED && tail.pause();
@@ -168,8 +169,8 @@ export default function Logs({ params }) {
       <div class="main">
         ${chart}
         ${live ? html`<${LiveState} tail=${tail} resume=${resume} />` : html`${(!list.error || list.loading) && html`<${ListState} list=${list} />`}<${ErrorBox} error=${list.error} again=${list.again} />`}
-        ${rows.length > 0 && html`<div class=${`rows ${view}`} ref=${box} onScrollCapture=${scrolled} onPointerDown=${() => live && tail.pause()}><${LogList} key=${live ? "live" : list.question} rows=${rows} view=${view} params=${params} selected=${selected} choose=${press} onEnd=${live ? undefined : list.more} /></div>`}
-        ${rows.length === 0 && (live ? tail.state === "following" : list.answered && !list.error && !list.stopped) && html`<${Empty} params=${params} live=${live} />`}
+        ${rows.length > 0 && html`<div class=${`rows ${view}`} ref=${box} onScrollCapture=${scrolled} onPointerDown=${() => live && tail.pause()}><${LogList} key=${live ? "live" : list.key} rows=${rows} view=${view} params=${params} selected=${selected} choose=${press} onEnd=${live ? undefined : list.more} /></div>`}
+        ${rows.length === 0 && (live ? tail.state === "following" : isAnswered && !list.error && !list.stopped) && html`<${Empty} params=${params} live=${live} />`}
       </div>
     </div>
     ${place && html`<${LogDrawer} place=${place} rows=${rows} params=${params} />`}`;

@@ -1,12 +1,13 @@
 // Metrics: names to choose from, and a board of charts on one time axis. The board stands in the address, as parts/metric_board.js says.
 import { useAnswer } from "../api.js";
 import { html, useEffect, useMemo, useState } from "../html.js";
-import { change, go } from "../location.js";
+import { change } from "../location.js";
 import { EmptyState } from "../parts/messages.js";
-import { addChart, boards, chartsOf, decode, keepBoard, useKeys } from "../parts/metric_board.js";
+import { addChart, chartsOf, decode, useChartKeys } from "../parts/metric_board.js";
 import { MetricBrowser, usualChart } from "../parts/metric_browser.js";
 import { MetricCard } from "../parts/metric_card.js";
 import { ownStyle } from "../parts/own_style.js";
+import { SavedViews } from "../parts/saved_views.js";
 import { TimePicker } from "../parts/time_picker.js";
 import { ageOf, bounds as boundsOf, interval as intervalOf, range as rangeOf } from "../time_range.js";
 
@@ -33,33 +34,6 @@ function useRounds(every) {
 function Select({ label, value, first, options, set }) {
   return html`<label class="choice"><span class="dim">${label}</span><select value=${value} onChange=${(event) => set(event.target.value)}>
     <option value="">${first}</option>${[...new Set([...options, value].filter(Boolean))].map((one) => html`<option value=${one}>${one}</option>`)}</select></label>`;
-}
-
-/** Boards that are kept by name: opened, kept, forgotten. */
-function Boards({ params }) {
-  const [said, setSaid] = useState("");
-  const [all, setAll] = useState(boards);
-  const open = params.get("board") || "";
-  const keep = (event) => {
-    event.preventDefault();
-    const name = String(new FormData(event.currentTarget).get("board")).trim();
-    if (!name) return;
-    const kept = new URLSearchParams(params);
-    kept.set("board", name);
-    setSaid(keepBoard(name, kept) || `kept as ${name}`);
-    setAll(boards());
-    change({ board: name }, true);
-  };
-  const forget = () => {
-    setSaid(keepBoard(open, undefined) || `${open} is forgotten`);
-    setAll(boards());
-    change({ board: null }, true);
-  };
-  return html`<form class="bar" onSubmit=${keep} aria-label="Boards">
-    ${Object.keys(all).length > 0 && html`<${Select} label="board" value=${open in all ? open : ""} first="kept boards" options=${Object.keys(all).sort()} set=${(name) => name && go("metrics", new URLSearchParams(all[name]))} />`}
-    <input name="board" aria-label="Name of the board" placeholder="name of the board" size="14" value=${open} spellcheck="false" autocomplete="off" />
-    <button>Keep</button>${open in all && html`<button type="button" class="quiet" onClick=${forget}>Forget</button>`}
-    <span class="dim" role="status">${said}</span></form>`;
 }
 
 function FirstCharts({ names }) {
@@ -89,14 +63,14 @@ export default function Metrics({ params }) {
   const names = useAnswer("/api/v1/telemetry/metrics/names", boundsOf(params));
   const board = useBoard(params, names, round);
   const types = useMemo(() => new Map((names.data?.data || []).map(({ name, type }) => [name, type])), [names.data]);
-  const charts = useKeys(chartsOf(params));
+  const charts = useChartKeys(chartsOf(params));
   const browsing = params.get("names") !== "off";
   return html`<div class="bar">
       <${TimePicker} params=${params} />
       <button class="quiet" onClick=${board.zoomOut} title="Twice the range; also a double press on a chart">Zoom out</button>
       <${Select} label="interval" value=${params.get("interval") || ""} first=${`automatic (${board.interval})`} options=${INTERVALS} set=${(interval) => change({ interval })} />
       <${Select} label="refresh" value=${refresh} first="off" options=${REFRESHES} set=${(every) => change({ refresh: every }, true)} />
-      <${Boards} params=${params} />
+      <${SavedViews} page="metrics" />
       <span class="fill"></span>
       <button class="quiet" aria-pressed=${browsing} onClick=${() => change({ names: browsing ? "off" : null }, true)}>Names</button>
     </div>

@@ -69,7 +69,7 @@ function Answer({ answer, asked, params }) {
   const view = params.get("view") || (plan ? "plan" : isLine(columns, data) ? "chart" : "table");
   const press = (name, title) => html`<button aria-pressed=${view === name} onClick=${() => change({ view: name }, true)}>${title}</button>`;
   if (plan && view !== "table") return html`<div class="bar">${press("table", "As text")}</div><${SqlPlan} rows=${data} stats=${stats} />`;
-  return html`<div class="bar answer-bar">
+  return html`<div class="bar">
       ${plan ? html`<button onClick=${() => change({ view: "plan" }, true)}>As a tree</button>` : html`<span role="group" aria-label="View">${press("table", "Table")} ${press("chart", "Chart")}</span>`}
       <button class="quiet" aria-pressed=${isUtc()} onClick=${() => setUtc(!isUtc())} title="Times in UTC, or as this machine has them">${isUtc() ? "UTC" : "local"}</button>
       ${!plan && html`<${SqlExport} asked=${asked} />`}

@@ -4,7 +4,8 @@ import { html, useEffect, useMemo, useRef, useState } from "../html.js";
 import { ErrorBox } from "./messages.js";
 import { ownStyle } from "./own_style.js";
 
-const COLOURS = 8;
+/** Colours of series; they come again after so many. */
+export const COLOURS = 8;
 /** @type {Promise<any> | null} */
 let loading = null;
 
@@ -23,7 +24,7 @@ function load() {
 
 export const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
-/** The colour of a series by its place; they come again after eight. */
+/** The colour of a series by its place. */
 export const placeColour = (at) => colour(`--c${(at % COLOURS) + 1}`);
 
 /** The colour of a series, by its name where that has one of its own. */
@@ -74,7 +75,7 @@ export const brushed = (zoom) => (plot) => {
 
 /**
  * @param {{ times: number[], series: { name: string, values: (number | null)[] }[], stacked?: boolean, height?: number, label: string,
- *   unit?: (value: number) => string, zoom?: (from: number, to: number) => void }} props times in seconds; `zoom` in milliseconds
+ *   unit: (value: number) => string, zoom?: (from: number, to: number) => void }} props times in seconds; `zoom` in milliseconds
  */
 export function Chart({ times, series, stacked = false, height = 140, label, unit, zoom }) {
   const box = useRef(null);
@@ -93,7 +94,7 @@ export function Chart({ times, series, stacked = false, height = 140, label, uni
     return {
       cursor: { drag: { x: Boolean(zoom), y: false, setScale: false }, sync: { key: "time" } },
       scales: stacked ? { y: { range: (_, __, most) => [0, most || 1] } } : {},
-      axes: [axis, { ...axis, size: 64, values: (_, ticks) => ticks.map((tick) => (now.current.unit ? now.current.unit(tick) : tick.toLocaleString("en"))) }],
+      axes: [axis, { ...axis, size: 64, space: 20, values: (_, ticks) => ticks.map(now.current.unit) }],
       series: [{}, ...order.map((at) => {
         const { name } = series[at];
         return { label: name, stroke: colourOf(name, at), fill: stacked ? colourOf(name, at) : undefined, width: stacked ? 0 : 1.5, paths, points: { show: few } };

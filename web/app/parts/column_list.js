@@ -1,7 +1,7 @@
-// A list with named columns, of which only visible rows are drawn: j, k and arrows choose a row, Enter opens it, Space marks it.
+// A list with named columns, of which only visible rows are drawn: keys choose a row, Enter opens it, Space marks it.
 import { html, useState } from "../html.js";
-import { isTyping, useKeys } from "../keys.js";
 import { visit } from "../location.js";
+import { useRowKeys } from "./row_keys.js";
 import { VirtualList } from "./virtual_list.js";
 
 /**
@@ -12,16 +12,10 @@ import { VirtualList } from "./virtual_list.js";
  */
 export function ColumnList({ label, columns, rows, keyOf, to, opened, marked, mark, onEnd }) {
   const [at, setAt] = useState(-1);
-  useKeys((event) => {
-    // A list without details or marks leaves the keys to the list that has them.
-    if ((!to && !mark) || isTyping(event) || event.target.closest?.(".drawer")) return;
-    const row = rows[at];
-    const step = { j: 1, ArrowDown: 1, k: -1, ArrowUp: -1 }[event.key];
-    if (step) setAt(Math.max(0, Math.min(rows.length - 1, at + step)));
-    else if (event.key === "Enter" && row && to && !event.target.closest?.("a, button")) visit(to(row));
-    else if (event.key === " " && row && mark && !event.target.closest?.("a, button, input")) mark([keyOf(row)], !marked?.has(keyOf(row)));
-    else return;
-    event.preventDefault();
+  // A list without details or marks leaves the keys to the list that has them.
+  useRowKeys({
+    count: to || mark ? rows.length : 0, selected: at, select: setAt, open: to && ((index) => visit(to(rows[index]))),
+    more: mark ? { " ": (index) => rows[index] && mark([keyOf(rows[index])], !marked?.has(keyOf(rows[index]))) } : {},
   });
   const all = marked && rows.length > 0 && rows.every((row) => marked.has(keyOf(row)));
   const width = columns.reduce((sum, column) => sum + column.width, marked ? 30 : 0);

@@ -3,9 +3,8 @@
 import { time } from "../format.js";
 import { html, useEffect, useMemo, useRef } from "../html.js";
 import { visit } from "../location.js";
-import { brushed, colour, placeColour, usePlot } from "./chart.js";
+import { brushed, COLOURS, colour, placeColour, usePlot } from "./chart.js";
 
-const COLOURS = 8;
 /** How near to a mark a press means it, in pixels. */
 const NEAR = 10;
 

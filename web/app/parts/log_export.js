@@ -1,68 +1,30 @@
-// Saves what was asked for as a file: page by page, so that no answer is too large, with progress and a way to stop.
-import { open } from "../api.js";
+// Saves what was asked for as a file, with progress and a way to stop.
 import { count } from "../format.js";
-import { html, useEffect, useRef, useState } from "../html.js";
+import { html } from "../html.js";
 import { PATH, question } from "./log_query.js";
 import { Menu } from "./menu.js";
 import { ErrorBox, Waiting } from "./messages.js";
+import { FORMATS, savePages } from "./paged_file.js";
+import { useJob } from "./work.js";
 
-/** Rows of a page, and of a file. */
-const [PAGE, MOST] = [10_000, 500_000];
+/** Rows of a file. */
+const MOST = 500_000;
 
-/** What is asked for, and how an answer becomes a part of the file. */
-const FORMATS = {
-  csv: { type: "text/csv", part: (text, at) => (at ? text.slice(text.indexOf("\n") + 1) : text), end: "" },
-  ndjson: { type: "application/x-ndjson", part: (text) => text, end: "" },
-  json: { type: "application/json", asked: "ndjson", part: (text, at) => (at ? ",\n" : "[\n") + text.trimEnd().replaceAll("\n", ",\n"), end: "\n]\n" },
-};
-
-function save(parts, format) {
-  const link = document.createElement("a");
-  link.href = URL.createObjectURL(new Blob(parts, { type: FORMATS[format].type }));
-  link.download = `logs-${new Date().toISOString().slice(0, 19).replaceAll(":", "-")}.${format}`;
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
-}
-
-/** @param {URLSearchParams} params @param {string} format @param {AbortSignal} signal @param {(rows: number) => void} tell */
+/** @returns {Promise<string>} what was saved */
 async function exported(params, format, signal, tell) {
-  /** @type {[any[], Set<any>]} */
-  const [parts, partial] = [[], new Set()];
-  let [cursor, rows] = [null, 0];
-  const { asked = format, part, end } = FORMATS[format];
-  do {
-    const response = await open(PATH, { params: { ...question(params), limit: PAGE, cursor, format: asked }, accept: "*/*", signal });
-    const told = (name) => response.headers.get(name);
-    // The browser may put a blob aside; texts stay in memory.
-    parts.push(new Blob([part(await response.text(), parts.length)]));
-    if (told("x-partial")) partial.add(told("x-partial"));
-    cursor = told("x-next-cursor");
-    rows += JSON.parse(told("x-query-stats")).rows;
-    tell(rows);
-  } while (cursor && rows < MOST);
-  parts.push(end);
-  save(parts, format);
-  const cut = cursor ? ` These are the newest ${count(MOST)}; for the others set “until” to the last one's time.` : "";
-  return `${count(rows)} rows saved.${cut}${partial.size ? ` Incomplete: ${[...partial].join("; ")}` : ""}`;
+  const name = `logs-${new Date().toISOString().slice(0, 19).replaceAll(":", "-")}`;
+  const { rows, isCut, partial } = await savePages({ path: PATH, params: question(params) }, { name, format, most: MOST }, signal, tell);
+  const cut = isCut ? ` These are the newest ${count(rows)}; for the others set “until” to the last one's time.` : "";
+  return `${count(rows)} rows saved.${cut}${partial ? ` Incomplete: ${partial}` : ""}`;
 }
 
 export function LogExport({ params }) {
-  const [state, setState] = useState({ rows: -1, said: "", error: null });
-  const cancel = useRef(null);
-  useEffect(() => () => cancel.current?.abort(), []);
-  const run = (format) => {
-    cancel.current = new AbortController();
-    setState({ rows: 0, said: "", error: null });
-    exported(params, format, cancel.current.signal, (rows) => setState((before) => ({ ...before, rows }))).then(
-      (said) => setState({ rows: -1, said, error: null }),
-      (error) => setState({ rows: -1, said: error.name === "AbortError" ? "Stopped, nothing was saved." : "", error: error.name === "AbortError" ? null : error }),
-    );
-  };
+  const { run, stop, value: said, progress, error } = useJob();
   return html`<${Menu} label="Export">
-    ${state.rows >= 0
-      ? html`<${Waiting} what=${`${count(state.rows)} rows so far`} cancel=${() => cancel.current.abort()} />`
-      : html`<div class="bar">${Object.keys(FORMATS).map((format) => html`<button onClick=${() => run(format)}>${format === "ndjson" ? "NDJSON" : format.toUpperCase()}</button>`)}</div>`}
-    <p class="dim" role="status">${state.said || "All records of the time range that the filters let through."}</p>
-    <${ErrorBox} error=${state.error} />
+    ${progress !== null
+      ? html`<${Waiting} what=${`${count(progress)} rows so far`} cancel=${stop} />`
+      : html`<div class="bar">${Object.keys(FORMATS).map((format) => html`<button onClick=${() => run((signal, tell) => exported(params, format, signal, tell))}>${format === "ndjson" ? "NDJSON" : format.toUpperCase()}</button>`)}</div>`}
+    <p class="dim" role="status">${said || "All records of the time range that the filters let through."}</p>
+    <${ErrorBox} error=${error} />
   </${Menu}>`;
 }

@@ -1,7 +1,7 @@
 // How many records there were over time, split by level, entity or any attribute. A brush zooms.
 import { request } from "../api.js";
 import { count, duration } from "../format.js";
-import { html, useEffect, useMemo, useState } from "../html.js";
+import { html, useEffect, useState } from "../html.js";
 import { change } from "../location.js";
 import { interval, range } from "../time_range.js";
 import { Chart } from "./chart.js";
@@ -94,9 +94,6 @@ export function LogHistogram({ params, ready, live, known }) {
   const by = params.get("by") || "level";
   const { counts, error, loading, again, stop } = useHistogram(params, by, ready, live);
   const chosen = [...new Set([...BUILT_IN, by, ...known])];
-  // A chart has the colours of the theme that it was drawn in.
-  const theme = document.documentElement.dataset.theme;
-  const series = useMemo(() => counts && [...counts.series], [counts, theme]);
   const zoom = (from, to) => change({ since: new Date(from).toISOString(), until: new Date(Math.ceil(to)).toISOString(), live: null });
   return html`<section class="histogram" aria-label="Records over time">
     <div class="bar">
@@ -107,6 +104,6 @@ export function LogHistogram({ params, ready, live, known }) {
       ${loading && !live && html`<${Waiting} what="Counting" cancel=${stop} />`}
     </div>
     <${ErrorBox} error=${error} again=${again} />
-    ${counts?.total > 0 && html`<${Chart} times=${counts.times} series=${series} stacked height=${120} label="Records over time; drag to zoom" zoom=${zoom} />`}
+    ${counts?.total > 0 && html`<${Chart} times=${counts.times} series=${counts.series} stacked height=${120} unit=${(tick) => count(tick, true)} label="Records over time; drag to zoom" zoom=${zoom} />`}
   </section>`;
 }

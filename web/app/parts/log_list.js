@@ -28,7 +28,7 @@ export function Level({ level }) {
   return html`<span class=${`level is-${level}`}>${level}</span>`;
 }
 
-const listed = (row) => html`<span role="cell" class="dim when"><span class="date">${time(row.ts).slice(0, 11)}</span>${time(row.ts).slice(11)}</span>
+const listed = (row) => html`<span role="cell" class="dim"><span class="date">${time(row.ts).slice(0, 11)}</span>${time(row.ts).slice(11)}</span>
   <span role="cell" class="narrow"><${Level} level=${row.level} /></span>
   <span role="cell" class="entity">${row.entity_name}</span>
   <span role="cell" class="rest">${row.message.slice(0, SHOWN)} <span class="dim">${lineOf(row, "attributes", attributes)}</span></span>`;

@@ -1,5 +1,6 @@
 // The question of the logs, as it stands in the address: for the API, as a command, and as SQL.
-import { bounds, ageOf } from "../time_range.js";
+import { bounds, timeConditions } from "../time_range.js";
+import { commandOf, literal } from "./question.js";
 
 export const PATH = "/api/v1/telemetry/logs";
 export const LEVELS = ["error", "warn", "info", "debug"];
@@ -34,35 +35,22 @@ export function notParameterOf(field) {
   return /^(level|entity|service|q|attr\..+)$/.test(key) ? `not.${key}` : "";
 }
 
+/** The parameter that leaves out what another one lets through, or the other way round; empty if there is none. */
+export function oppositeOf(key) {
+  if (key.startsWith("not.")) return isFilter(key.slice(4)) ? key.slice(4) : "";
+  return notParameterOf({ gear_id: "attr.gear.id", trace_id: "attr.trace_id", rack_id: "entity" }[key] || key);
+}
+
 /** What changes in the address so that rows with a value of a field are left out. */
 export function withoutValue(params, field, value) {
   const key = notParameterOf(field);
   return { [key]: [...new Set([...params.getAll(key), value])], row: null };
 }
 
-const word = (text) => (/^[\w.:@%+/-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`);
-
-/** A filter as a flag. What begins with a dash would be taken for a flag itself. */
-function flagOf(key, value) {
-  /** @type {any} */
-  const [, not, of] = /^(not\.)?(.*)$/s.exec(key);
-  const name = of.startsWith("attr.") ? "attr" : { gear_id: "gear", rack_id: "entity" }[of] || of.replace("_", "-");
-  const text = of.startsWith("attr.") ? `${of.slice(5)}=${value}` : value;
-  return `--${not ? "not-" : ""}${name}${text.startsWith("-") ? "=" : " "}${word(text)}`;
-}
-
 /** The question as a command. @param {boolean} [ranged] whether with the time range */
-export function commandOf(params, ranged = true) {
-  const words = ["platform logs"];
-  for (const [key, values] of Object.entries({ ...(ranged ? bounds(params) : {}), ...filters(params) })) {
-    for (const value of [values].flat()) if (value) words.push(flagOf(key, value));
-  }
-  return words.join(" ");
-}
+export const logsCommand = (params, ranged = true) => commandOf("platform logs", { ...(ranged ? bounds(params) : {}), ...filters(params) });
 
-const literal = (value) => (Array.isArray(value) ? `ARRAY[${value.map(literal).join(", ")}]` : `'${String(value).replaceAll("'", "''")}'`);
 const UUID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i;
-const UNITS = { s: "seconds", m: "minutes", h: "hours", d: "days", w: "weeks" };
 
 function condition(key, value, bind) {
   if (key.startsWith("not.")) return `(${condition(key.slice(4), value, bind)}) IS NOT TRUE`;
@@ -87,10 +75,7 @@ function condition(key, value, bind) {
 
 /** The `WHERE` of the question. @param {(value: any) => string} [bind] makes a parameter of a value; literals without it */
 export function whereOf(params, bind = literal) {
-  const moment = (text) => (Number.isNaN(ageOf(text)) ? bind(text) : `now() - INTERVAL '${text.slice(0, -1)} ${UNITS[text.at(-1)]}'`);
-  const { since, until } = bounds(params);
-  const parts = [`ts >= ${moment(since)}`];
-  if (until) parts.push(`ts < ${moment(until)}`);
+  const parts = timeConditions(params, bind);
   for (const [key, values] of Object.entries(filters(params))) for (const value of values) if (value) parts.push(condition(key, value, bind));
   return parts.join(" AND ");
 }

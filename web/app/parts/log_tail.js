@@ -142,7 +142,7 @@ class LogTail {
           continue;
         }
         if (error.status >= 400 && error.status < 500 && error.status !== 408 && error.status !== 429) return this.change({ state: "refused", error });
-        this.change({ notice: error.status ? error.message : "The Mixer cannot be reached." });
+        this.change({ notice: error.status ? error.message : error.name === "AbortError" ? "The Mixer was silent for too long." : "The Mixer cannot be reached." });
         if (error.retryAfter) wait = Math.max(wait, Number(error.retryAfter) * 1_000 || 0);
       }
       this.change({ state: "waiting", retryAt: Date.now() + wait });

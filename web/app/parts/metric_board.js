@@ -1,4 +1,4 @@
-// A board of charts as text, so that an address is a board, and boards that are kept by name in this browser.
+// A board of charts as text, so that an address is a board.
 //
 // Each chart is one parameter `chart` of the address, in the order of the board:
 //
@@ -12,10 +12,9 @@
 // exemplars. KEY and VALUE are filters by the names of the API (`entity`, `service`, `labels.<key>`). Fields at the end may be missing.
 // `*` separates, since an address keeps it as it is; within a field `*` is `%2A` and `%` is `%25`.
 //
-// Other parameters: `since`, `until` (time_range.js), `interval` (empty: by the range), `refresh` (`10s`), `board` (the name under which it is
-// kept), `q` (filter of the names), `metric` and `label` (what the browser has open), `names=off` (the browser is hidden).
+// Other parameters: `since`, `until` (time_range.js), `interval` (empty: by the range), `refresh` (`10s`), `q` (filter of the
+// names), `metric` and `label` (what the browser has open), `names=off` (the browser is hidden).
 import { useRef } from "../html.js";
-import { keep, kept } from "../kept.js";
 import { change, current } from "../location.js";
 
 /** @typedef {{ name: string, agg: string, group: string, panels: string, filters: [string, string][] }} ChartSpec */
@@ -24,7 +23,7 @@ const escaped = (text) => text.replace(/[%*]/g, (sign) => (sign === "%" ? "%25" 
 const plain = (text) => text.replace(/%2A/gi, "*").replaceAll("%25", "%");
 
 /** @param {Partial<ChartSpec>} chart */
-export function encode({ name, agg = "", group = "", panels = "", filters = [] }) {
+function encode({ name, agg = "", group = "", panels = "", filters = [] }) {
   const fields = [name, agg, group, panels, ...filters.flat()];
   while (filters.length === 0 && fields.at(-1) === "") fields.pop();
   return fields.map(escaped).join("*");
@@ -64,7 +63,7 @@ export function moveChart(at, by) {
 }
 
 /** The charts of the address with keys that stay when one of them is changed or moved, so that each keeps what it has drawn. */
-export function useKeys(charts) {
+export function useChartKeys(charts) {
   const known = useRef({ next: 0, list: [] });
   const { list } = known.current;
   const left = new Set(list);
@@ -80,19 +79,4 @@ export function useKeys(charts) {
     return { text, key: changed?.key ?? (known.current.next += 1) };
   });
   return known.current.list;
-}
-
-/** @returns {Record<string, string>} the kept boards: name to parameters */
-export function boards() {
-  try {
-    return JSON.parse(kept("boards")) || {};
-  } catch {
-    return {};
-  }
-}
-
-/** Keeps what the address says by a name; no parameters forget it. @returns {string} why it could not be kept */
-export function keepBoard(name, params) {
-  const all = { ...boards(), [name]: params?.toString() };
-  return keep("boards", JSON.stringify(all)) ? "" : "the browser keeps nothing for this page: copy the link instead";
 }

@@ -32,7 +32,7 @@ function LabelValues({ metric, label, bounds }) {
   const answer = useAnswer(metricPath(metric.name, `/labels/${encodeURIComponent(label)}`), { ...bounds, limit: MOST_VALUES });
   const values = answer.data?.data;
   if (!values) return html`<${Answering} answer=${answer} what="Asking for values" />`;
-  return html`<ul class="metric-values">${values.map(({ value, count: points }) => html`<li>
+  return html`<ul>${values.map(({ value, count: points }) => html`<li>
     <button class="quiet" title="Add a chart of this one" onClick=${() => addChart(usualChart(metric, { filters: [[`labels.${label}`, String(value)]] }))}>${String(value)}</button>
     <span class="dim">${count(points, true)}</span></li>`)}
     ${values.length === MOST_VALUES && html`<li class="dim">the first ${MOST_VALUES}</li>`}</ul>`;

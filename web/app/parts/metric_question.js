@@ -1,6 +1,6 @@
 // What a chart asks the Mixer, and the series in what is answered.
 import { ageOf } from "../time_range.js";
-import { quoted } from "./question.js";
+import { commandOf } from "./question.js";
 
 /** Series that one chart has at most; of more, the first by name. */
 export const MOST_SERIES = 50;
@@ -35,20 +35,7 @@ export function questionOf(chart, agg, bounds, interval) {
   const shared = { ...bounds, interval, group_by: chart.group, ...filters };
   // How much was observed is a column of rows only; what a histogram's values are on average is what is answered without an aggregate.
   const params = agg === "observed" ? { ...shared, limit: ROWS } : { ...shared, agg: agg === "mean" ? null : agg, shape: "series", fill: true, limit: MOST_SERIES };
-  return { path: metricPath(chart.name), params, command: commandOf(chart, agg, bounds, interval) };
-}
-
-function commandOf({ name, group, filters }, agg, { since, until }, interval) {
-  const words = ["platform metrics --name", quoted(name), "--since", quoted(since)];
-  if (until) words.push("--until", quoted(until));
-  words.push("--interval", interval);
-  if (group) words.push("--group-by", quoted(group));
-  if (agg !== "mean" && agg !== "observed") words.push("--agg", agg);
-  for (const [key, value] of filters) {
-    if (key.startsWith("labels.")) words.push("--label", quoted(`${key.slice(7)}=${value}`));
-    else words.push(`--${key}`, quoted(value));
-  }
-  return words.join(" ");
+  return { path: metricPath(chart.name), params, command: commandOf("platform metrics", { name: chart.name, ...bounds, interval, group_by: chart.group, agg: agg === "mean" || agg === "observed" ? null : agg, ...filters }) };
 }
 
 const numeric = (value) => (value === null || value === undefined || !Number.isFinite(Number(value)) ? null : Number(value));

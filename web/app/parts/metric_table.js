@@ -1,9 +1,8 @@
 // The values of a chart as a table, for who does not see the chart, and as CSV.
-import { open } from "../api.js";
 import { count, time } from "../format.js";
 import { html } from "../html.js";
 import { summary } from "./metric_question.js";
-import { saveFile } from "./save_file.js";
+import { savePages } from "./paged_file.js";
 import { VirtualList } from "./virtual_list.js";
 import { useJob } from "./work.js";
 
@@ -29,21 +28,9 @@ export function MetricTable({ times, series, unit, label, only }) {
   </div>`;
 }
 
-/** Fetches all pages of a question as CSV, and has them saved. @param {any} question @param {string} name @param {AbortSignal} signal @param {(rows: number) => void} said how many have come */
-async function saveCsv({ path, params }, name, signal, said) {
-  const { shape, fill, ...kept } = params;
-  const parts = [];
-  let [cursor, rows, partial] = [null, 0, null];
-  do {
-    const response = await open(path, { params: { ...kept, limit: 10_000, cursor, format: "csv" }, signal });
-    const page = await response.text();
-    cursor = response.headers.get("x-next-cursor");
-    partial ||= response.headers.get("x-partial");
-    parts.push(parts.length ? page.slice(page.indexOf("\n") + 1) : page);
-    rows += page.split("\n").length - 2;
-    said(rows);
-  } while (cursor);
-  saveFile(parts, `${name}.csv`, "text/csv");
+/** Has all pages of a question saved as CSV. @returns {Promise<string>} what is missing */
+async function saveCsv({ path, params: { shape, fill, ...params } }, name, signal, said) {
+  const { partial } = await savePages({ path, params }, { name, format: "csv" }, signal, said);
   return partial && `incomplete: ${partial}`;
 }
 

@@ -3,10 +3,11 @@ import { useAnswer } from "../api.js";
 import { count, time } from "../format.js";
 import { html } from "../html.js";
 import { change, href } from "../location.js";
+import { timeConditions } from "../time_range.js";
 import { CopyButton } from "./copy_button.js";
 import { Answering, EmptyState } from "./messages.js";
+import { literal } from "./question.js";
 import { useTableKeys } from "./row_keys.js";
-import { timeConditions } from "./span_search.js";
 import { TimePicker } from "./time_picker.js";
 
 /** Spans that are looked at, and signals that are listed. */
@@ -40,7 +41,7 @@ export function SignalForm({ id = "" }) {
 export function RecentSignals({ params }) {
   useTableKeys();
   const failed = params.has("failed");
-  const where = ["flux_id IS NOT NULL", ...timeConditions(params), ...(failed ? ["status = 'error'"] : [])];
+  const where = ["flux_id IS NOT NULL", ...timeConditions(params, literal), ...(failed ? ["status = 'error'"] : [])];
   const query = `SELECT ts, flux_id, entity_name, status FROM traces WHERE ${where.join(" AND ")} ORDER BY ts DESC`;
   const answer = useAnswer("/api/v1/sql", {}, { method: "POST", body: { query, limit: LOOKED } });
   const signals = signalsOf(answer.data?.data || []);

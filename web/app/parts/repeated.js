@@ -1,6 +1,7 @@
 // Answers that change while somebody looks: asked again every few seconds while the page can be seen, and rows that come by pages.
 import { request, useAnswer, useRound } from "../api.js";
 import { html, useEffect, useLayoutEffect, useRef, useState } from "../html.js";
+import { Waiting } from "./messages.js";
 
 /** An answer that is asked for again. */
 export function useRepeated(path, params = {}, every = 5_000) {
@@ -21,12 +22,13 @@ export function useRepeated(path, params = {}, every = 5_000) {
 }
 
 /** @type {any} */
-const NOTHING = { rows: [], next: null, loading: true, error: null, partial: null };
+const NOTHING = { rows: [], next: null, loading: true, error: null, partial: null, stopped: false };
 
 /**
  * Rows that come page by page: asked afresh when `key` changes, the next ones when `more` is called. Of two questions only the later one is
- * answered, and `again` goes on where a page failed.
- * @param {(rows: any[], next: any, signal: AbortSignal) => Promise<{ rows: any[], next: any, partial?: string }>} ask `rows`: those before
+ * answered, and `again` goes on where a page failed. Rows of a question do not stay below another one that is `stopped`.
+ * @param {string | null} key none: nothing is asked
+ * @param {(rows: any[], next: any, signal: AbortSignal) => Promise<{ rows: any[], next: any, partial?: string | null } & Record<string, any>>} ask `rows`: those before
  */
 export function usePages(key, ask) {
   const [state, setState] = useState(NOTHING);
@@ -34,18 +36,19 @@ export function usePages(key, ask) {
   const asked = useRef(null);
   const cancel = () => {
     asked.current?.abort();
-    setState((before) => ({ ...before, loading: false }));
+    setState((before) => ({ ...(before.key === key ? before : { ...NOTHING, key, stopped: true }), loading: false }));
   };
   const start = (rows, next) => {
     asked.current?.abort();
     const own = (asked.current = new AbortController());
-    setState((before) => ({ ...before, loading: true, error: null }));
+    setState((before) => ({ ...before, loading: true, error: null, stopped: false }));
     ask(rows, next, own.signal).then(
       (answer) => own.signal.aborted || setState({ ...NOTHING, ...answer, key, loading: false }),
       (error) => own.signal.aborted || setState({ ...NOTHING, rows, next, error, key, loading: false }),
     );
   };
   useLayoutEffect(() => {
+    if (key === null) return undefined;
     start([], null);
     return () => asked.current.abort();
   }, [key, round]);
@@ -60,6 +63,13 @@ export function usePagedRows(path, params) {
     const { data, next_cursor: next, partial } = await request(path, { params: { ...params, cursor }, signal });
     return { rows: rows.concat(data), next, partial };
   });
+}
+
+/** What is said in place of rows: that they are awaited, that they are not any more, or why there are none. @param {{ pages: any, what: string, children?: any }} props */
+export function NoRows({ pages: { loading, stopped, error, cancel, again }, what, children }) {
+  if (loading) return html`<${Waiting} what=${what} cancel=${cancel} />`;
+  if (stopped) return html`<p class="dim" role="status">Stopped. <button onClick=${again}>Ask again</button></p>`;
+  return error ? null : children;
 }
 
 /** How far a list is; of one that is filtered here, that only what is loaded was looked through. @param {{ pages: ReturnType<typeof usePages>, shown: any[], what: string }} props */

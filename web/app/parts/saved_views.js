@@ -1,13 +1,12 @@
 // Views of a page that somebody saved by name, in this browser.
 import { html, useState } from "../html.js";
+import { keep, kept } from "../kept.js";
 import { current, href } from "../location.js";
 import { Menu } from "./menu.js";
 
-const key = (page) => `platform.views.${page}`;
-
 function saved(page) {
   try {
-    const views = JSON.parse(localStorage.getItem(key(page)) || "[]");
+    const views = JSON.parse(kept(`views.${page}`));
     return Array.isArray(views) ? views.filter((view) => typeof view?.name === "string" && typeof view?.query === "string") : [];
   } catch {
     return [];
@@ -17,8 +16,9 @@ function saved(page) {
 /** @param {{ page: string, without?: string[] }} props `without` are parameters that are not part of a view, such as the open row */
 export function SavedViews({ page, without = [] }) {
   const [views, setViews] = useState(() => saved(page));
-  const keep = (changed) => {
-    localStorage.setItem(key(page), JSON.stringify(changed));
+  const [isKept, setKept] = useState(true);
+  const set = (changed) => {
+    setKept(keep(`views.${page}`, JSON.stringify(changed)));
     setViews(changed);
   };
   const save = (event) => {
@@ -27,14 +27,15 @@ export function SavedViews({ page, without = [] }) {
     if (!name) return;
     const { params } = current();
     for (const one of without) params.delete(one);
-    keep([...views.filter((view) => view.name !== name), { name, query: params.toString() }].sort((a, b) => a.name.localeCompare(b.name)));
+    set([...views.filter((view) => view.name !== name), { name, query: params.toString() }].sort((a, b) => a.name.localeCompare(b.name)));
     event.currentTarget.reset();
   };
   return html`<${Menu} label=${views.length ? `Views (${views.length})` : "Views"}>
     ${views.length ? html`<ul class="plain">${views.map((view) => html`<li key=${view.name}>
       <a href=${href(page, new URLSearchParams(view.query))} onClick=${(event) => (event.currentTarget.closest("details").open = false)}>${view.name}</a>
-      <button class="quiet" aria-label=${`Remove the view ${view.name}`} onClick=${() => keep(views.filter((other) => other !== view))}>×</button>
+      <button class="quiet" aria-label=${`Remove the view ${view.name}`} onClick=${() => set(views.filter((other) => other !== view))}>×</button>
     </li>`)}</ul>` : html`<p class="dim">None saved yet in this browser.</p>`}
     <form class="bar" onSubmit=${save}><input name="name" aria-label="Name of the view" placeholder="a name" required size="14" /><button>Save this view</button></form>
+    ${!isKept && html`<p class="bad" role="alert">The browser keeps nothing for this page: copy the link instead.</p>`}
   </${Menu}>`;
 }

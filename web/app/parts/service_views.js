@@ -6,10 +6,10 @@ import { change, href } from "../location.js";
 import { Chips } from "./chips.js";
 import { Answering, EmptyState } from "./messages.js";
 import { precise } from "./micros.js";
-import { Question } from "./question.js";
+import { commandOf, Question } from "./question.js";
 import { useTableKeys } from "./row_keys.js";
 import { drawServiceMap, ServiceMap } from "./service_map.js";
-import { isFilter, listFilters } from "./span_search.js";
+import { isFilter, listFilters, oppositeOf } from "./span_search.js";
 
 /** Rows of a table that are in the document. */
 const SHOWN = 500;
@@ -38,7 +38,7 @@ function useServices(path, params) {
 
 function Asked({ asked: { path, filters, answer }, what, command, params }) {
   const ignored = ["roots", "max_duration_ms"].filter((key) => params.has(key));
-  return html`<${Chips} params=${params} keys=${(key) => isFilter(key) && !ignored.includes(key)} />
+  return html`<${Chips} params=${params} keys=${(key) => isFilter(key) && !ignored.includes(key)} opposite=${oppositeOf} />
     <${Question} path=${path} params=${filters} command=${command} />
     ${ignored.length > 0 && html`<p class="dim">Without ${ignored.join(" and ")}, which services cannot be asked by.</p>`}
     <${Answering} answer=${answer} what=${what} />
@@ -60,7 +60,7 @@ export function Services({ params }) {
     { key: "p99", title: "99 %", of: (row) => row.p99_ms, show: (row) => html`<a href=${spansOf(params, { service: row.service, min_duration_ms: String(Number(row.p99_ms.toPrecision(3))) })} title="The slowest spans">${precise(row.p99_ms)}</a>` },
     { key: "seen", title: "Last seen", of: (row) => row.last_seen, show: (row) => age(row.last_seen) },
   ];
-  return html`<${Asked} asked=${asked} params=${params} what="Counting spans by service" command=${`platform services --since ${asked.filters.since}`} />
+  return html`<${Asked} asked=${asked} params=${params} what="Counting spans by service" command=${commandOf("platform services", asked.filters)} />
     ${rows.length > 0 ? html`<${SortedTable} label="Services" columns=${columns} rows=${rows} params=${params} />`
       : asked.answer.data && html`<${EmptyState} command="platform services --since 7d">No service has spans in this time.</${EmptyState}>`}`;
 }
@@ -76,7 +76,7 @@ export function Dependencies({ params }) {
     { key: "errors", title: "Errors", of: (row) => row.errors, show: (row) => (row.errors ? html`<a href=${spansOf(params, { service: row.callee, status: "error" })}>${count(row.errors)}</a>` : "0") },
     { key: "rate", title: "In errors", of: (row) => row.errors / row.calls, show: (row) => percent(row.errors, row.calls) },
   ];
-  return html`<${Asked} asked=${asked} params=${params} what="Joining spans with their parents" command=${`platform dependencies --since ${asked.filters.since}`} />
+  return html`<${Asked} asked=${asked} params=${params} what="Joining spans with their parents" command=${commandOf("platform dependencies", asked.filters)} />
     ${rows.length > 0 ? html`<${ServiceMap} drawing=${drawing} /><${SortedTable} label="Which service calls which" columns=${columns} rows=${rows} params=${params} />`
       : asked.answer.data && html`<${EmptyState} command="platform dependencies --since 7d">No service called another in this time: a call is a span whose parent is a span of another service.</${EmptyState}>`}`;
 }

@@ -15,7 +15,7 @@ const SKEW = 3_600e6;
 const MOST_LOGS = 1_000;
 
 /** Around the spans of a trace, for other views: its time, with what clocks may differ by. */
-export const around = ({ start, end }) => ({ since: timeOf(start - SKEW), until: timeOf(end + SKEW) });
+const around = ({ start, end }) => ({ since: timeOf(start - SKEW), until: timeOf(end + SKEW) });
 
 function Events({ events }) {
   if (!Array.isArray(events) || !events.length) return null;
@@ -46,7 +46,7 @@ function TraceLogs({ trace, id, span }) {
   const logs = answer.data?.data || [];
   const ofSpan = (row) => span && row.attributes?.span_id === span;
   const shown = own ? logs.filter(ofSpan) : logs;
-  return html`<section class="beside" aria-label="Logs of the trace"><h3>Logs of the trace</h3>
+  return html`<section aria-label="Logs of the trace"><h3>Logs of the trace</h3>
     <${Answering} answer=${answer} what="Reading logs" />
     ${answer.data && html`<div class="bar"><span class="dim">${answer.data.next_cursor ? `the first ${count(logs.length)}` : count(logs.length)}, ${count(logs.filter(ofSpan).length)} of this span (marked)</span>
       ${span && html`<label><input type="checkbox" checked=${own} onChange=${() => setOwn(!own)} /> only this span</label>`}

@@ -9,9 +9,10 @@ import { CopyButton } from "./copy_button.js";
 import { EmptyState, ErrorBox, Waiting } from "./messages.js";
 import { precise } from "./micros.js";
 import { Question } from "./question.js";
+import { NoRows } from "./repeated.js";
 import { useRowKeys } from "./row_keys.js";
 import { SpanScatter } from "./span_scatter.js";
-import { isFilter, listFilters, MOST, PAGE, question, searchCommand, searchSql, useSpanSearch } from "./span_search.js";
+import { isFilter, listFilters, MOST, oppositeOf, PAGE, question, searchCommand, searchSql, useSpanSearch } from "./span_search.js";
 import { VirtualList } from "./virtual_list.js";
 
 const NUMBER = "[0-9]+(\\.[0-9]+)?";
@@ -35,7 +36,7 @@ function SearchForm({ params }) {
     const { attribute, trace_id: trace, ...others } = fields;
     if (trace) return change({ trace_id: trace.trim().toLowerCase() });
     const [, key, text] = /^\s*([^=]+?)\s*=\s*(.*?)\s*$/.exec(attribute) || [];
-    change({ ...others, cursor: null });
+    change(others);
     if (!key) return;
     addFilter(`attr.${key}`, text);
     event.target.elements.attribute.value = "";
@@ -105,10 +106,9 @@ export function SpanList({ params }) {
   useRowKeys({ count: found.rows.length, selected, select: setSelected, open: (index) => open(found.rows[index]) });
   const asked = question(params);
   return html`<${SearchForm} params=${params} />
-    <${Chips} params=${params} keys=${isFilter} />
+    <${Chips} params=${params} keys=${isFilter} opposite=${oppositeOf} />
     ${asked.body ? html`<${SqlQuestion} params=${params} />` : html`<${Question} ...${asked} command=${searchCommand(params)} sql=${`${searchSql(params)} LIMIT 100`} />`}
     <${ErrorBox} error=${found.error} again=${found.again} />
     ${found.partial && html`<p class="bad" role="status">Rows are missing: ${found.partial}</p>`}
-    ${found.loading && !found.rows.length && html`<${Waiting} what="Searching spans" cancel=${found.cancel} />`}
-    ${found.rows.length > 0 ? html`<${Found} params=${params} found=${found} selected=${selected} setSelected=${setSelected} open=${open} />` : !found.loading && !found.error && html`<${Nothing} params=${params} />`}`;
+    ${found.rows.length > 0 ? html`<${Found} params=${params} found=${found} selected=${selected} setSelected=${setSelected} open=${open} />` : html`<${NoRows} pages=${found} what="Searching spans"><${Nothing} params=${params} /></${NoRows}>`}`;
 }

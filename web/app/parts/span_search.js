@@ -1,8 +1,8 @@
 // The search for spans: what the address asks, as a list, as SQL and as a command, and the rows that answer it.
 import { request } from "../api.js";
-import { bounds, sqlTime } from "../time_range.js";
+import { bounds, timeConditions } from "../time_range.js";
 import { micros } from "./micros.js";
-import { quoted } from "./question.js";
+import { commandOf, literal, quoted } from "./question.js";
 import { usePages } from "./repeated.js";
 
 /** Rows of one page, and rows that are kept at most. */
@@ -13,26 +13,25 @@ const PATH = "/api/v1/telemetry/traces";
 const COLUMNS = ["service", "span_name", "status", "entity", "flux_id", "min_duration_ms"];
 
 /** Whether a parameter of the address is a filter of spans. */
-export const isFilter = (key) => COLUMNS.includes(key) || key === "max_duration_ms" || key === "roots" || key.startsWith("attr.");
+export const isFilter = (key) => COLUMNS.includes(key) || key === "max_duration_ms" || key === "roots" || key.startsWith("attr.") || isLeftOut(key);
+
+/** Whether it leaves out spans. */
+const isLeftOut = (key) => /^not\.(entity|service|span_name|attr\..+)$/.test(key);
+
+/** The parameter that leaves out what another one lets through, or the other way round; empty if there is none. */
+export const oppositeOf = (key) => (isLeftOut(key) ? key.slice(4) : isLeftOut(`not.${key}`) ? `not.${key}` : "");
 
 /** Whether only SQL can ask it: lists have no greatest duration, no parts of a millisecond, and no roots. */
-export const needsSql = (params) => params.has("max_duration_ms") || params.has("roots") || !/^\d*$/.test(params.get("min_duration_ms") || "");
+const needsSql = (params) => params.has("max_duration_ms") || params.has("roots") || !/^\d*$/.test(params.get("min_duration_ms") || "");
 
 /** The filters that lists of spans and services take, with the time. */
 export function listFilters(params) {
   const filters = bounds(params);
   for (const [key, value] of params) {
-    if ((COLUMNS.includes(key) && (key !== "min_duration_ms" || /^\d+$/.test(value))) || key.startsWith("attr.")) filters[key] = value;
+    if (isLeftOut(key)) filters[key] = params.getAll(key);
+    else if ((COLUMNS.includes(key) && (key !== "min_duration_ms" || /^\d+$/.test(value))) || key.startsWith("attr.")) filters[key] = value;
   }
   return filters;
-}
-
-const literal = (value) => (typeof value === "number" ? String(value) : `'${String(value).replaceAll("'", "''")}'`);
-
-/** The time of a question as conditions. */
-export function timeConditions(params, bind = literal) {
-  const { since, until } = bounds(params);
-  return [`ts >= ${sqlTime(since, bind)}`, ...(until ? [`ts < ${sqlTime(until, bind)}`] : [])];
 }
 
 /** The statement. @param {(value: string | number) => string} bind how a value stands in it @param {string} [before] only spans up to this time */
@@ -46,19 +45,18 @@ export function searchSql(params, bind = literal, before = "") {
     max_duration_ms: (value) => `duration_ms <= ${bind(Number(value))}`,
     roots: () => "parent_span_id IS NULL",
   };
-  for (const [key, value] of params) {
-    if (!isFilter(key)) continue;
-    if (conditions[key]) where.push(conditions[key](value));
-    else where.push(`${key.startsWith("attr.") ? `attributes->>${literal(key.slice(5))}` : key} = ${bind(value)}`);
-  }
+  const condition = (key, value) => {
+    if (isLeftOut(key)) return `(${condition(key.slice(4), value)}) IS NOT TRUE`;
+    return conditions[key]?.(value) || `${key.startsWith("attr.") ? `attributes->>${literal(key.slice(5))}` : key} = ${bind(value)}`;
+  };
+  for (const [key, value] of params) if (isFilter(key)) where.push(condition(key, value));
   return `SELECT * FROM traces WHERE ${where.join(" AND ")} ORDER BY ts DESC`;
 }
 
 /** The same as a command. */
 export function searchCommand(params) {
   if (needsSql(params)) return `platform sql ${quoted(`${searchSql(params)} LIMIT 100`)}`;
-  const flags = Object.entries(listFilters(params)).filter(([, value]) => value);
-  return `platform traces${flags.map(([key, value]) => (key.startsWith("attr.") ? ` --attr ${quoted(`${key.slice(5)}=${value}`)}` : ` --${key.replaceAll("_", "-")} ${quoted(value)}`)).join("")}`;
+  return commandOf("platform traces", listFilters(params));
 }
 
 /** The question as the page asks it. @param {string | null} next a cursor, or the time up to which SQL goes on */

@@ -13,7 +13,7 @@ const MOST = 100;
 /** @typedef {{ link: string, q: string, at: string, ms: number, rows?: number, error?: string }} Remembered */
 
 /** @returns {Remembered[]} */
-export function remembered() {
+function remembered() {
   try {
     const all = JSON.parse(kept(KEY) || "[]");
     return Array.isArray(all) ? all.filter(({ q }) => typeof q === "string") : [];

@@ -16,7 +16,7 @@ function lineOf(text) {
 }
 
 /** The lines of a plan as a tree, by their indents. @returns {PlanLine[]} */
-export function treeOf(text) {
+function treeOf(text) {
   const top = [];
   const open = [{ depth: -1, below: top }];
   for (const raw of text.split("\n")) {

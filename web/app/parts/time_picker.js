@@ -7,14 +7,13 @@ import { AGES } from "../time_range.js";
 export function TimePicker({ params, fallback = "1h" }) {
   const since = params.get("since") || fallback;
   const until = params.get("until") || "";
-  const set = (changes) => change({ ...changes, cursor: null });
   const typed = (event) => {
     event.preventDefault();
     const fields = new FormData(event.currentTarget);
-    set({ since: String(fields.get("since")).trim(), until: String(fields.get("until")).trim() });
+    change({ since: String(fields.get("since")).trim(), until: String(fields.get("until")).trim() });
   };
   return html`<form class="times" onSubmit=${typed} aria-label="Time range">
-    <select aria-label="Last" value=${AGES.includes(since) && !until ? since : ""} onChange=${(event) => event.target.value && set({ since: event.target.value, until: null })}>
+    <select aria-label="Last" value=${AGES.includes(since) && !until ? since : ""} onChange=${(event) => event.target.value && change({ since: event.target.value, until: null })}>
       <option value="">from … to</option>
       ${AGES.map((age) => html`<option value=${age}>last ${age}</option>`)}
     </select>

@@ -42,7 +42,7 @@ export async function readTrace(id, most, signal, progress) {
 }
 
 /** Puts spans, the earliest first, into the order of their tree. A span whose parent is not there is a root, and so is the earliest of a circle. */
-export async function arrange(nodes, signal) {
+async function arrange(nodes, signal) {
   const pause = slices(signal);
   const byId = new Map();
   for (const node of nodes) if (!byId.has(node.id)) byId.set(node.id, node);

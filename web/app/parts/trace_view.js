@@ -5,7 +5,7 @@ import { change, href } from "../location.js";
 import { CopyButton } from "./copy_button.js";
 import { EmptyState, ErrorBox, Waiting } from "./messages.js";
 import { precise, zoomOf, zoomText } from "./micros.js";
-import { Question } from "./question.js";
+import { literal, Question } from "./question.js";
 import { useRowKeys } from "./row_keys.js";
 import { SpanDrawer } from "./span_drawer.js";
 import { criticalPath, MOST_SPANS, readTrace, shownSpans } from "./trace_model.js";
@@ -89,7 +89,7 @@ export function TraceView({ params, trace: named }) {
   const search = new URLSearchParams([...params].filter(([key]) => !OWN.includes(key)));
   const asked = { trace_id: id, since: "1970-01-01T00:00:00Z", order: "asc", limit: 10_000 };
   return html`<div class="bar"><a href=${href("traces", search)}>← to the search</a>
-      <${Question} path="/api/v1/telemetry/traces" params=${asked} command=${`platform trace ${id}`} sql=${`SELECT * FROM traces WHERE trace_id = '${id.replaceAll("'", "''")}' ORDER BY ts`} /></div>
+      <${Question} path="/api/v1/telemetry/traces" params=${asked} command=${`platform trace ${id}`} sql=${`SELECT * FROM traces WHERE trace_id = ${literal(id)} ORDER BY ts`} /></div>
     <${ErrorBox} error=${read.error} again=${read.again} />
     ${read.progress !== null && html`<${Waiting} what=${`Reading the trace: ${count(read.progress)} spans`} cancel=${read.stop} />`}
     ${trace?.nodes.length > 0 && html`<${Shown} key=${`${id} ${most}`} params=${params} id=${id} trace=${trace} more=${() => setMost(most + MOST_SPANS)} />`}

@@ -10,7 +10,7 @@ const MAP_HEIGHT = 48;
 const INDENTED = 24;
 
 /** The colour of a service, by its place among the services of the trace. */
-export const serviceColour = (services, service) => `--c${(services.indexOf(service) % COLOURS) + 1}`;
+const serviceColour = (services, service) => `--c${(services.indexOf(service) % COLOURS) + 1}`;
 
 /** All spans, small: a drag chooses the time that the bars show. @param {{ trace: any, view: { from: number, to: number }, zoom: (from: number, to: number) => void }} props */
 export function TraceMap({ trace, view, zoom }) {

@@ -307,11 +307,18 @@ pub(super) const ROLLBACK: &[ApiParameter] = &[query(
     ParameterKind::Pattern("^[0-9a-f]{64}$"),
     "Only to this content (the hash that a rehearsal with `dry_run` had): else nothing is changed (409).",
 )];
-pub(super) const DRY_RUN: &[ApiParameter] = &[query(
-    "dry_run",
-    ParameterKind::Switch,
-    "Only report what would change on the Racks.",
-)];
+pub(super) const ACTIVATION: &[ApiParameter] = &[
+    query(
+        "dry_run",
+        ParameterKind::Switch,
+        "Only report what would change on the Racks.",
+    ),
+    query(
+        "resume_from",
+        ParameterKind::Words(&["floor", "now"]),
+        "Where wires go on that were paused: where they were paused (`floor`), or with what comes `now`.",
+    ),
+];
 
 impl ApiParameter {
     /// As OpenAPI says it.

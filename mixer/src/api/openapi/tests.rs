@@ -22,6 +22,7 @@ use super::{ApiRoute, document, problems};
 use crate::access::ApiCaller;
 use crate::api::page;
 use crate::api::query_params::FORMAT;
+use crate::api::scenarios::{ActivationParams, RollbackParams};
 use crate::api::tests::whole_mixer;
 
 /// The paths that a router has, as it shows itself.
@@ -195,9 +196,11 @@ fn the_parameters_of_lists_are_the_fields_of_their_filters() {
 }
 
 #[test]
-fn the_parameters_of_other_lists_are_the_fields_of_their_filters() {
+fn the_parameters_of_other_routes_are_the_fields_that_they_take() {
     for (path, fields) in [
         ("/api/v1/dlq", fields::<LetterFilter>()),
+        ("/api/v1/scenarios/rollback", fields::<RollbackParams>()),
+        ("/api/v1/scenarios/{reference}/activate", fields::<ActivationParams>()),
         ("/api/v1/audit", fields::<AuditFilter>()),
         ("/api/v1/audit/checkpoints", fields::<CheckpointFilter>()),
     ] {

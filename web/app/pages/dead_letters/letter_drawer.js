@@ -44,7 +44,7 @@ function forms(octets, message) {
 }
 
 /** @param {{ hex: string, message: any, type: string | null }} props */
-export function Payload({ hex, message, type }) {
+function Payload({ hex, message, type }) {
   const octets = useMemo(() => bytesOf(hex), [hex]);
   const shown = useMemo(() => forms(octets, message), [octets, message]);
   const [chosen, setChosen] = useState(null);

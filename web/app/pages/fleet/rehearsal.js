@@ -17,7 +17,7 @@ const MOST = 4_000_000;
 /**
  * @returns {{ sign: "+" | "-" | " " | "…", text: string }[] | null} nothing if the texts are too different and too long to compare here
  */
-export function lineDiff(before, after) {
+function lineDiff(before, after) {
   const [one, other] = [before.split("\n"), after.split("\n")];
   let [start, end] = [0, 0];
   while (start < one.length && start < other.length && one[start] === other[start]) start += 1;

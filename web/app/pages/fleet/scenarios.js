@@ -25,7 +25,7 @@ gears:
 /** What the Mixer takes. */
 const MOST = 4 * 1_024 * 1_024;
 
-export function Import({ done }) {
+function Import({ done }) {
   const [text, setText] = useState("");
   const [replace, setReplace] = useState(false);
   const [state, setState] = useState({ busy: false, error: null });

@@ -6,9 +6,9 @@ import { change, href } from "../../location.js";
 import { ColumnList } from "../../parts/column_list.js";
 import { CopyButton } from "../../parts/copy_button.js";
 import { Drawer } from "../../parts/drawer.js";
-import { EmptyState, ErrorBox, Waiting } from "../../parts/messages.js";
-import { Question } from "../../parts/question.js";
-import { ListState, usePagedRows } from "../../parts/repeated.js";
+import { EmptyState, ErrorBox } from "../../parts/messages.js";
+import { commandOf, Question } from "../../parts/question.js";
+import { ListState, NoRows, usePagedRows } from "../../parts/repeated.js";
 import { Facts } from "../../parts/row_fields.js";
 import { TimePicker } from "../../parts/time_picker.js";
 
@@ -43,7 +43,8 @@ function EntryDrawer({ entry, close }) {
 }
 
 export function Audit({ params }) {
-  const asked = { since: params.get("since") || "90d", until: params.get("until"), kind: params.get("kind"), rack: params.get("rack"), limit: PAGE };
+  const filter = { since: params.get("since") || "90d", until: params.get("until"), kind: params.get("kind"), rack: params.get("rack") };
+  const asked = { ...filter, limit: PAGE };
   const entries = usePagedRows("/api/v1/audit", asked);
   const text = (params.get("q") || "").toLowerCase();
   const rows = useMemo(() => entries.rows.filter((entry) => !text || Object.values(entry).some((value) => value !== null && String(value).toLowerCase().includes(text))), [entries.rows, text]);
@@ -56,16 +57,15 @@ export function Audit({ params }) {
     return href("security", now);
   };
   const set = (key, replace) => (event) => change({ [key]: event.currentTarget.value }, replace);
-  const command = `platform audit --since ${asked.since}${asked.kind ? ` --kind ${asked.kind}` : ""}${asked.rack ? ` --rack ${asked.rack}` : ""}`;
   return html`<div class="bar" role="search" aria-label="Filter entries">
-      <label>Kind <select value=${asked.kind || ""} onChange=${set("kind")}><option value="">all</option>${KINDS.map((kind) => html`<option>${kind}</option>`)}</select></label>
-      <label>Rack <input type="search" size="12" spellcheck="false" placeholder="name or id" value=${asked.rack || ""} onChange=${set("rack")} /></label>
+      <label>Kind <select value=${filter.kind || ""} onChange=${set("kind")}><option value="">all</option>${KINDS.map((kind) => html`<option>${kind}</option>`)}</select></label>
+      <label>Rack <input type="search" size="12" spellcheck="false" placeholder="name or id" value=${filter.rack || ""} onChange=${set("rack")} /></label>
       <label>Text <input type="search" data-search size="16" placeholder="in loaded entries" value=${params.get("q") || ""} onInput=${set("q", true)} /></label>
       <${TimePicker} params=${params} fallback="90d" /></div>
-    <${Question} path="/api/v1/audit" params=${asked} command=${command} />
+    <${Question} path="/api/v1/audit" params=${asked} command=${commandOf("platform audit", filter)} />
     <${ErrorBox} error=${entries.error} again=${entries.again} />
     ${rows.length ? html`<div class="list"><${ColumnList} label="Audit log" columns=${COLUMNS} rows=${rows} keyOf=${({ id }) => String(id)} to=${to} opened=${wanted} onEnd=${text ? undefined : entries.more} /></div>`
-      : entries.loading ? html`<${Waiting} what="Asking for the audit log" />` : !entries.error && html`<${EmptyState}>Nothing ${entries.rows.length ? "that is loaded" : "that was recorded"} meets the filters. <a href=${href("security", { view: "audit" })}>Without filters</a></${EmptyState}>`}
+      : html`<${NoRows} pages=${entries} what="Asking for the audit log"><${EmptyState}>Nothing ${entries.rows.length ? "that is loaded" : "that was recorded"} meets the filters. <a href=${href("security", { view: "audit" })}>Without filters</a></${EmptyState}></${NoRows}>`}
     ${entries.rows.length > 0 && html`<${ListState} pages=${entries} shown=${rows} what="entries" />`}
     ${open && html`<${EntryDrawer} key=${wanted} entry=${open} close=${() => change({ entry: null })} />`}`;
 }
@@ -91,5 +91,5 @@ export function Checkpoints() {
     ]} />
     <${ErrorBox} error=${points.error || about.error} again=${points.again} />
     ${points.rows.length ? html`<div class="list"><${ColumnList} label="Checkpoints" columns=${CHECKPOINT_COLUMNS} rows=${points.rows} keyOf=${({ id, ts }) => `${id} ${ts}`} onEnd=${points.more} /></div>`
-      : points.loading ? html`<${Waiting} what="Asking for the checkpoints" />` : !points.error && html`<${EmptyState} command="platform audit checkpoints -o ndjson >> /mnt/elsewhere/checkpoints.ndjson">No checkpoint yet: one is signed every hour. Keep them elsewhere, too:</${EmptyState}>`}`;
+      : html`<${NoRows} pages=${points} what="Asking for the checkpoints"><${EmptyState} command="platform audit checkpoints -o ndjson >> /mnt/elsewhere/checkpoints.ndjson">No checkpoint yet: one is signed every hour. Keep them elsewhere, too:</${EmptyState}></${NoRows}>`}`;
 }

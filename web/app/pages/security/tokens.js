@@ -56,7 +56,7 @@ function Choices({ legend, choices, chosen, set, fault }) {
     ${fault && html`<span class="bad" role="alert">${fault}</span>`}</fieldset>`;
 }
 
-export function NewToken({ done, close }) {
+function NewToken({ done, close }) {
   const [form, setForm] = useState(EMPTY);
   const faults = faultsOf(form);
   const set = (key) => (value) => setForm({ ...form, [key]: value });

@@ -10,7 +10,7 @@ const DAY = 86_400_000;
 const LEAST = 600_000;
 
 /** Bytes of files a day, by the span of time that they have; none if that is too short. */
-export function pace(tables) {
+function pace(tables) {
   let [sum, span] = [0, 0];
   for (const { bytes: size, earliest, latest } of Object.values(tables)) {
     if (!earliest) continue;

@@ -169,7 +169,7 @@ pub(super) const ROUTES: &[ApiRoute] = &[
         "rollback_scenario",
         "Activates the previously active scenario, each time one further back",
     )
-    .takes(&[p::ROLLBACK, p::WAIT])
+    .takes(&[p::ROLLBACK, p::ACTIVATION, p::WAIT])
     .with(RequestBody::Json("Nothing"))
     .gives(ResponseBody::Json("ScenarioReport"))
     .by_two()
@@ -200,7 +200,7 @@ pub(super) const ROUTES: &[ApiRoute] = &[
         "activate_scenario",
         "Activates a stored scenario",
     )
-    .takes(&[p::SCENARIO_PATH, p::DRY_RUN, p::WAIT])
+    .takes(&[p::SCENARIO_PATH, p::ACTIVATION, p::WAIT])
     .with(RequestBody::Json("Nothing"))
     .gives(ResponseBody::Json("ScenarioReport"))
     .by_two()
