@@ -45,6 +45,28 @@ fn press(tab: &mut BrowserTab, words: &str) -> Result<(), Failure> {
     Ok(())
 }
 
+/// The files that were loaded without a link or an element that names them, and how often it was asked who this is.
+const CHAINED: &str = "(() => {
+    const asked = performance.getEntriesByType('resource').map(({ name }) => name);
+    const named = [...document.querySelectorAll('link, script')].map((one) => one.href || one.src);
+    const files = asked.filter((name) => name.includes('/web/') && !named.includes(name));
+    return [files, asked.filter((name) => name.endsWith('/whoami')).length, asked.some((name) => name.endsWith('/log_list.js'))];
+})()";
+
+#[test]
+fn the_files_of_the_addressed_view_do_not_wait_for_those_that_import_them() -> Result<(), Failure> {
+    let mixer = TestMixer::start("")?;
+    let mut tab = open(&mixer, "")?;
+    tab.wait("document.querySelector('[role=search]') !== null")?;
+    assert_eq!(tab.eval(CHAINED)?, json!([[], 1, true]));
+    // Those of the next view neither.
+    tab.eval("void (location.hash = '#/sql')")?;
+    tab.wait("document.querySelector('textarea') !== null")?;
+    assert_eq!(tab.eval(CHAINED)?, json!([[], 1, true]));
+    assert_eq!(tab.faults(), Vec::<String>::new());
+    Ok(())
+}
+
 #[test]
 fn large_cells_are_cut_by_the_mixer_and_shown_whole_on_demand() -> Result<(), Failure> {
     let mixer = TestMixer::start("")?;
@@ -62,6 +84,8 @@ fn large_cells_are_cut_by_the_mixer_and_shown_whole_on_demand() -> Result<(), Fa
     press(&mut tab, "Show all")?;
     let shown = "[...document.querySelectorAll('.drawer .piece')].reduce((sum, { textContent }) => sum + textContent.length, 0)";
     tab.wait(&format!("{shown} === {size}"))?;
+    press(&mut tab, "Show less")?;
+    tab.wait("document.querySelector('.drawer .piece') === null")?;
     assert_eq!(tab.faults(), Vec::<String>::new());
     Ok(())
 }
