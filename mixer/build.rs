@@ -8,7 +8,8 @@
 //!
 //! - The same files make the same table, byte for byte: they are in the order of their names, and gzip has no time in it.
 //! - Our own scripts and style sheets go without their comments and indentation (`build/strip.rs`), those of others as they are.
-//! - `index.html` names its files by the digest, and all that its script imports, so that a browser asks for everything at once.
+//! - `index.html` names its files by the digest, all that its script imports, and for each view all that is loaded with it, so that a
+//!   browser asks for everything at once.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -35,12 +36,20 @@ const VENDORED: &str = "vendor";
 const INDEX: &str = "index.html";
 /// What `index.html` starts.
 const SCRIPT: &str = "app/main.js";
+/// The list of views: a line for each, with its name in addresses and its module.
+const VIEWS: &str = "app/pages.js";
+/// What `index.html` has in place of the files of each view, and of the modules that its script imports.
+const VIEW_FILES: &str = "<!-- views -->";
+const MODULES: &str = "<!-- modules -->";
 /// What `index.html` has in place of where the files are.
 const BASE: &str = "{{base}}";
 /// Hexadecimal digits of the digest that addresses have.
 const DIGITS: usize = 16;
 /// How scripts name files that they load later, and what is behind the name.
-const LOADED_LATER: [(&str, &str); 2] = [("import(\"", "\")"), ("new URL(\"", "\", import.meta.url)")];
+const LOADED_LATER: [(&str, &str); 2] = [(IMPORTED, "\")"), ("new URL(\"", "\", import.meta.url)")];
+const IMPORTED: &str = "import(\"";
+/// How a line of a module begins that loads a style sheet of its own.
+const OWN_STYLE: &str = "ownStyle(\"";
 
 /// A file that another one names.
 struct FileReference {
@@ -68,7 +77,7 @@ fn main() -> Result<(), Failure> {
             references.extend(references_of(path, text));
         }
     }
-    let index = index(&template, &digest, &loaded_with(SCRIPT, &references))?;
+    let index = index(&template, &digest, &files, &references)?;
     files.remove(INDEX);
     write_table(&digest, &index, &files, &references)
 }
@@ -146,7 +155,11 @@ fn references_of(from: &str, text: &str) -> Vec<FileReference> {
         let names = behind.filter_map(|rest| rest.strip_prefix('/')?.split('"').next());
         return names.map(|name| reference(name, false)).collect();
     }
-    let mut found = Vec::new();
+    let lines = text.lines().map(|line| line.strip_prefix("await ").unwrap_or(line));
+    let styles = lines
+        .filter(|line| line.starts_with(OWN_STYLE))
+        .filter_map(|line| between(line, OWN_STYLE));
+    let mut found: Vec<_> = styles.map(|name| reference(&format!("style/{name}"), true)).collect();
     for keyword in ["import", "export"] {
         for (at, _) in text.match_indices(keyword) {
             let (before, statement) = text.split_at(at);
@@ -198,7 +211,7 @@ fn resolved(from: &str, name: &str) -> String {
     parts.join("/")
 }
 
-/// A script, and what is loaded with it.
+/// A script, and what is loaded with it: its modules and their style sheets.
 fn loaded_with<'r>(script: &'r str, references: &'r [FileReference]) -> Vec<&'r str> {
     let mut modules = vec![script];
     let mut at = 0;
@@ -213,14 +226,50 @@ fn loaded_with<'r>(script: &'r str, references: &'r [FileReference]) -> Vec<&'r 
     modules
 }
 
-fn index(template: &str, digest: &str, modules: &[&str]) -> Result<String, Failure> {
-    let missing = "web/index.html has no <script>";
-    let (head, rest) = template.split_once("<script ").ok_or(missing)?;
-    let links = modules.iter();
+/// The views, by their names in addresses, and their modules.
+fn views(files: &PageFiles) -> Result<Vec<(&str, String)>, Failure> {
+    let text = files.get(VIEWS).ok_or_else(|| format!("web/{VIEWS} is missing"))?;
+    let mut views = Vec::new();
+    for line in std::str::from_utf8(text)?.lines() {
+        if let Some(module) = between(line, IMPORTED) {
+            let name = between(line, "name: \"").ok_or_else(|| format!("web/{VIEWS}: no name in {line}"))?;
+            views.push((name, resolved(VIEWS, module)));
+        }
+    }
+    Ok(views)
+}
+
+/// What a line has between something that ends with a quotation mark and the next one.
+fn between<'t>(line: &'t str, opening: &str) -> Option<&'t str> {
+    let (_, rest) = line.split_once(opening)?;
+    rest.split('"').next()
+}
+
+fn index(template: &str, digest: &str, files: &PageFiles, references: &[FileReference]) -> Result<String, Failure> {
+    for place in [VIEW_FILES, MODULES] {
+        if !template.contains(place) {
+            return Err(format!("web/{INDEX} has no {place}").into());
+        }
+    }
+    let first = loaded_with(SCRIPT, references);
+    let mut lists = Vec::new();
+    for (name, module) in views(files)? {
+        let mut loaded = loaded_with(&module, references);
+        loaded.retain(|file| !first.contains(file));
+        lists.push(format!("{name:?}:{loaded:?}"));
+    }
+    // A block of data, which no browser runs: a policy without inline scripts lets it be.
+    let lists = format!(
+        "<script type=\"application/json\" id=\"views\">{{{}}}</script>",
+        lists.join(",")
+    );
+    let links = first.iter();
     let links: Vec<_> = links
-        .map(|module| format!("<link rel=\"modulepreload\" href=\"{BASE}/{module}\" />\n    "))
+        .map(|module| format!("<link rel=\"modulepreload\" href=\"{BASE}/{module}\" />"))
         .collect();
-    let index = format!("{head}{}<script {rest}", links.concat());
+    let index = template
+        .replace(VIEW_FILES, &lists)
+        .replace(MODULES, &links.join("\n    "));
     Ok(index.replace(BASE, &format!("/web/{digest}")))
 }
 
@@ -232,11 +281,13 @@ fn write_table(digest: &str, index: &str, files: &PageFiles, references: &[FileR
         rows.push(row(&out, path, bytes)?);
     }
     let named = references.iter();
-    let named: Vec<_> = named.map(|one| format!("({:?}, {:?})", one.from, one.to)).collect();
+    let named: Vec<_> = named
+        .map(|one| format!("({:?}, {:?}, {})", one.from, one.to, one.is_static))
+        .collect();
     let (rows, named) = (rows.join(", "), named.join(", "));
     let table = format!(
         "const DIGEST: &str = {digest:?};\nstatic INDEX: PageFile = {index};\nstatic FILES: &[PageFile] = &[{rows}];\n\
-         #[cfg(test)]\nconst REFERENCES: &[(&str, &str)] = &[{named}];\n"
+         #[cfg(test)]\nconst REFERENCES: &[(&str, &str, bool)] = &[{named}];\n"
     );
     fs::write(out.join("page_files.rs"), table)?;
     Ok(())

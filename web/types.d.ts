@@ -9,6 +9,8 @@ interface RequestOptions {
   type?: string;
   accept?: string;
   signal?: AbortSignal;
+  /** The answer, if it was asked for already. */
+  early?: Promise<Response>;
 }
 
 /** Parameters of a view's address; what is empty is left out. */

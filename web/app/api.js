@@ -1,5 +1,5 @@
 // Requests to the Mixer. A token is kept in memory only; a question that is not waited for any more is cancelled, at the server too.
-import { useEffect, useLayoutEffect, useRef, useState } from "./html.js";
+import { useLayoutEffect, useRef, useState } from "./html.js";
 
 /** Why a request failed: what, and how it is mended, as the Mixer says. */
 export class ApiError extends Error {
@@ -42,14 +42,14 @@ export function address(path, params = {}) {
 }
 
 /** @param {string} path @param {RequestOptions} [options] @returns {Promise<any>} */
-async function send(path, { params, method = "GET", body, type, accept = "application/json", signal } = {}) {
+async function send(path, { params, method = "GET", body, type, accept = "application/json", signal, early } = {}) {
   const headers = { accept };
   if (token) headers.authorization = `Bearer ${token}`;
   if (body !== undefined) headers["content-type"] = type || "application/json";
   const text = body === undefined || typeof body === "string" ? body : JSON.stringify(body);
   let response;
   try {
-    response = await fetch(address(path, params), { method, headers, body: text, signal, cache: "no-store" });
+    response = await (early || fetch(address(path, params), { method, headers, body: text, signal, cache: "no-store" }));
   } catch (error) {
     if (error.name === "AbortError") throw error;
     throw new ApiError(0, { detail: "the Mixer cannot be reached: is it running? It is tried again when you ask again." });
@@ -144,7 +144,8 @@ export function useAnswer(path, params = {}, options = {}) {
   const [round, again] = useRound();
   const running = useRef(null);
   const key = JSON.stringify([path, params, options.method, options.body]);
-  useEffect(() => {
+  // It is asked before what waits for it is painted.
+  useLayoutEffect(() => {
     if (!path) return setState({ data: null, error: null, loading: false });
     const cancel = new AbortController();
     running.current = () => {

@@ -1,6 +1,6 @@
 // The frame: who is asking, the navigation, the page that the address names, and keys that work everywhere.
 import { hasToken } from "./api.js";
-import { html, render, useEffect, useRef, useState } from "./html.js";
+import { html, render, useLayoutEffect, useRef, useState } from "./html.js";
 import { keep, kept } from "./kept.js";
 import { isTyping, useEscape, useKeys } from "./keys.js";
 import { go, href, useLocation } from "./location.js";
@@ -95,7 +95,8 @@ function App() {
   const [help, setHelp] = useState(false);
   useFrameKeys(setHelp);
   const page = PAGES.find(({ name }) => name === at.page);
-  useEffect(() => {
+  // Not after it is painted that this is awaited: the view is asked for at once.
+  useLayoutEffect(() => {
     document.title = `${page ? page.title : "Not found"} · Platform`;
     setFailed("");
     if (page && !views[page.name]) {

@@ -1,6 +1,7 @@
 // Who is asking, and what the roles of the token may do. The page does not offer what they may not; the Mixer refuses it anyway.
 import { onUnauthorized, request, setToken } from "./api.js";
-import { useEffect, useState } from "./html.js";
+import { whoami } from "./first.js";
+import { useLayoutEffect, useState } from "./html.js";
 import { keep } from "./kept.js";
 
 /** What roles may do, as docs/access.md has it. @typedef {keyof typeof ROLES} Ability */
@@ -27,13 +28,14 @@ export function may(caller, what) {
 /** The caller; null while it is not known, and `asks` while a token is wanted. */
 export function useSession() {
   const [state, setState] = useState({ caller: null, asks: false, error: null });
-  const look = () =>
-    request("/api/v1/whoami").then(
+  /** @param {Promise<Response>} [early] */
+  const look = (early) =>
+    request("/api/v1/whoami", { early }).then(
       ({ data }) => setState({ caller: data, asks: false, error: null }),
       (error) => setState({ caller: null, asks: error.status === 401, error: error.status === 401 ? null : error }),
     );
-  useEffect(() => {
-    look();
+  useLayoutEffect(() => {
+    look(whoami);
     return onUnauthorized(() => setState((before) => ({ ...before, caller: null, asks: true })));
   }, []);
   const login = async (secret) => {
@@ -52,5 +54,5 @@ export function useSession() {
     history.replaceState(null, "", "#/overview");
     location.reload();
   };
-  return { ...state, login, logout, look };
+  return { ...state, login, logout, look: () => look() };
 }

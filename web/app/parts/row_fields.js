@@ -1,17 +1,16 @@
 // What is known of one thing, name by name: its facts, and the fields of its JSON column. Large values are shortened until somebody wants them.
 import { cell } from "../format.js";
-import { html, useState } from "../html.js";
+import { html, useMemo } from "../html.js";
+import { SlicedText } from "./sliced_text.js";
 
 /** Characters of a value that are shown at once. */
 const SHOWN = 400;
 
-/** A value of any type; the rest of a large one at a press. */
+/** A value of any type. */
 export function LongText({ value }) {
-  const [all, setAll] = useState(false);
-  const text = value !== null && typeof value === "object" ? JSON.stringify(value, null, 1) : cell(value);
-  const shown = all || text.length <= SHOWN ? text : `${text.slice(0, SHOWN)}…`;
-  return html`${typeof value === "object" && value ? html`<pre>${shown}</pre>` : html`<span class="value">${shown}</span>`}
-    ${text.length > SHOWN && html`<button class="quiet" onClick=${() => setAll(!all)}>${all ? "less" : `all ${text.length.toLocaleString("en")} characters`}</button>`}`;
+  const isObject = value !== null && typeof value === "object";
+  const text = useMemo(() => (isObject ? JSON.stringify(value, null, 1) : cell(value)), [value]);
+  return html`<${SlicedText} tag=${isObject ? "pre" : "span"} text=${text} shown=${SHOWN} />`;
 }
 
 /** Names and values; those without a value are left out. @param {{ facts: [string, any][] }} props a value may be markup */

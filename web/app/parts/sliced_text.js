@@ -1,9 +1,9 @@
-// A text of any length: its beginning, and all of it at a press, piece by piece, so that nothing stops the page. Pieces that cannot be
-// seen are not laid out.
+// A text of any length: its beginning, and all of it at a press, piece by piece, so that nothing stops the page; another press ends that.
+// Pieces that cannot be seen are not laid out.
 import { bytes } from "../format.js";
 import { html, useEffect, useMemo, useState } from "../html.js";
 
-/** Characters that are shown at first, and of a piece; pieces that are added in a frame. */
+/** Characters that are shown at first, unless somebody says otherwise, and of a piece; pieces that are added in a frame. */
 const [SHOWN, PIECE, AT_ONCE] = [4_000, 16_000, 8];
 
 /** Pieces end with a line, if there is an end of one, and never within a character. */
@@ -19,8 +19,11 @@ function piecesOf(text) {
   return pieces;
 }
 
-/** @param {{ text: string, size?: number, load?: () => void }} props `size`: the bytes of the whole, if this is the beginning, which `load` asks for */
-export function SlicedText({ text, size, load }) {
+/**
+ * @param {{ text: string, size?: number, load?: () => void, shown?: number, tag?: string, box?: Record<string, string> }} props
+ *   `size`: the bytes of the whole, if this is the beginning, which `load` asks for; `tag` and `box`: the element and its attributes
+ */
+export function SlicedText({ text, size, load, shown = SHOWN, tag = "code", box }) {
   const [all, setAll] = useState(false);
   const [drawn, setDrawn] = useState(0);
   const pieces = useMemo(() => (all ? piecesOf(text) : []), [all, text]);
@@ -29,13 +32,14 @@ export function SlicedText({ text, size, load }) {
     const frame = requestAnimationFrame(() => setDrawn(drawn + AT_ONCE));
     return () => cancelAnimationFrame(frame);
   }, [drawn, pieces]);
+  const press = () => {
+    setAll(!all);
+    setDrawn(0);
+    if (!all) load?.();
+  };
+  const isCut = text.length > shown || Boolean(size);
+  const seen = all ? pieces.slice(0, drawn).map((piece) => html`<span class="piece">${piece}</span>`) : isCut ? `${text.slice(0, shown)}…` : text;
   // What may be longer than its box is reached by the keys that scroll it.
-  const tabindex = text.length > 300 ? 0 : undefined;
-  if (all) return html`<code class="value" tabindex=${tabindex}>${pieces.slice(0, drawn).map((piece) => html`<span class="piece">${piece}</span>`)}</code>`;
-  if (text.length <= SHOWN && !size) return html`<code class="value" tabindex=${tabindex}>${text}</code>`;
-  return html`<code class="value" tabindex=${tabindex}>${text.slice(0, SHOWN)}…</code>
-    <button onClick=${() => {
-      setAll(true);
-      load?.();
-    }}>Show all (${bytes(size || text.length)})</button>`;
+  return html`<${tag} class="value" tabindex=${text.length > 300 ? 0 : undefined} ...${box}>${seen}</${tag}>
+    ${(all || isCut) && html`<button onClick=${press}>${all ? "Show less" : `Show all (${bytes(size || text.length)})`}</button>`}`;
 }

@@ -10,8 +10,9 @@ import { Answering } from "../../parts/messages.js";
 import { Question } from "../../parts/question.js";
 import { Facts } from "../../parts/row_fields.js";
 import { saveFile } from "../../parts/save_file.js";
+import { SlicedText } from "../../parts/sliced_text.js";
 
-/** Bytes that are shown at once; more of them would hold up the page. */
+/** Bytes in hexadecimal; more of them would hold up the page. */
 const MOST = 16_384;
 
 const bytesOf = (hex) => Uint8Array.from({ length: hex.length / 2 }, (_, at) => parseInt(hex.slice(2 * at, 2 * at + 2), 16));
@@ -47,15 +48,12 @@ function Payload({ hex, message, type }) {
   const octets = useMemo(() => bytesOf(hex), [hex]);
   const shown = useMemo(() => forms(octets, message), [octets, message]);
   const [chosen, setChosen] = useState(null);
-  const [whole, setWhole] = useState(false);
   const form = shown[chosen] === undefined ? ["message", "JSON", "text", "hex"].find((name) => shown[name] !== undefined) : chosen;
   const text = shown[form];
-  const cut = !whole && text.length > MOST;
   return html`<section aria-label="Payload"><h3>Payload, ${size(octets.length)}${type ? `, ${type}` : ""}</h3>
     <p class="bar">${Object.keys(shown).map((name) => html`<button aria-pressed=${name === form} onClick=${() => setChosen(name)}>${name}</button>`)}
       <${CopyButton} text=${form === "hex" ? hex : text} title="Copy">copy</${CopyButton}><button class="quiet" onClick=${() => saveFile([octets], "letter.bin")}>save bytes</button></p>
-    <pre class=${form === "hex" ? "diff" : ""} tabindex="0" role="group" aria-label="Payload"><code>${cut ? text.slice(0, MOST) : text}</code></pre>
-    ${cut && html`<button onClick=${() => setWhole(true)}>The first ${size(MOST)} of ${size(text.length)}: show all</button>`}
+    <${SlicedText} key=${form} text=${text} tag="pre" box=${{ role: "group", "aria-label": "Payload", ...(form === "hex" && { class: "diff" }) }} />
     ${form === "hex" && octets.length > MOST && html`<p class="dim">The first ${size(MOST)}; save the bytes to see all.</p>`}</section>`;
 }
 
