@@ -126,7 +126,7 @@ fn operate(mixer: &TestMixer, text: &mut HostileText) -> Result<(), Failure> {
 fn walk(tab: &mut BrowserTab) -> Result<(), Failure> {
     let rack = "fleet?rack=rack-a";
     let trace = format!("{:032x}", 2);
-    let one_trace = format!("traces?trace={trace}&span={:016x}&details=span", 42);
+    let one_trace = format!("traces?trace_id={trace}&span={:016x}&details=span", 42);
     let statement = "sql?q=SELECT+ts%2C+message%2C+entity_name+AS+%22%3Cimg+src%3Dx+onerror%3Dwindow.__hostile%3D1%3E%22%2C+attributes+FROM+logs&view=table";
     let plan =
         "sql?q=EXPLAIN+SELECT+1+FROM+logs+WHERE+message+%3D+%27%3Cimg+src%3Dx+onerror%3Dwindow.__hostile%3D1%3E%27";
@@ -142,7 +142,7 @@ fn walk(tab: &mut BrowserTab) -> Result<(), Failure> {
         ("metrics", "Names of metrics", 300),
         ("signal", "", 0),
         (
-            "signal?id=01a22a92-f683-734c-8760-000000000001",
+            "signal?flux_id=01a22a92-f683-734c-8760-000000000001",
             "Rows of the signal",
             80,
         ),

@@ -10,8 +10,8 @@ const PHONE: (u32, u32) = (360, 740);
 const MORE: [(&str, &str); 9] = [
     ("logs?view=table&side=off", "logs-table"),
     ("traces?view=map", "service-map"),
-    ("traces?trace=00000000000000000000000000000001", "trace"),
-    ("signal?id=01a22a92-f683-734c-8760-000000000001", "one-signal"),
+    ("traces?trace_id=00000000000000000000000000000001", "trace"),
+    ("signal?flux_id=01a22a92-f683-734c-8760-000000000001", "one-signal"),
     (
         "sql?q=SELECT+level%2C+count(*)+AS+n+FROM+logs+GROUP+BY+level",
         "sql-answer",
