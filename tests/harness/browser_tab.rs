@@ -49,7 +49,7 @@ pub struct BrowserTab {
     origin: String,
     faults: Vec<String>,
     changes: Vec<SentChange>,
-    _profile: tempfile::TempDir,
+    profile: tempfile::TempDir,
 }
 
 impl BrowserTab {
@@ -69,7 +69,7 @@ impl BrowserTab {
         let profile = tempfile::tempdir()?;
         // The browser reads commands from descriptor 3 and writes answers to 4.
         let start = r#"exec chromium --headless --no-sandbox --disable-gpu --disable-background-networking --remote-debugging-pipe \
-            --user-data-dir="$0" --window-size="$1" about:blank 3<&0 4>&1 0</dev/null 1>&2 2>/dev/null"#;
+            --user-data-dir="$0" --window-size="$1" about:blank 3<&0 4>&1 0</dev/null 1>&2 2>"$0/said""#;
         let mut child = Command::new("sh")
             .args(["-c", start])
             .arg(profile.path())
@@ -101,7 +101,7 @@ impl BrowserTab {
             origin,
             faults: Vec::new(),
             changes: Vec::new(),
-            _profile: profile,
+            profile,
         };
         let target = tab.send("Target.createTarget", json!({ "url": "about:blank" }))?;
         let attached = json!({ "targetId": target["targetId"], "flatten": true });
@@ -301,7 +301,7 @@ impl BrowserTab {
             let mut message = self
                 .messages
                 .recv_timeout(SOON)
-                .map_err(|error| format!("{method}: {error}"))?;
+                .map_err(|error| format!("{method}: {error}; the browser said:\n{}", self.said()))?;
             if message["id"] == self.last_id {
                 return match message.get("error") {
                     Some(error) => Err(format!("{method}: {error}").into()),
@@ -310,6 +310,12 @@ impl BrowserTab {
             }
             self.note(&message);
         }
+    }
+
+    /// What the browser's own log has, its end.
+    fn said(&self) -> String {
+        let log = std::fs::read(self.profile.path().join("said")).unwrap_or_default();
+        String::from_utf8_lossy(&log[log.len().saturating_sub(2_000)..]).into_owned()
     }
 
     fn note(&mut self, message: &Value) {
