@@ -39,20 +39,20 @@ fn field(object: &str, key: &str) -> Option<Value> {
 /// that shows.
 pub fn each_key(object: &str, each: impl FnMut(&str)) -> bool {
     let mut json = serde_json::Deserializer::from_str(object);
-    KeySeed(each).deserialize(&mut json).is_ok() && json.end().is_ok()
+    EachKeySeed(each).deserialize(&mut json).is_ok() && json.end().is_ok()
 }
 
 /// Reads the keys of an object and skips its values.
-struct KeySeed<F>(F);
+struct EachKeySeed<F>(F);
 
-impl<'de, F: FnMut(&str)> DeserializeSeed<'de> for KeySeed<F> {
+impl<'de, F: FnMut(&str)> DeserializeSeed<'de> for EachKeySeed<F> {
     type Value = ();
     fn deserialize<D: serde::Deserializer<'de>>(self, from: D) -> Result<(), D::Error> {
         from.deserialize_map(self)
     }
 }
 
-impl<'de, F: FnMut(&str)> Visitor<'de> for KeySeed<F> {
+impl<'de, F: FnMut(&str)> Visitor<'de> for EachKeySeed<F> {
     type Value = ();
     fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("a JSON object")
