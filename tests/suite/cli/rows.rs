@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use harness::{Failure, eventually};
+use harness::{Failure, TestMixer, eventually};
+use model::Timestamp;
 use serde_json::{Value, json};
 
 use super::{Desk, SOON, TRACE, json_rows, publish};
