@@ -83,7 +83,7 @@ impl ScanFilter {
     /// What of a batch its conditions look at before others have their turn.
     pub(crate) fn slices(&self, batch: &RecordBatch) -> impl Iterator<Item = RecordBatch> {
         let second = self.second.as_ref().map_or(0, |second| second.conditions.len());
-        slices(batch, self.first.conditions.len() + second)
+        row_slices(batch, self.first.conditions.len() + second)
     }
 }
 
@@ -123,7 +123,7 @@ impl FilterStage {
             return Ok(None);
         }
         let mut kept = BooleanBufferBuilder::new(batch.num_rows());
-        for slice in slices(batch, self.conditions.len()) {
+        for slice in row_slices(batch, self.conditions.len()) {
             check()?;
             match self.keep_slice(&slice)? {
                 Some(mask) => kept.append_buffer(mask.values()),
@@ -151,8 +151,8 @@ impl FilterStage {
     }
 }
 
-/// A batch in slices for so many conditions.
-fn slices(batch: &RecordBatch, conditions: usize) -> impl Iterator<Item = RecordBatch> {
+/// A batch in slices that so many conditions look at before others have their turn.
+pub(crate) fn row_slices(batch: &RecordBatch, conditions: usize) -> impl Iterator<Item = RecordBatch> {
     let rows = batch.num_rows();
     // Of columns that share what they hold with others only their own part counts.
     let bytes = batch.columns().iter().map(|column| {
@@ -208,7 +208,7 @@ mod tests {
             RecordBatch::try_from_iter([("text", texts)]).unwrap()
         };
         let rows = |batch: &RecordBatch, conditions: usize| -> Vec<usize> {
-            slices(batch, conditions).map(|slice| slice.num_rows()).collect()
+            row_slices(batch, conditions).map(|slice| slice.num_rows()).collect()
         };
         assert_eq!(rows(&of(1, 5_000), 1), [2_048, 2_048, 904]);
         assert_eq!(rows(&of(1, 400), 100), [163, 163, 74]);
