@@ -2,7 +2,7 @@
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use datafusion::common::config::ConfigOptions;
 use datafusion::dataframe::DataFrame;
@@ -268,6 +268,11 @@ impl QueryScan {
             });
         }
         Ok(Some((counted, rows)))
+    }
+
+    /// For how long its query has been running.
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.started.elapsed()
     }
 
     /// Memory that is counted against what queries may use.

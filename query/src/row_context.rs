@@ -16,7 +16,7 @@ use std::time::Duration;
 use arrow_array::RecordBatch;
 use datafusion::arrow::compute::interleave_record_batch;
 use datafusion::execution::memory_pool::MemoryReservation;
-use model::filter::SortOrder;
+use model::filter::{RowPosition, SortOrder};
 use serde_json::{Value, json};
 
 use crate::Error;
@@ -28,23 +28,26 @@ use crate::row_query::RowContext;
 use crate::row_rendering::RowRendering;
 use crate::time_range::TimeRange;
 
-/// How long is looked beyond the window near the row.
+/// How long is looked beyond the window near the row, if the query has that much time.
 const FURTHER: Duration = Duration::from_secs(3);
 
-/// The rows around a position, in the scan's window; where they end with that, in the widest one. What [`ListAnswer::about`] says is which
+/// The rows around a position, in the scan's window; where they end with that, in the widest one. `timeout` is that of the query. What [`ListAnswer::about`] says is which
 /// of them is the row, and whether there are more on either side.
 pub(crate) async fn rows_around(
     mut scan: QueryScan,
     context: RowContext,
     widest: TimeRange,
     shown: RowRendering,
+    timeout: Duration,
 ) -> Result<ListAnswer, Error> {
     let mut found = RowStretch::find(&scan, context).await?;
     let mut is_whole = true;
     let wider = found.wider_window(&scan, widest);
     if wider != scan.window {
         scan.window = wider;
-        match tokio::time::timeout(FURTHER, RowStretch::find(&scan, context)).await {
+        // Half of what is left: what was found near the row is shown in the other half.
+        let left = timeout.saturating_sub(scan.elapsed()) / 2;
+        match tokio::time::timeout(FURTHER.min(left), RowStretch::find(&scan, context)).await {
             Ok(further) => found = further?,
             Err(_) => is_whole = false,
         }
@@ -81,7 +84,9 @@ struct RowStretch {
 impl RowStretch {
     async fn find(scan: &QueryScan, context: RowContext) -> Result<Self, Error> {
         let (position, (sooner, later)) = (context.position, in_order(scan, (context.before, context.after)));
-        let (ts, hash) = (position.ts.micros(), position.hash);
+        // The rows of a moment are before it: in this order the next one begins there.
+        let is_next = position == RowPosition::of_moment(position.ts) && scan.order == SortOrder::Asc;
+        let (ts, hash) = (position.ts.micros().saturating_add(is_next.into()), position.hash);
         // Those before it that are equal to it; a filter may let none of them through.
         let nth = match position.nth {
             0 => 0,

@@ -20,6 +20,7 @@
 //! Letter case is what [`model::fold_into`] takes away.
 
 mod case_fold;
+mod contains_any;
 mod ids;
 mod row_hash;
 mod text_columns;
@@ -40,7 +41,8 @@ use model::FluxId;
 pub(crate) use model::{field_json, field_text};
 use uuid::Uuid;
 
-use self::case_fold::{CaseFoldFinder, contained, containing_any};
+use self::case_fold::{CaseFoldFinder, contained};
+pub(crate) use self::contains_any::contains_any_fold;
 use self::ids::{id_values, ids, numbers};
 pub(crate) use self::row_hash::hash_rows;
 pub(crate) use self::text_columns::texts;
@@ -72,7 +74,6 @@ pub(crate) enum FunctionKind {
     /// The 16 bytes of an id as one number, so that distinct ones are counted as numbers are. Equal if the ids are; it means nothing
     /// else.
     Number,
-    ContainsAnyFold,
 }
 
 impl FunctionKind {
@@ -133,11 +134,6 @@ pub(crate) fn contains_fold(text: Expr, part: &str) -> Expr {
     FunctionKind::ContainsFold.call(vec![text, lit(part)])
 }
 
-pub(crate) fn contains_any_fold<'a>(text: Expr, parts: impl IntoIterator<Item = &'a String>) -> Expr {
-    let parts = parts.into_iter().map(lit);
-    FunctionKind::ContainsAnyFold.call(std::iter::once(text).chain(parts).collect())
-}
-
 pub(crate) fn series_key(labels: Expr) -> Expr {
     FunctionKind::SeriesKey.call(vec![labels])
 }
@@ -164,7 +160,6 @@ const fn form(kind: FunctionKind) -> &'static str {
         FunctionKind::SeriesKey => "series_key(labels)",
         FunctionKind::Bucket => "bucket(ts, width)",
         FunctionKind::RowHash => "row_hash(columns)",
-        FunctionKind::ContainsAnyFold => "contains_any_fold(text, parts)",
     }
 }
 
@@ -194,7 +189,7 @@ impl ScalarUDFImpl for BuiltinFunction {
             ) => DataType::Utf8,
             (FunctionKind::Bucket, _) => DataType::Int64,
             (FunctionKind::RowHash, _) => DataType::UInt64,
-            (FunctionKind::ContainsFold | FunctionKind::ContainsAnyFold, _) => DataType::Boolean,
+            (FunctionKind::ContainsFold, _) => DataType::Boolean,
             (FunctionKind::Number, _) => NUMBER,
             (FunctionKind::HistogramQuantile, _) => DataType::Float64,
             (FunctionKind::TimeBucket, [_, ts]) => ts.clone(),
@@ -221,7 +216,7 @@ impl ScalarUDFImpl for BuiltinFunction {
                 | FunctionKind::SeriesKey,
                 [kind],
             ) if text(kind) => all(&[DataType::Utf8]),
-            (FunctionKind::Bucket | FunctionKind::RowHash | FunctionKind::ContainsAnyFold, given) => all(given),
+            (FunctionKind::Bucket | FunctionKind::RowHash, given) => all(given),
             (FunctionKind::JsonText | FunctionKind::JsonGet | FunctionKind::ContainsFold, [a, b])
                 if text(a) && text(b) =>
             {
@@ -277,16 +272,6 @@ impl ScalarUDFImpl for BuiltinFunction {
                     Some(found) => Arc::new(found),
                     None => Arc::new(contained(texts(&first)?, seconds(&args.args)?)),
                 }
-            }
-            FunctionKind::ContainsAnyFold => {
-                let parts = args.args.iter().skip(1).map(|part| match part {
-                    ColumnarValue::Scalar(part) => part.try_as_str().flatten().map(CaseFoldFinder::new),
-                    ColumnarValue::Array(_) => None,
-                });
-                let Some(parts) = parts.collect::<Option<Vec<_>>>() else {
-                    return exec_err!("{} was expected", form(self.kind));
-                };
-                Arc::new(containing_any(texts(&first)?, &parts))
             }
             FunctionKind::SeriesKey => {
                 let series = texts(&first)?.map(|text| text.map(without_point_labels));

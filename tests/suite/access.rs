@@ -123,6 +123,15 @@ fn the_command_line_makes_uses_and_revokes_tokens() -> Result<(), Failure> {
         "{list}"
     );
 
+    let (code, _, said) = run(&["token", "revoke", "grafana"], &admin)?;
+    assert_eq!(code, 64, "{said}");
+    let id = list[1]["id"].as_str().ok_or("no id")?;
+    for part in [
+        "the token grafana (reader, last used 2",
+        &format!(", {id}) would be revoked"),
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
     assert_eq!(run(&["token", "revoke", "grafana", "--yes"], &admin)?.0, 0);
     assert_eq!(run(&["logs"], "")?.0, 77, "at once");
     assert_eq!(run(&["logout"], "")?.0, 0);

@@ -1,8 +1,8 @@
 //! The flags of the dead-letter queue.
 
 use clap::{Args as ClapArgs, Subcommand};
-use model::filter::{LetterFilter, LetterStateFilter, TimePoint};
-use model::{HumanDuration, LetterId, Timestamp};
+use model::filter::{LetterFilter, LetterStateFilter};
+use model::{HumanDuration, LetterId};
 
 use super::shared::{ApiArgs, PageArgs, one_of, window};
 use crate::error::Error;
@@ -99,12 +99,11 @@ pub(crate) struct LetterSelectionArgs {
 }
 
 impl LetterSelectionArgs {
-    /// The filter, where no ids are given. Its window ends at `now` at the latest, however often it is asked for: letters that
-    /// come later were seen by nobody.
-    pub(crate) fn filter(&self, now: Timestamp) -> Result<Option<LetterFilter>, Error> {
+    /// The filter, where no ids are given.
+    pub(crate) fn filter(&self) -> Result<Option<LetterFilter>, Error> {
         let (since, until) = window((self.since, self.until), self.api.zone())?;
-        let mut filter = LetterFilter {
-            since: since.map(|since| TimePoint::At(since.resolve(now))),
+        let filter = LetterFilter {
+            since,
             until,
             ..self.which.filter()
         };
@@ -118,7 +117,6 @@ impl LetterSelectionArgs {
                           --until), or --all";
             return Err(Error::Usage(reason.to_owned()));
         }
-        filter.until = Some(TimePoint::At(until.map_or(now, |until| until.resolve(now).min(now))));
         Ok(self.ids.is_empty().then_some(filter))
     }
 }

@@ -2,8 +2,8 @@
 
 use std::io::{self, Write};
 
+use model::HumanDuration;
 use model::filter::LetterFilter;
-use model::{HumanDuration, Timestamp};
 use serde_json::{Value, json};
 
 use crate::args::{
@@ -125,7 +125,7 @@ fn page(letter: &Row, printer: RowPrinter) -> String {
 
 fn replay(args: &DlqReplayArgs) -> Result<(), Error> {
     let wait: HumanDuration = args.wait;
-    let mut body = asked(&args.many, chassis::system_clock().now())?;
+    let mut body = asked(&args.many)?;
     (body["again"], body["wait"]) = (args.again.into(), json!(wait));
     let report = send(&args.many.api, "/api/v1/dlq/replay", &body)?;
     print(&report, &args.many.api)?;
@@ -134,10 +134,11 @@ fn replay(args: &DlqReplayArgs) -> Result<(), Error> {
 
 fn drop_letters(args: &DlqDropArgs) -> Result<(), Error> {
     let (api, path) = (&args.many.api, "/api/v1/dlq/drop");
-    let mut body = asked(&args.many, chassis::system_clock().now())?;
+    let mut body = asked(&args.many)?;
     if !args.many.dry_run && !args.yes {
         body["dry_run"] = true.into();
-        let count = count(&send(api, path, &body)?, "changed");
+        let rehearsed = send(api, path, &body)?;
+        let count = count(&rehearsed, "changed");
         let letters = format!("{count} letter{}", if count == 1 { "" } else { "s" });
         let would = format!("{letters} would be dropped");
         let question = format!("Drop {letters}? Their rows stay until they expire.");
@@ -145,15 +146,21 @@ fn drop_letters(args: &DlqDropArgs) -> Result<(), Error> {
             return Err(Error::Usage("nothing was dropped".to_owned()));
         }
         body["dry_run"] = false.into();
+        // By the Mixer's clock: what came since was not asked about.
+        if let Some(filter) = body.get_mut("filter") {
+            for end in ["since", "until"] {
+                filter[end] = rehearsed.get(end).cloned().unwrap_or(Value::Null);
+            }
+        }
     }
     let report = send(api, path, &body)?;
     print(&report, api)?;
     verdict(&report)
 }
 
-/// The request that letters are selected by: what it means stays the same, however often it is sent.
-fn asked(many: &LetterSelectionArgs, now: Timestamp) -> Result<Value, Error> {
-    let filter = many.filter(now)?;
+/// The request that letters are selected by.
+fn asked(many: &LetterSelectionArgs) -> Result<Value, Error> {
+    let filter = many.filter()?;
     let mut body = json!({ "dry_run": many.dry_run, "by": me() });
     match filter {
         Some(filter) => {
@@ -231,8 +238,8 @@ mod tests {
     use crate::control_chars::is_control_or_bidi;
     use crate::test_strings::rows;
 
-    /// What `platform dlq drop` asks for at a moment.
-    fn request(args: &[&str], now: Timestamp) -> Option<Value> {
+    /// What `platform dlq drop` asks for.
+    fn request(args: &[&str]) -> Option<Value> {
         let line = ["platform", "dlq", "drop"].iter().chain(args).copied();
         let parsed = PlatformArgs::try_parse_from(line).ok()?;
         let Some(CliCommand::Dlq(DlqArgs {
@@ -241,32 +248,24 @@ mod tests {
         else {
             return None;
         };
-        asked(&args.many, now).ok()
+        asked(&args.many).ok()
     }
 
     #[test]
-    fn a_request_by_filter_means_no_letter_that_comes_later() {
-        let now = Timestamp::from_micros(1_790_000_000_000_000);
-        let hour = now.minus(std::time::Duration::from_secs(3_600));
+    fn a_request_is_by_ids_or_by_a_filter_whose_ages_the_mixer_resolves() {
         let early = "2026-01-01T00:00:00.000000Z";
         for (args, since, until) in [
-            (vec!["--gear", "pass"], json!(null), json!(now)),
-            (vec!["--all"], json!(null), json!(now)),
-            (vec!["--since", "1h"], json!(hour), json!(now)),
+            (vec!["--gear", "pass"], json!(null), json!(null)),
+            (vec!["--all"], json!(null), json!(null)),
+            (vec!["--since", "1h"], json!("1h"), json!(null)),
             (vec!["--all", "--until", early], json!(null), json!(early)),
-            (vec!["--all", "--until", "1h"], json!(null), json!(hour)),
-            (
-                vec!["--all", "--until", "2099-01-01T00:00:00Z"],
-                json!(null),
-                json!(now),
-            ),
         ] {
-            let body = request(&args, now).unwrap_or_default();
+            let body = request(&args).unwrap_or_default();
             let window = (&body["filter"]["since"], &body["filter"]["until"]);
             assert_eq!(window, (&since, &until), "{args:?}");
         }
         let one = "0".repeat(32);
-        let body = request(&[one.as_str()], now).unwrap_or_default();
+        let body = request(&[one.as_str()]).unwrap_or_default();
         assert_eq!((&body["ids"], &body["filter"]), (&json!([one]), &json!(null)));
         for wrong in [
             vec![],
@@ -274,7 +273,7 @@ mod tests {
             vec![one.as_str(), "--all"],
             vec![one.as_str(), "--state", "open"],
         ] {
-            assert_eq!(request(&wrong, now), None, "{wrong:?}");
+            assert_eq!(request(&wrong), None, "{wrong:?}");
         }
     }
 

@@ -76,7 +76,7 @@ fn rows_shown(args: &LogsArgs) -> Result<RowFilter, Error> {
         .transpose()
         .map_err(|reason| Error::Usage(format!("--around: {reason}")))?;
     Ok(RowFilter {
-        around: around.map(|time| RowPosition::before(time.resolve(now))),
+        around: around.map(|time| RowPosition::of_moment(time.resolve(now))),
         before: args.before,
         after: args.after,
         ..RowFilter::default()

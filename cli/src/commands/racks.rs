@@ -173,6 +173,12 @@ fn remove(one: &RackTargetArgs, is_sure: bool) -> Result<(), Error> {
         if !is_confirmed(&would, &question)? {
             return Err(Error::Usage(format!("{name} was not removed")));
         }
+        // Another one may have the name by now.
+        let shown = RackTargetArgs {
+            rack: id,
+            api: one.api.clone(),
+        };
+        return change(&shown, "/remove", &json!({}));
     }
     change(one, "/remove", &json!({}))
 }

@@ -7,11 +7,13 @@ use serde_json::{Map, Value, json};
 
 use crate::api_tls::ApiTlsFiles;
 use crate::args::{ApiArgs, LoginArgs, LogoutArgs, OutputFormat, TokenArgs, TokenCreateArgs, TokenVerb};
-use crate::client::{self, ApiClient};
+use crate::client::{self, ApiClient, Row};
 use crate::confirmation::is_confirmed;
+use crate::control_chars::escape_controls;
 use crate::error::Error;
 use crate::login::{LOCAL_MIXER, LoginFile, MixerLogin, refuse_clear_text};
-use crate::output::RowPrinter;
+use crate::output::{RowPrinter, plain};
+use crate::span_tree::text;
 
 const COLUMNS: &[&str] = &[
     "name",
@@ -126,18 +128,7 @@ pub(crate) fn run(args: &TokenArgs) -> Result<(), Error> {
             super::notes(&page, "no tokens; `platform token create NAME --role ROLE` makes one")
         }
         TokenVerb::Create(args) => create(args),
-        TokenVerb::Revoke { token, yes, api } => {
-            let token: model::Token = token
-                .parse()
-                .map_err(|error: model::BadToken| Error::Usage(error.to_string()))?;
-            let would = format!("the token {token} would be revoked for ever");
-            let question = format!("Revoke the token {token} for ever? Whoever uses it is refused at once.");
-            if !yes && !is_confirmed(&would, &question)? {
-                return Err(Error::Usage(format!("the token {token} was not revoked")));
-            }
-            let gone = ApiClient::new(api).post(&format!("/api/v1/tokens/{token}/revoke"), &json!({}))?;
-            print(gone, ONE, api)
-        }
+        TokenVerb::Revoke { token, yes, api } => revoke(token, *yes, api),
         TokenVerb::Generate => Ok(writeln!(io::stdout(), "{}", generate())?),
     }
 }
@@ -185,6 +176,40 @@ fn create(args: &TokenCreateArgs) -> Result<(), Error> {
         args.roles.join(" and ")
     )?;
     Ok(())
+}
+
+/// Revokes a token that somebody is sure about.
+fn revoke(token: &str, is_sure: bool, api: &ApiArgs) -> Result<(), Error> {
+    let mut token: model::Token = token
+        .parse()
+        .map_err(|error: model::BadToken| Error::Usage(error.to_string()))?;
+    let client = ApiClient::new(api);
+    if !is_sure {
+        let all = client.page("/api/v1/tokens", &())?.rows;
+        let is_meant = |row: &&Row| ["name", "id"].iter().any(|key| text(row, key) == token.as_str());
+        let meant = all.iter().find(is_meant);
+        let meant = meant.ok_or_else(|| Error::NotFound(format!("there is no token {token}")))?;
+        let roles = meant.get("roles").and_then(Value::as_array).into_iter().flatten();
+        let roles: Vec<_> = roles.map(plain).collect();
+        let used = match text(meant, "last_used") {
+            "" => "never used".to_owned(),
+            at => format!("last used {}", RowPrinter::from(api).time_and_age(at)),
+        };
+        let id = text(meant, "id");
+        let (name, roles) = (escape_controls(text(meant, "name")), roles.join(" and "));
+        let shown = format!("{name} ({roles}, {used}, {})", escape_controls(id));
+        let would = format!("the token {shown} would be revoked for ever");
+        let question = format!("Revoke the token {shown} for ever? Whoever uses it is refused at once.");
+        if !is_confirmed(&would, &question)? {
+            return Err(Error::Usage(format!("the token {token} was not revoked")));
+        }
+        // Another one may have the name by now.
+        token = id
+            .parse()
+            .map_err(|error: model::BadToken| Error::Answer(error.to_string()))?;
+    }
+    let gone = client.post(&format!("/api/v1/tokens/{token}/revoke"), &json!({}))?;
+    print(gone, ONE, api)
 }
 
 /// A token for `api.tokens_file`, of the system's random numbers.

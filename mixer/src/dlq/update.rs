@@ -16,9 +16,9 @@ use std::time::Duration;
 
 use model::control::RackState;
 use model::dead_letter::LetterState;
-use model::filter::LetterFilter;
+use model::filter::{LetterFilter, TimePoint};
 use model::scenario::Scenario;
-use model::{EntityId, LetterId, Token};
+use model::{EntityId, LetterId, Timestamp, Token};
 use query::QueryEngine;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -77,6 +77,14 @@ pub struct LetterUpdateReport {
     pub refused: Vec<LetterRefusal>,
     /// Whether nothing was changed because only that was asked.
     pub dry_run: bool,
+    /// The times that a filter came to; with them it means no letter that came later. Absent where there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Timestamp")]
+    pub since: Option<Timestamp>,
+    /// The end of these times.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Timestamp")]
+    pub until: Option<Timestamp>,
     /// Why letters that the filter means may be missing; absent when none are.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String")]
@@ -326,7 +334,17 @@ impl DeadLetterQueue {
         report: &mut LetterUpdateReport,
     ) -> Result<Vec<DeadLetterEntry>, DlqError> {
         if let Some(filter) = &wish.filter {
-            let (letters, partial) = self.select(querier, filter).await?;
+            // Letters that come later were seen by nobody.
+            let now = self.parts.clock.now();
+            let until = filter.until.map_or(now, |until| until.resolve(now).min(now));
+            report.since = filter.since.map(|since| since.resolve(now));
+            report.until = Some(until);
+            let filter = LetterFilter {
+                since: report.since.map(TimePoint::At),
+                until: report.until.map(TimePoint::At),
+                ..filter.clone()
+            };
+            let (letters, partial) = self.select(querier, &filter).await?;
             (report.matched, report.partial) = (letters.len() as u64, partial);
             return Ok(letters);
         }

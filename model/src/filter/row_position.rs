@@ -1,7 +1,7 @@
 //! The position of a row of a list: its time, a hash of its columns, and its number among rows that are equal in every column.
 //!
 //! Written as 40 hex digits: the 16 of the time in µs since 1970 (as two's complement), the 16 of the hash, the 8 of the number, from
-//! 0. A moment is a position too, before all of its rows.
+//! 0. A moment is a position too: its rows are before it in time, whatever the order of the list.
 
 use std::fmt;
 use std::str::FromStr;
@@ -23,9 +23,9 @@ pub struct RowPosition {
 }
 
 impl RowPosition {
-    /// The one before all rows of a moment.
+    /// That of a moment.
     #[must_use]
-    pub const fn before(ts: Timestamp) -> Self {
+    pub const fn of_moment(ts: Timestamp) -> Self {
         Self { ts, hash: 0, nth: 0 }
     }
 }
@@ -39,7 +39,7 @@ impl FromStr for RowPosition {
     type Err = BadId;
     fn from_str(text: &str) -> Result<Self, BadId> {
         if let Ok(ts) = text.parse() {
-            return Ok(Self::before(ts));
+            return Ok(Self::of_moment(ts));
         }
         of_digits(text).ok_or_else(|| BadId {
             what: "a row's position (40 hex digits, as a list with positions=true gives it, or a time such as 2026-11-21T10:00:00Z)",
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_position_is_read_as_it_is_written_and_a_moment_is_before_its_rows() {
+    fn a_position_is_read_as_it_is_written_and_a_moment_is_one_too() {
         for (micros, hash, nth) in [
             (0, 0, 0),
             (-1, u64::MAX, 1),
@@ -97,7 +97,7 @@ mod tests {
             assert_eq!(position.to_string().parse(), Ok(position));
         }
         let moment: RowPosition = "1970-01-01T00:00:01Z".parse().unwrap();
-        assert_eq!(moment, RowPosition::before(Timestamp::from_micros(1_000_000)));
+        assert_eq!(moment, RowPosition::of_moment(Timestamp::from_micros(1_000_000)));
     }
 
     #[test]

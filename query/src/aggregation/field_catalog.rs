@@ -3,15 +3,16 @@
 //! # Invariants
 //!
 //! - Anybody who may send rows chooses their keys. Of twice [`MOST_KEYS`] keys of [`LONGEST_KEY`] bytes anything is held at most: where
-//!   there are more, those that fewest rows have had so far are forgotten (lossy counting), and the answer says so.
+//!   there are more, those that fewest rows have had so far are forgotten (lossy counting), and the answer says so: the count of one that came
+//!   back is too low by those rows.
 //! - Values are skipped, not read. Others have their turn after each slice of rows.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
+use arrow_array::ArrayRef;
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
-use arrow_array::{Array as _, ArrayRef};
 use datafusion::functions_aggregate::expr_fn::count;
 use datafusion::logical_expr::{ident, lit};
 use futures::TryStreamExt as _;
@@ -24,6 +25,7 @@ use crate::aggregation::top_values::counted_columns;
 use crate::query_result::JsonPage;
 use crate::query_scan::QueryScan;
 use crate::scalar_functions::texts;
+use crate::scan::row_slices;
 use crate::view_table::RowOrder;
 
 /// More keys than these are not listed.
@@ -32,8 +34,6 @@ const MOST_KEYS: usize = 10_000;
 const LONGEST_KEY: usize = 256;
 /// About the bytes of a key beside its text.
 const BESIDE_TEXT: usize = 128;
-/// Rows whose keys are counted before others have their turn.
-const SLICE_ROWS: usize = 512;
 
 /// The count of all rows.
 const ROWS: &str = "rows";
@@ -52,7 +52,7 @@ pub(crate) async fn fields(scan: QueryScan, limit: usize) -> Result<JsonPage, Er
     let mut page = scan.last_page(fields.into_iter().map(row).collect());
     if !is_whole {
         let reason = format!(
-            "there are more than {MOST_KEYS} attributes, or longer names than {LONGEST_KEY} bytes: rare and long ones are missing"
+            "there are more than {MOST_KEYS} attributes, or longer names than {LONGEST_KEY} bytes: rare and long ones are missing, and counts may be too low"
         );
         page.stats.add_partial_reason(&reason);
     }
@@ -93,9 +93,8 @@ async fn of_attributes(scan: &QueryScan) -> Result<(Vec<FieldCount>, bool), Erro
     let mut rows = frame.select(vec![ident("attributes")])?.execute_stream().await?;
     let (memory, mut keys) = (scan.memory("fields"), KeyCounts::default());
     while let Some(batch) = rows.try_next().await? {
-        let attributes = column(&batch, "attributes")?;
-        for at in (0..attributes.len()).step_by(SLICE_ROWS) {
-            keys.add_rows(&attributes.slice(at, SLICE_ROWS.min(attributes.len() - at)))?;
+        for slice in row_slices(&batch, 1) {
+            keys.add_rows(column(&slice, "attributes")?)?;
             memory.try_resize(keys.bytes())?;
             tokio::task::yield_now().await;
         }

@@ -38,10 +38,8 @@ impl TailFilter {
         if self.all {
             return Ok((count - skip, None));
         }
-        let most = self.compiled.slice_rows();
         let mut kept = BooleanBufferBuilder::new(count);
-        while kept.len() < count {
-            let slice = rows.slice(kept.len(), most.min(count - kept.len()));
+        for slice in self.compiled.slices(rows) {
             match self.compiled.keep(&slice, || Ok::<_, Error>(()))? {
                 Some(mask) => kept.append_buffer(mask.values()),
                 None => kept.append_n(slice.num_rows(), true),

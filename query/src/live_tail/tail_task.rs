@@ -348,9 +348,11 @@ impl TailTask {
         Ok((!text.is_empty()).then(|| text.freeze()))
     }
 
-    /// Looks at rows that are going to be forgotten before the reader takes them, and passes them. What was looked at when this is ended
-    /// early is not counted, and not passed.
+    /// Looks at rows that are going to be forgotten before the reader takes them, and passes them, for a moment: more of them are
+    /// forgotten only with news, and a filter that is slower than these must not keep the task from all else. What was looked at when
+    /// this is ended early is not counted, and not passed.
     async fn skip_expiring(&mut self) -> Result<(), Error> {
+        let end = Instant::now() + PACE;
         loop {
             let taken = self.follow.take_expiring(AT_ONCE);
             self.count_lost(taken.lost);
@@ -365,6 +367,9 @@ impl TailTask {
                 }
                 self.missed += missed;
                 self.follow.pass(arrival, arrival.rows);
+                if Instant::now() >= end {
+                    return Ok(());
+                }
             }
         }
     }

@@ -77,7 +77,7 @@ impl QueryEngine {
         if let Some(context) = asked.around {
             let rows = |scan: QueryScan, _: Option<()>| {
                 let widest = asked.widest(scan.window);
-                row_context::rows_around(scan, context, widest, shown)
+                row_context::rows_around(scan, context, widest, shown, self.limits.timeout)
             };
             return self.run_list(&asked, query, rows).await;
         }

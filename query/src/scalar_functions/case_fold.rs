@@ -67,32 +67,9 @@ pub(super) fn contained(texts: TextIterator<'_>, parts: TextIterator<'_>) -> Boo
     found.collect()
 }
 
-/// Which texts contain one of the parts; each text is folded once for all of them.
-pub(super) fn containing_any(texts: TextIterator<'_>, parts: &[CaseFoldFinder]) -> BooleanArray {
-    let mut scratch = String::new();
-    let found = texts.map(|text| {
-        scratch.clear();
-        fold_into(text?, &mut scratch);
-        Some(parts.iter().any(|part| part.0.find(scratch.as_bytes()).is_some()))
-    });
-    found.collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_text_contains_one_of_the_parts_if_it_contains_any_of_them_alone() {
-        let texts = [Some("Disk FULL"), Some("ΟΔΟΣ"), None, Some(""), Some("ab")];
-        let needles = ["full", "οδοσ", "B", "x"];
-        for parts in [&needles[..], &needles[..2], &needles[3..], &[]] {
-            let finders: Vec<_> = parts.iter().map(|part| CaseFoldFinder::new(part)).collect();
-            let each = texts.map(|text| text.map(|text| parts.iter().any(|part| found(text, part))));
-            let all = containing_any(Box::new(texts.into_iter()), &finders);
-            assert_eq!(all, BooleanArray::from(each.to_vec()), "{parts:?}");
-        }
-    }
 
     fn found(text: &str, needle: &str) -> bool {
         CaseFoldFinder::new(needle).found_in(text, &mut String::new())

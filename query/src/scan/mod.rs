@@ -55,7 +55,7 @@ use self::page_cache::PageCache;
 pub(crate) use self::prune::asks_for_ids;
 use self::prune::{PruningConditions, needs};
 pub(crate) use self::row_group_scan::times_of;
-pub(crate) use self::scan_filter::ScanFilter;
+pub(crate) use self::scan_filter::{ScanFilter, row_slices};
 use self::scan_workers::{ScanDeadline, ScanWorkers, TimeSlicedPermit};
 use self::top_k::{ScanError, TopKScan};
 use crate::segment_reader::ScanMeter;

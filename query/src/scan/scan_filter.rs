@@ -6,7 +6,8 @@
 //! # Invariants
 //!
 //! - The same expressions as a plan's, evaluated by the same code: a condition that is null keeps no row.
-//! - Whoever waits can end it, and others have their turn, after a slice of rows: the shorter, the more conditions there are.
+//! - Whoever waits can end it, and others have their turn, after a slice of rows: the shorter, the more conditions there are
+//!   and the longer the rows are.
 
 use std::sync::Arc;
 
@@ -22,9 +23,10 @@ use datafusion::logical_expr::Expr;
 use datafusion::physical_expr::PhysicalExpr;
 use model::{ColumnType, Table};
 
-/// Rows of a slice, and looks of conditions at its rows, at most.
+/// Rows of a slice, looks of conditions at its rows, and its bytes, at most; one row may have more.
 const SLICE_ROWS: usize = 2_048;
 const SLICE_LOOKS: usize = 1 << 14;
+const SLICE_BYTES: usize = 1 << 20;
 
 /// Some conditions, and the columns they look at.
 #[derive(Debug)]
@@ -78,10 +80,10 @@ impl ScanFilter {
         }
     }
 
-    /// How many rows its conditions look at before others have their turn.
-    pub(crate) fn slice_rows(&self) -> usize {
+    /// What of a batch its conditions look at before others have their turn.
+    pub(crate) fn slices(&self, batch: &RecordBatch) -> impl Iterator<Item = RecordBatch> {
         let second = self.second.as_ref().map_or(0, |second| second.conditions.len());
-        slice_rows(self.first.conditions.len() + second)
+        row_slices(batch, self.first.conditions.len() + second)
     }
 }
 
@@ -120,13 +122,12 @@ impl FilterStage {
         if self.conditions.is_empty() {
             return Ok(None);
         }
-        let (rows, most) = (batch.num_rows(), slice_rows(self.conditions.len()));
-        let mut kept = BooleanBufferBuilder::new(rows);
-        for at in (0..rows).step_by(most) {
+        let mut kept = BooleanBufferBuilder::new(batch.num_rows());
+        for slice in row_slices(batch, self.conditions.len()) {
             check()?;
-            match self.keep_slice(&batch.slice(at, most.min(rows - at)))? {
+            match self.keep_slice(&slice)? {
                 Some(mask) => kept.append_buffer(mask.values()),
-                None => kept.append_n(most.min(rows - at), true),
+                None => kept.append_n(slice.num_rows(), true),
             }
         }
         Ok(Some(BooleanArray::new(kept.finish(), None)))
@@ -150,8 +151,20 @@ impl FilterStage {
     }
 }
 
-fn slice_rows(conditions: usize) -> usize {
-    (SLICE_LOOKS / conditions.max(1)).clamp(1, SLICE_ROWS)
+/// A batch in slices that so many conditions look at before others have their turn.
+pub(crate) fn row_slices(batch: &RecordBatch, conditions: usize) -> impl Iterator<Item = RecordBatch> {
+    let rows = batch.num_rows();
+    // Of columns that share what they hold with others only their own part counts.
+    let bytes = batch.columns().iter().map(|column| {
+        let own = column.to_data().get_slice_memory_size();
+        own.unwrap_or_else(|_| column.get_array_memory_size())
+    });
+    let of_bytes = rows.saturating_mul(SLICE_BYTES) / bytes.sum::<usize>().max(1);
+    let of_looks = SLICE_LOOKS / conditions.max(1);
+    let most = SLICE_ROWS.min(of_looks).min(of_bytes).max(1);
+    (0..rows)
+        .step_by(most)
+        .map(move |at| batch.slice(at, most.min(rows - at)))
 }
 
 fn both(a: Option<BooleanArray>, b: Option<BooleanArray>) -> Result<Option<BooleanArray>> {
@@ -179,4 +192,31 @@ fn costs(table: Table, column: usize) -> bool {
         ColumnType::Json | ColumnType::Blob => true,
         ColumnType::Time | ColumnType::Uuid | ColumnType::Word | ColumnType::Float | ColumnType::Double => false,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use arrow_array::{ArrayRef, StringArray};
+
+    use super::*;
+
+    #[test]
+    fn slices_are_the_shorter_the_longer_rows_are_and_the_more_conditions_look_at_them() {
+        let of = |bytes: usize, rows: usize| {
+            let texts: ArrayRef = Arc::new(StringArray::from(vec!["x".repeat(bytes); rows]));
+            RecordBatch::try_from_iter([("text", texts)]).unwrap()
+        };
+        let rows = |batch: &RecordBatch, conditions: usize| -> Vec<usize> {
+            row_slices(batch, conditions).map(|slice| slice.num_rows()).collect()
+        };
+        assert_eq!(rows(&of(1, 5_000), 1), [2_048, 2_048, 904]);
+        assert_eq!(rows(&of(1, 400), 100), [163, 163, 74]);
+        let long = of(100_000, 25);
+        assert_eq!(rows(&long, 1), [10, 10, 5]);
+        // What it shares with the batch that it is a part of does not count.
+        assert_eq!(rows(&long.slice(0, 10), 1), [10]);
+        assert_eq!(rows(&of(3 << 20, 2), 1), [1, 1]);
+        assert_eq!(rows(&of(1, 0), 1), [0; 0]);
+    }
 }

@@ -206,7 +206,7 @@ async fn rows_further_away_than_a_day_are_found_unless_the_request_says_how_far_
         ..random_world::log(&mut Random::seeded(7))
     };
     bench.append(&[row(1), row(10), row(19), row(30)]).await;
-    let position = RowPosition::before(row(10).ts);
+    let position = RowPosition::of_moment(row(10).ts);
     let messages = |rows: &Rows| rows.iter().map(|row| row["message"].clone()).collect::<Vec<_>>();
     let since = |days: i64| Some(TimePoint::At(row(days).ts));
     for (filter, (before, after), expected, more) in [
@@ -279,7 +279,7 @@ async fn around_a_row_that_the_filter_leaves_out_and_around_a_moment_are_rows_of
     assert_eq!(rows, [all[4].clone()]);
     assert_eq!(about.unwrap()["more_before"], true);
     // Between two rows.
-    let moment = RowPosition::before(model::Timestamp::from_micros(position.ts.micros() + 1));
+    let moment = RowPosition::of_moment(model::Timestamp::from_micros(position.ts.micros() + 1));
     let (rows, _) = listed(
         &bench.querier,
         &LogFilter::default(),
@@ -287,6 +287,19 @@ async fn around_a_row_that_the_filter_leaves_out_and_around_a_moment_are_rows_of
     )
     .await;
     assert_eq!(rows, all[3..5]);
+    // At one: it is before the moment in both orders.
+    let moment = RowPosition::of_moment(position.ts);
+    for order in [SortOrder::Desc, SortOrder::Asc] {
+        let filter = LogFilter {
+            order: Some(order),
+            ..LogFilter::default()
+        };
+        let (mut rows, _) = listed(&bench.querier, &filter, &with_positions(Some(moment), 1, 1)).await;
+        if order == SortOrder::Asc {
+            rows.reverse();
+        }
+        assert_eq!(rows, all[3..5], "{order:?}");
+    }
     bench.close().await;
 }
 

@@ -24,11 +24,7 @@ fn exit_codes_say_what_went_wrong_and_messages_name_it() -> Result<(), Failure> 
         (vec!["scenario", "list"], 0, "platform scenario import"),
         (vec!["wires"], 0, "no wires"),
         (vec!["requests", "list"], 0, "second person"),
-        (
-            vec!["token", "revoke", "nobody"],
-            64,
-            "nobody would be revoked for ever: there is no terminal to confirm on, use --yes",
-        ),
+        (vec!["token", "revoke", "nobody"], 1, "there is no token nobody"),
         (vec!["trace", TRACE], 1, TRACE),
         (vec!["racks", "show", "nobody"], 1, "nobody"),
         (vec!["racks", "approve", "nobody"], 1, "nobody"),

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use harness::{Failure, eventually};
+use harness::{Failure, TestMixer, eventually};
+use model::Timestamp;
 use serde_json::{Value, json};
 
 use super::{Desk, SOON, TRACE, json_rows, publish};
@@ -78,6 +79,31 @@ fn every_row_of_a_window_is_printed_page_by_page_the_oldest_first() -> Result<()
     let csv = desk.answer(&["logs", "--all", "--since", "1d", "-q", "99", "-o", "csv"])?;
     let wanted = (0..ALL).filter(|n| n.to_string().contains("99")).count();
     assert_eq!(csv.lines().count(), wanted + 1, "and a header");
+    Ok(())
+}
+
+#[test]
+fn every_row_is_printed_by_shorter_pages_where_a_full_one_does_not_fit_the_memory_of_queries() -> Result<(), Failure> {
+    const ALL: u64 = 4_000;
+    let desk = Desk {
+        mixer: TestMixer::with(&[("query.memory_limit_mb", "16")], &[])?,
+        now: Timestamp::from(std::time::SystemTime::now()),
+    };
+    let long = "x".repeat(8_000);
+    for first in (0..ALL).step_by(100) {
+        let row = |n: u64| json!({ "ts": desk.ago(20_000 - n), "level": "info", "message": format!("{n} {long}") });
+        let rows: Vec<Value> = (first..first + 100).map(row).collect();
+        desk.seed("logs", &format!("press-{first}"), &rows.into())?;
+    }
+    let full = desk.mixer.api.get("/api/v1/telemetry/logs?limit=10000")?;
+    assert_eq!(full.status, 422, "{:.300}", full.text);
+    let lines = desk.answer(&["logs", "--all", "-o", "ndjson"])?;
+    let number = |line: &str| -> Option<u64> {
+        let row: Value = serde_json::from_str(line).ok()?;
+        row["message"].as_str()?.split(' ').next()?.parse().ok()
+    };
+    let numbers: Vec<u64> = lines.lines().filter_map(number).collect();
+    assert_eq!(numbers, (0..ALL).collect::<Vec<_>>());
     Ok(())
 }
 

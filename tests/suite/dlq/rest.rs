@@ -74,6 +74,13 @@ fn letters_are_chosen_by_filter_dropped_and_replayed_in_bulk_in_their_order() ->
         dry.text
     );
     world.letters("state=open", 20)?;
+    let far = json!({ "gear": "pass", "since": "1h", "until": "2099-01-01T00:00:00Z" });
+    let far = wish(json!({ "dry_run": true, "filter": far }))?.json;
+    let times = ["since", "until"].map(|end| far["data"][end].as_str().unwrap_or_default());
+    assert!(
+        times[0].starts_with("20") && times[0] < times[1] && times[1] < "2099",
+        "no letter that comes later: {far}"
+    );
     let done = wish(json!({}))?;
     assert_eq!(
         (&done.json["data"]["matched"], &done.json["data"]["replayed"]),
