@@ -37,7 +37,7 @@ function Search({ params }) {
     setText(q);
     timer.current = setTimeout(() => change({ q, row: null }, true), wait);
   };
-  return html`<form role="search" class="search" onSubmit=${(event) => {
+  return html`<form role="search" class="log-search" onSubmit=${(event) => {
     event.preventDefault();
     search(text, 0);
   }}><input type="search" data-search aria-label="Part of the message" placeholder="part of the message   /" value=${text} onInput=${(event) => search(event.target.value, TYPED)} /></form>`;
@@ -167,7 +167,7 @@ export default function Logs({ params }) {
     <div class="split logs">
       ${facets}
       <div class="main">
-        ${chart}
+        ${!list.error && chart}
         ${live ? html`<${LiveState} tail=${tail} resume=${resume} />` : html`${(!list.error || list.loading) && html`<${ListState} list=${list} />`}<${ErrorBox} error=${list.error} again=${list.again} />`}
         ${rows.length > 0 && html`<div class=${`rows ${view}`} ref=${box} onScrollCapture=${scrolled} onPointerDown=${() => live && tail.pause()}><${LogList} key=${live ? "live" : list.key} rows=${rows} view=${view} params=${params} selected=${selected} choose=${press} onEnd=${live ? undefined : list.more} /></div>`}
         ${rows.length === 0 && (live ? tail.state === "following" : isAnswered && !list.error && !list.stopped) && html`<${Empty} params=${params} live=${live} />`}
