@@ -5,6 +5,6 @@ import { html, useLayoutEffect, useState } from "../html.js";
 export function Typed({ value, room, ...attributes }) {
   const [text, setText] = useState(value);
   useLayoutEffect(() => setText(value), [value]);
-  const size = room ? { size: Math.max(room, text.length) } : {};
+  const size = room ? { style: { width: `calc(${Math.max(room, text.length)}ch + 20px)` } } : {};
   return html`<input ...${attributes} ...${size} value=${text} onInput=${(event) => setText(event.currentTarget.value)} />`;
 }
