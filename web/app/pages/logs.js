@@ -52,7 +52,7 @@ function Toolbar({ params, view, live, side, known }) {
       <button aria-pressed=${side} onClick=${() => change({ side: side ? "off" : "on" }, true)}>Fields</button>
       <${Search} params=${params} />
       <select aria-label="Least level" value=${params.get("min_level") || ""} onChange=${(event) => change({ min_level: event.target.value, row: null })}>
-        <option value="">any level</option>${LEVELS.toReversed().map((level) => html`<option value=${level}>${level === "error" ? level : `${level} and above`}</option>`)}</select>
+        <option value="">any level</option>${LEVELS.toReversed().map((level) => html`<option value=${level}>${level === "error" ? level : `${level} and up`}</option>`)}</select>
       ${live ? null : html`<${TimePicker} params=${params} />`}
       <button aria-pressed=${live} class=${live ? "on" : ""} onClick=${() => change({ live: live ? null : "1", row: null, until: null })}>${live ? "Stop live" : "Live"}</button>
       <${Switch} name="view" label="View" value=${view} first="list" options=${["list", "table", "json"]} />

@@ -1,6 +1,6 @@
 // The time range of a view: ages by one press, or times, and the switch between local time and UTC.
 import { isUtc, setUtc } from "../format.js";
-import { html } from "../html.js";
+import { html, useLayoutEffect, useState } from "../html.js";
 import { change } from "../location.js";
 import { AGES, asked, written } from "../time_range.js";
 import { Typed } from "./typed.js";
@@ -12,6 +12,13 @@ const HINT = "14:05, 2026-11-30 14:05, a time with its zone, or an age such as 9
 export function TimePicker({ params, fallback = "1h" }) {
   const since = params.get("since") || fallback;
   const until = params.get("until") || "";
+  // Somebody is about to write times, whatever is drawn anew meanwhile.
+  const [writes, setWrites] = useState(false);
+  useLayoutEffect(() => setWrites(false), [since, until]);
+  const chosen = (event) => {
+    setWrites(!event.target.value);
+    if (event.target.value) change({ since: event.target.value, until: null });
+  };
   const typed = (event) => {
     event.preventDefault();
     const fields = new FormData(event.currentTarget);
@@ -21,7 +28,7 @@ export function TimePicker({ params, fallback = "1h" }) {
     change({ since: first, until: to === written(until) ? until : asked(to, first) });
   };
   return html`<form class="times" onSubmit=${typed} aria-label="Time range">
-    <select aria-label="Last" value=${AGES.includes(since) && !until ? since : ""} onChange=${(event) => event.target.value && change({ since: event.target.value, until: null })}>
+    <select aria-label="Last" value=${AGES.includes(since) && !until && !writes ? since : ""} onChange=${chosen}>
       <option value="">from … to</option>
       ${AGES.map((age) => html`<option value=${age}>last ${age}</option>`)}
     </select>
