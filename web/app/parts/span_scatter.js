@@ -51,7 +51,8 @@ function drawAxes(context, { width, colour }, scale, { from, to }) {
     const text = time(timeOf(Math.round(at)));
     line(scale.x(at, width), HEIGHT - BOTTOM, scale.x(at, width), HEIGHT - BOTTOM + 4);
     context.textAlign = "center";
-    context.fillText(days ? text.slice(5, 16) : text.slice(11, to - from < 60e6 ? 23 : step < 60e6 ? 19 : 16), scale.x(at, width), HEIGHT - 6);
+    const label = days ? text.slice(5, 16) : text.slice(11, to - from < 60e6 ? 23 : step < 60e6 ? 19 : 16);
+    context.fillText(label, Math.min(scale.x(at, width), width - context.measureText(label).width / 2 - 2), HEIGHT - 6);
   }
   context.textAlign = "left";
 }

@@ -21,7 +21,7 @@ const COLUMNS = [
   { name: "behind", title: "Behind, and why", width: 420, cell: ({ behind }) => behind && html`<span class="bad">${behind}</span>`, hint: ({ behind }) => behind },
   { name: "wanted", title: "Wanted", width: 160, cell: ({ scenario }) => (scenario?.wanted ? named(scenario.wanted) : "") },
   { name: "running", title: "Running", width: 160, cell: ({ scenario }) => named(scenario?.running) },
-  { name: "seen", title: "Last seen", width: 110, cell: ({ last_seen }) => age(last_seen), hint: ({ last_seen }) => time(last_seen) },
+  { name: "seen", title: "Last seen", width: 130, cell: ({ last_seen }) => age(last_seen), hint: ({ last_seen }) => time(last_seen) },
   { name: "spool", title: "Spool", width: 80, number: true, cell: ({ spool_bytes }) => bytes(spool_bytes) },
   { name: "disk", title: "Disk free", width: 130, number: true, cell: ({ facts }) => (facts?.["disk.total"] ? `${bytes(facts["disk.free"])}, ${share(facts["disk.free"], facts["disk.total"])}` : "") },
   { name: "software", title: "Version", width: 80, cell: ({ software }) => software },

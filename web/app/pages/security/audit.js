@@ -74,7 +74,7 @@ export function Audit({ params }) {
 const CHECKPOINT_COLUMNS = [
   { name: "id", title: "Up to entry", width: 100, cell: ({ id }) => String(id) },
   { name: "ts", title: "Signed", width: 206, cell: ({ ts }) => time(ts) },
-  { name: "age", title: "Age", width: 110, cell: ({ ts }) => age(ts) },
+  { name: "age", title: "Age", width: 130, cell: ({ ts }) => age(ts) },
   { name: "chain", title: "Link of that entry", width: 520, cell: ({ chain }) => html`<code>${chain}</code>`, hint: ({ chain }) => chain },
   { name: "by", title: "By key", width: 520, cell: ({ signed_by }) => html`<code>${signed_by}</code>`, hint: ({ signed_by }) => signed_by },
 ];
