@@ -1,4 +1,6 @@
-// The time range of a view: ages (`since=1h`) or times (`since=2026-11-30T14:00:00Z&until=…`), in the address.
+// The time range of a view: ages (`since=1h`) or times (`since=2026-11-30T14:00:00Z&until=…`), in the address; and how people write them.
+import { isUtc, time } from "./format.js";
+
 const UNITS = { ns: 1e-6, us: 1e-3, µs: 1e-3, ms: 1, s: 1_000, m: 60_000, h: 3_600_000, d: 86_400_000 };
 const WORDS = { ns: "nanoseconds", us: "microseconds", µs: "microseconds", ms: "milliseconds", s: "seconds", m: "minutes", h: "hours", d: "days" };
 const TERM = "(\\d+(?:\\.\\d*)?|\\.\\d+)(ns|us|µs|ms|s|m|h|d)";
@@ -38,6 +40,33 @@ export function range(params) {
   const from = moment(params.get("since") || "1h");
   const to = params.get("until") ? moment(params.get("until")) : now;
   return { from, to };
+}
+
+/** A time of the address as people read it: `2026-11-30 14:05:00`. */
+export const written = (text) => (Number.isNaN(ageOf(text)) ? time(text).replace(/(:00)?\.000$/, "") : text);
+
+/** A day, a clock, or both, without a zone: they are those of the switch. */
+const MOMENT = /^(?:(\d{4})-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01]))?(?:[ T]*([01]?\d|2[0-3]):([0-5]\d)(?::([0-5]\d(?:\.\d{1,3})?))?)?$/;
+
+/**
+ * What somebody wrote, as a time of the address: `14:05` is the last one, or the first one after `since`. All else stays as it is: an age, a time with its zone, a mistake that the Mixer names.
+ * @param {string} text @param {string} since what the range begins with, as this gave it, or nothing
+ */
+export function asked(text, since = "") {
+  const [found, year, month, day, hour = 0, minute = 0, second = 0] = MOMENT.exec(text) || [];
+  if (!found) return text;
+  const now = new Date();
+  const today = isUtc() ? [now.getUTCFullYear(), now.getUTCMonth(), now.getUTCDate()] : [now.getFullYear(), now.getMonth(), now.getDate()];
+  const [y, m, d] = day ? [Number(year), Number(month) - 1, Number(day)] : today;
+  /** @param {number} later days */
+  const at = (later) => {
+    const [hours, minutes, ms] = [Number(hour), Number(minute), 1_000 * Number(second)];
+    return isUtc() ? Date.UTC(y, m, d + later, hours, minutes, 0, ms) : new Date(y, m, d + later, hours, minutes, 0, ms).getTime();
+  };
+  const from = Date.parse(since);
+  const last = at(0) <= now.getTime() ? 0 : -1;
+  const shift = day ? 0 : [last, last + 1].find((days) => !(at(days) <= from)) ?? last;
+  return new Date(at(shift)).toISOString();
 }
 
 /** `since` and `until` for the API. @param {URLSearchParams} params */

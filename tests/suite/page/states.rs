@@ -1,5 +1,5 @@
-//! States of views that are easily lost: a topology, keys of a quick hand, a Mixer that is not ready, ages, and what is left of somebody who
-//! signed out.
+//! States of views that are easily lost: a topology, keys of a quick hand, a Mixer that is not ready, ages and clocks, and what is left of
+//! somebody who signed out.
 
 use harness::Api;
 use harness::credentials::admin_token;
@@ -85,6 +85,32 @@ fn the_overview_of_a_mixer_that_is_not_ready_says_which_check_fails_and_what_to_
     let checks = "[...document.querySelectorAll('[aria-label=Checks] .tile')].map(tile => tile.innerText.split('\\n').slice(0, 2).join(' ')).sort()";
     let expected = json!(["bus ok", "engine ok", "ingest ok", "wal not ready"]);
     assert_eq!(tab.eval(checks)?, expected);
+    Ok(())
+}
+
+#[test]
+fn a_clock_that_is_typed_is_kept_while_the_view_is_drawn_anew_and_is_the_last_one() -> Result<(), Failure> {
+    let mixer = TestMixer::start("")?;
+    fill(&mixer, &["order accepted"])?;
+    let question = "traces?since=2d";
+    let mut tab = open(&mixer, question)?;
+    visit(&mut tab, question)?;
+    tab.click("input[name=until]")?;
+    tab.type_text("14:10")?;
+    tab.eval("void dispatchEvent(new HashChangeEvent('hashchange'))")?;
+    frame(&mut tab)?;
+    assert_eq!(tab.eval("document.querySelector('input[name=until]').value")?, "14:10");
+    tab.press("Enter")?;
+    tab.wait("location.hash.includes('until=')")?;
+    let asked = "(() => {
+        const until = new Date(new URLSearchParams(location.hash.split('?')[1]).get('until'));
+        const age = Date.now() - until;
+        return [until.getHours(), until.getMinutes(), until.getSeconds(), age >= 0, age < 25 * 3_600_000];
+    })()";
+    assert_eq!(tab.eval(asked)?, json!([14, 10, 0, true, true]));
+    // It is shown as rows have their times.
+    tab.wait("/^\\d{4}-\\d\\d-\\d\\d 14:10$/.test(document.querySelector('input[name=until]').value)")?;
+    assert_eq!(tab.faults(), Vec::<String>::new());
     Ok(())
 }
 

@@ -37,7 +37,7 @@ function Search({ params }) {
     setText(q);
     timer.current = setTimeout(() => change({ q, row: null }, true), wait);
   };
-  return html`<form role="search" class="search" onSubmit=${(event) => {
+  return html`<form role="search" class="log-search" onSubmit=${(event) => {
     event.preventDefault();
     search(text, 0);
   }}><input type="search" data-search aria-label="Part of the message" placeholder="part of the message   /" value=${text} onInput=${(event) => search(event.target.value, TYPED)} /></form>`;
@@ -52,7 +52,7 @@ function Toolbar({ params, view, live, side, known }) {
       <button aria-pressed=${side} onClick=${() => change({ side: side ? "off" : "on" }, true)}>Fields</button>
       <${Search} params=${params} />
       <select aria-label="Least level" value=${params.get("min_level") || ""} onChange=${(event) => change({ min_level: event.target.value, row: null })}>
-        <option value="">any level</option>${LEVELS.toReversed().map((level) => html`<option value=${level}>${level === "error" ? level : `${level} and above`}</option>`)}</select>
+        <option value="">any level</option>${LEVELS.toReversed().map((level) => html`<option value=${level}>${level === "error" ? level : `${level} and up`}</option>`)}</select>
       ${live ? null : html`<${TimePicker} params=${params} />`}
       <button aria-pressed=${live} class=${live ? "on" : ""} onClick=${() => change({ live: live ? null : "1", row: null, until: null })}>${live ? "Stop live" : "Live"}</button>
       <${Switch} name="view" label="View" value=${view} first="list" options=${["list", "table", "json"]} />
@@ -167,7 +167,7 @@ export default function Logs({ params }) {
     <div class="split logs">
       ${facets}
       <div class="main">
-        ${chart}
+        ${!list.error && chart}
         ${live ? html`<${LiveState} tail=${tail} resume=${resume} />` : html`${(!list.error || list.loading) && html`<${ListState} list=${list} />`}<${ErrorBox} error=${list.error} again=${list.again} />`}
         ${rows.length > 0 && html`<div class=${`rows ${view}`} ref=${box} onScrollCapture=${scrolled} onPointerDown=${() => live && tail.pause()}><${LogList} key=${live ? "live" : list.key} rows=${rows} view=${view} params=${params} selected=${selected} choose=${press} onEnd=${live ? undefined : list.more} /></div>`}
         ${rows.length === 0 && (live ? tail.state === "following" : isAnswered && !list.error && !list.stopped) && html`<${Empty} params=${params} live=${live} />`}

@@ -72,7 +72,7 @@ export default function Metrics({ params }) {
       <${Select} label="refresh" value=${refresh} first="off" options=${REFRESHES} set=${(every) => change({ refresh: every }, true)} />
       <${SavedViews} page="metrics" />
       <span class="fill"></span>
-      <button class="quiet" aria-pressed=${browsing} onClick=${() => change({ names: browsing ? "off" : null }, true)}>Names</button>
+      <button aria-pressed=${browsing} onClick=${() => change({ names: browsing ? "off" : null }, true)}>Names</button>
     </div>
     <div class="split metrics">
       ${browsing && html`<${MetricBrowser} params=${params} names=${names} bounds=${board.bounds} />`}

@@ -5,6 +5,10 @@ import { href } from "../location.js";
 import { Answering, ErrorBox, Tile } from "../parts/messages.js";
 import { useRepeated } from "../parts/repeated.js";
 import { may } from "../session.js";
+import { whyBehind } from "./fleet/rack_state.js";
+
+/** Racks whose reason is shown; the list of Racks has those of all. */
+const MOST_REASONS = 3;
 
 /** What to do where a check is not ok, beside what the Mixer says of it. */
 const FIXES = {
@@ -17,7 +21,7 @@ const FIXES = {
 
 function StorageTiles({ storage }) {
   const { tables, rotation } = storage;
-  const rows = Object.entries(tables).map(([name, table]) => html`<${Tile} label=${name.replace("_", " ")} value=${count(table.rows + table.hot_rows, true)} note=${`${bytes(table.bytes)} in ${count(table.files)} files`} to=${href(name === "dead_letters" ? "dead-letters" : ["logs", "traces", "metrics"].includes(name) ? name : "storage")} />`);
+  const rows = Object.entries(tables).map(([name, table]) => html`<${Tile} label=${name.replace("_", " ")} value=${count(table.rows + table.hot_rows, true)} note=${`${bytes(table.bytes)} in ${count(table.files)} ${table.files === 1 ? "file" : "files"}`} to=${href(name === "dead_letters" ? "dead-letters" : ["logs", "traces", "metrics"].includes(name) ? name : "storage")} />`);
   return html`<section aria-label="Stored"><h2>Stored</h2><div class="tiles">
     <${Tile} label="All files" value=${bytes(storage.bytes)} note=${rotation.policy ? `rotation by ${rotation.policy}, ${rotation.max_age_days} days` : ""} to=${href("storage")} />
     ${rows}
@@ -27,12 +31,13 @@ function StorageTiles({ storage }) {
 
 function RackTiles({ racks }) {
   const states = Object.groupBy(racks, (rack) => rack.state);
-  const behind = racks.filter(({ state, scenario }) => state === "active" && scenario?.wanted?.hash !== scenario?.running?.hash);
+  const behind = racks.map((rack) => ({ ...rack, why: whyBehind(rack) })).filter(({ why }) => why);
   return html`<section aria-label="Racks"><h2>Racks</h2><div class="tiles">
     ${Object.entries(states).map(([state, of]) => html`<${Tile} label=${state} value=${of.length} to=${href("fleet", { state })} note=${`last seen ${age(of.map(({ last_seen }) => last_seen).sort().at(-1))}`} />`)}
-    ${behind.length > 0 && html`<${Tile} label="Not up to date" value=${behind.length} bad to=${href("fleet")} note=${behind.slice(0, 3).map(({ name }) => name).join(", ")} />`}
+    ${behind.length > 0 && html`<${Tile} label="Not up to date" value=${behind.length} bad to=${href("fleet", { behind: "1" })} note=${behind.slice(0, 3).map(({ name }) => name).join(", ")} />`}
     ${!racks.length && html`<p class="dim">No Rack yet: start <code>platform run</code> on a machine.</p>`}
-  </div></section>`;
+  </div>
+    ${behind.slice(0, MOST_REASONS).map(({ id, name, why }) => html`<p><a href=${href("fleet", { rack: id })}>${name}</a> <span class="bad">${why}</span></p>`)}</section>`;
 }
 
 export default function Overview({ caller }) {

@@ -2,6 +2,9 @@
 import { html, useLayoutEffect, useRef, useState } from "../html.js";
 import { useEscape } from "../keys.js";
 
+/** What stays free at the right edge of the page, pixels. */
+const EDGE = 12;
+
 export function Menu({ label, children }) {
   const box = useRef(null);
   const [open, setOpen] = useState(false);
@@ -14,6 +17,12 @@ export function Menu({ label, children }) {
     addEventListener("pointerdown", outside);
     return () => removeEventListener("pointerdown", outside);
   }, []);
+  // Wherever its button is, the panel stays within the page.
+  useLayoutEffect(() => {
+    if (!open) return;
+    const panel = box.current.lastElementChild;
+    panel.style.left = `${Math.min(0, document.getElementById("content").clientWidth - EDGE - box.current.getBoundingClientRect().left - panel.offsetWidth)}px`;
+  });
   const toggle = (event) => {
     event.preventDefault();
     setOpen(!open);

@@ -9,6 +9,7 @@ import { Answering, EmptyState } from "./messages.js";
 import { literal } from "./question.js";
 import { useTableKeys } from "./row_keys.js";
 import { TimePicker } from "./time_picker.js";
+import { Typed } from "./typed.js";
 
 /** Spans that are looked at, and signals that are listed. */
 const LOOKED = 500;
@@ -35,7 +36,7 @@ export function SignalForm({ id = "" }) {
     if (wanted) change({ flux_id: wanted, row: null, zoom: null });
   };
   return html`<form class="bar" role="search" aria-label="Signal" onSubmit=${submit}>
-    <label>Signal <input name="flux_id" data-search value=${id} size="38" spellcheck="false" placeholder="the flux id of a message, span or log" required /></label><button>Show</button></form>`;
+    <label>Signal <${Typed} name="flux_id" data-search value=${id} size="38" spellcheck="false" placeholder="the flux id of a message, span or log" required /></label><button>Show</button></form>`;
 }
 
 export function RecentSignals({ params }) {

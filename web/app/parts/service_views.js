@@ -16,10 +16,10 @@ const SHOWN = 500;
 
 const percent = (part, whole) => (whole ? `${((100 * part) / whole).toFixed(part ? 1 : 0)} %` : "");
 
-/** A table whose columns sort it; the order stands in the address. @param {{ label: string, columns: { key: string, title: string, of: (row: any) => any, show?: (row: any) => any, text?: boolean }[], rows: any[], params: URLSearchParams }} props */
-function SortedTable({ label, columns, rows, params }) {
+/** A table whose columns sort it; the order stands in the address. @param {{ label: string, first: string, columns: { key: string, title: string, of: (row: any) => any, show?: (row: any) => any, text?: boolean }[], rows: any[], params: URLSearchParams }} props */
+function SortedTable({ label, first, columns, rows, params }) {
   useTableKeys();
-  const [name, way] = (params.get("sort") || "").split(":");
+  const [name, way] = (params.get("sort") || first).split(":");
   const column = columns.find(({ key }) => key === name);
   const compare = (one, other) => (one < other ? -1 : Number(one > other)) * (way === "up" ? 1 : -1);
   const sorted = column ? rows.toSorted((one, other) => compare(column.of(one), column.of(other))) : rows;
@@ -61,7 +61,7 @@ export function Services({ params }) {
     { key: "seen", title: "Last seen", of: (row) => row.last_seen, show: (row) => age(row.last_seen) },
   ];
   return html`<${Asked} asked=${asked} params=${params} what="Counting spans by service" command=${commandOf("platform services", asked.filters)} />
-    ${rows.length > 0 ? html`<${SortedTable} label="Services" columns=${columns} rows=${rows} params=${params} />`
+    ${rows.length > 0 ? html`<${SortedTable} label="Services" first="p99:down" columns=${columns} rows=${rows} params=${params} />`
       : asked.answer.data && html`<${EmptyState} command="platform services --since 7d">No service has spans in this time.</${EmptyState}>`}`;
 }
 
@@ -77,6 +77,6 @@ export function Dependencies({ params }) {
     { key: "rate", title: "In errors", of: (row) => row.errors / row.calls, show: (row) => percent(row.errors, row.calls) },
   ];
   return html`<${Asked} asked=${asked} params=${params} what="Joining spans with their parents" command=${commandOf("platform dependencies", asked.filters)} />
-    ${rows.length > 0 ? html`<${ServiceMap} drawing=${drawing} /><${SortedTable} label="Which service calls which" columns=${columns} rows=${rows} params=${params} />`
+    ${rows.length > 0 ? html`<${ServiceMap} drawing=${drawing} /><${SortedTable} label="Which service calls which" first="calls:down" columns=${columns} rows=${rows} params=${params} />`
       : asked.answer.data && html`<${EmptyState} command="platform dependencies --since 7d">No service called another in this time: a call is a span whose parent is a span of another service.</${EmptyState}>`}`;
 }

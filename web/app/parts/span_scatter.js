@@ -2,6 +2,7 @@
 import { count, isUtc, time } from "../format.js";
 import { html } from "../html.js";
 import { change } from "../location.js";
+import { interval } from "../time_range.js";
 import { Canvas } from "./canvas.js";
 import { marks, precise, timeOf } from "./micros.js";
 
@@ -43,12 +44,15 @@ function drawAxes(context, { width, colour }, scale, { from, to }) {
     context.fillText(precise(Number(ms.toPrecision(2))), 4, scale.y(ms));
   }
   const days = to - from > 86_400e6;
-  const step = (to - from) / Math.max(2, Math.floor(width / 160));
-  for (let at = from + step / 2; at < to; at += step) {
-    const text = time(timeOf(at));
+  const step = 1_000 * interval({ from: from / 1_000, to: to / 1_000 }, Math.max(2, width / 120)).ms;
+  // Round ones of the zone in which they are written.
+  const zone = isUtc() ? 0 : 60e6 * new Date(from / 1_000).getTimezoneOffset();
+  for (let at = Math.ceil((from - zone) / step) * step + zone; at < to; at += step) {
+    const text = time(timeOf(Math.round(at)));
     line(scale.x(at, width), HEIGHT - BOTTOM, scale.x(at, width), HEIGHT - BOTTOM + 4);
     context.textAlign = "center";
-    context.fillText(days ? text.slice(5, 16) : text.slice(11, to - from < 60e6 ? 23 : 19), scale.x(at, width), HEIGHT - 6);
+    const label = days ? text.slice(5, 16) : text.slice(11, to - from < 60e6 ? 23 : step < 60e6 ? 19 : 16);
+    context.fillText(label, Math.min(scale.x(at, width), width - context.measureText(label).width / 2 - 2), HEIGHT - 6);
   }
   context.textAlign = "left";
 }

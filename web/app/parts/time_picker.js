@@ -1,24 +1,39 @@
 // The time range of a view: ages by one press, or times, and the switch between local time and UTC.
 import { isUtc, setUtc } from "../format.js";
-import { html } from "../html.js";
+import { html, useLayoutEffect, useState } from "../html.js";
 import { change } from "../location.js";
-import { AGES } from "../time_range.js";
+import { AGES, asked, written } from "../time_range.js";
+import { Typed } from "./typed.js";
+
+/** Characters that a field has room for at least. */
+const ROOM = 6;
+const HINT = "14:05, 2026-11-30 14:05, a time with its zone, or an age such as 90m";
 
 export function TimePicker({ params, fallback = "1h" }) {
   const since = params.get("since") || fallback;
   const until = params.get("until") || "";
+  // Somebody is about to write times, whatever is drawn anew meanwhile.
+  const [writes, setWrites] = useState(false);
+  useLayoutEffect(() => setWrites(false), [since, until]);
+  const chosen = (event) => {
+    setWrites(!event.target.value);
+    if (event.target.value) change({ since: event.target.value, until: null });
+  };
   const typed = (event) => {
     event.preventDefault();
     const fields = new FormData(event.currentTarget);
-    change({ since: String(fields.get("since")).trim(), until: String(fields.get("until")).trim() });
+    const [from, to] = ["since", "until"].map((name) => String(fields.get(name)).trim());
+    // What was not touched stays as exact as it was.
+    const first = from === written(since) ? since : asked(from);
+    change({ since: first, until: to === written(until) ? until : asked(to, first) });
   };
   return html`<form class="times" onSubmit=${typed} aria-label="Time range">
-    <select aria-label="Last" value=${AGES.includes(since) && !until ? since : ""} onChange=${(event) => event.target.value && change({ since: event.target.value, until: null })}>
+    <select aria-label="Last" value=${AGES.includes(since) && !until && !writes ? since : ""} onChange=${chosen}>
       <option value="">from … to</option>
       ${AGES.map((age) => html`<option value=${age}>last ${age}</option>`)}
     </select>
-    <input name="since" aria-label="Since" value=${since} size="12" spellcheck="false" placeholder="1h or a time" />
-    <input name="until" aria-label="Until" value=${until} size="12" spellcheck="false" placeholder="now" />
+    <${Typed} name="since" aria-label="Since" value=${written(since)} room=${ROOM} spellcheck="false" placeholder="14:05" title=${HINT} />
+    <${Typed} name="until" aria-label="Until" value=${written(until)} room=${ROOM} spellcheck="false" placeholder="now" title=${HINT} />
     <button>Set</button>
     <button type="button" class="quiet" aria-pressed=${isUtc()} onClick=${() => setUtc(!isUtc())} title="Times in UTC, or as this machine has them">${isUtc() ? "UTC" : "local"}</button>
   </form>`;

@@ -19,7 +19,7 @@ export function withStatus(racks, status) {
 }
 
 /** Why a Rack does not run what it should; empty if it does. */
-function whyBehind(rack, status) {
+export function whyBehind(rack, status) {
   if (rack.state === "removed" || rack.state === "pending") return "";
   if (rack.error) return rack.error;
   if (status && !status.converged) return status.reason || "it has not applied it yet";

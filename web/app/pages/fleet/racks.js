@@ -9,7 +9,7 @@ import { Question } from "../../parts/question.js";
 import { Table } from "../../parts/table.js";
 import { may } from "../../session.js";
 import { RackAction, RackDrawer } from "./rack_drawer.js";
-import { hasLabel, labelList, named, share, short, withStatus } from "./rack_state.js";
+import { hasLabel, labelList, named, share, withStatus } from "./rack_state.js";
 
 /** Pending Racks that are shown above the list; the others are in it. */
 const FIRST = 10;
@@ -18,10 +18,10 @@ const STATES = ["pending", "active", "suspended", "offline", "removed"];
 const COLUMNS = [
   { name: "name", title: "Rack", width: 150, cell: ({ name }) => name },
   { name: "state", title: "State", width: 90, cell: ({ state }) => html`<span class=${state === "active" ? "good" : state === "offline" || state === "pending" ? "bad" : "dim"}>${state}</span>` },
-  { name: "behind", title: "Behind, and why", width: 260, cell: ({ behind }) => behind && html`<span class="bad">${behind}</span>`, hint: ({ behind }) => behind },
+  { name: "behind", title: "Behind, and why", width: 420, cell: ({ behind }) => behind && html`<span class="bad">${behind}</span>`, hint: ({ behind }) => behind },
   { name: "wanted", title: "Wanted", width: 160, cell: ({ scenario }) => (scenario?.wanted ? named(scenario.wanted) : "") },
-  { name: "running", title: "Running", width: 95, cell: ({ scenario }) => short(scenario?.running?.hash), hint: ({ scenario }) => named(scenario?.running) },
-  { name: "seen", title: "Last seen", width: 110, cell: ({ last_seen }) => age(last_seen), hint: ({ last_seen }) => time(last_seen) },
+  { name: "running", title: "Running", width: 160, cell: ({ scenario }) => named(scenario?.running) },
+  { name: "seen", title: "Last seen", width: 130, cell: ({ last_seen }) => age(last_seen), hint: ({ last_seen }) => time(last_seen) },
   { name: "spool", title: "Spool", width: 80, number: true, cell: ({ spool_bytes }) => bytes(spool_bytes) },
   { name: "disk", title: "Disk free", width: 130, number: true, cell: ({ facts }) => (facts?.["disk.total"] ? `${bytes(facts["disk.free"])}, ${share(facts["disk.free"], facts["disk.total"])}` : "") },
   { name: "software", title: "Version", width: 80, cell: ({ software }) => software },

@@ -64,7 +64,7 @@ const COLUMNS = [
   { name: "hash", title: "Hash", width: 90, cell: ({ hash }) => short(hash), hint: ({ hash }) => hash },
   { name: "active", title: "Active", width: 80, cell: ({ active }) => active && html`<strong class="good">active</strong>` },
   { name: "stored", title: "Stored", width: 200, cell: ({ stored }) => time(stored) },
-  { name: "age", title: "Age", width: 110, cell: ({ stored }) => age(stored) },
+  { name: "age", title: "Age", width: 130, cell: ({ stored }) => age(stored) },
 ];
 
 /** Which one is active, and what was before. */

@@ -43,7 +43,7 @@ function Drawing({ graph, status }) {
   return html`<div class="topology" tabindex="0" role="group" aria-label="Drawing of the topology">
     <svg width=${width} height=${height} viewBox=${`0 0 ${width} ${height}`} role="img" aria-label=${`${gears.length} gears on ${places.length} Racks and groups, ${wires.length} wires; the tables below have the same`}>
       <defs><marker id="arrow" viewBox="0 0 6 6" refX="1" refY="3" markerWidth="6" markerHeight="6" markerUnits="userSpaceOnUse" orient="auto"><path d="M0 0 L6 3 L0 6 z" fill="context-stroke" /></marker></defs>
-      ${places.map((place) => html`<g key=${place.name}><rect class="place" x="1" y=${place.y} width=${width - 2} height=${place.height} rx="6" /><text class=${behind.has(place.name) ? "" : "dim"} x=${BOX.pad} y=${place.y + 16}>${clip(label(place), 120)}</text></g>`)}
+      ${places.map((place) => html`<g key=${place.name}><rect class="place" x="1" y=${place.y} width=${width - 2} height=${place.height} rx="6" /><text class=${behind.has(place.name) ? "bad" : "dim"} x=${BOX.pad} y=${place.y + 16}>${clip(label(place), 120)}</text></g>`)}
       ${wires.map(({ path, lane, from, to }) => html`<path class=${`wire ${lane}`} d=${path} marker-end="url(#arrow)"><title>${from} → ${to}, ${lane}</title></path>`)}
       ${gears.map(({ name, type, x, y }) => html`<g key=${name}><rect class="gear" x=${x} y=${y} width=${BOX.width} height=${BOX.height} rx="4" /><title>${name} (${type})</title>
         <text x=${x + 8} y=${y + 16}>${clip(name, 21)}</text><text class="dim" x=${x + 8} y=${y + 31}>${clip(type, 21)}</text></g>`)}

@@ -11,6 +11,7 @@ import { commandOf, Question } from "../../parts/question.js";
 import { ListState, NoRows, usePagedRows } from "../../parts/repeated.js";
 import { Facts } from "../../parts/row_fields.js";
 import { TimePicker } from "../../parts/time_picker.js";
+import { Typed } from "../../parts/typed.js";
 
 const PAGE = 500;
 const KINDS = ["rack_pending", "rack_approved", "rack_adopted", "rack_suspended", "rack_resumed", "rack_removed", "rack_offline", "rack_online", "rack_renamed", "rack_labels", "rack_log_level", "scenario_imported", "scenario_activated", "scenario_rolled_back", "scenario_deleted",
@@ -59,7 +60,7 @@ export function Audit({ params }) {
   const set = (key, replace) => (event) => change({ [key]: event.currentTarget.value }, replace);
   return html`<div class="bar" role="search" aria-label="Filter entries">
       <label>Kind <select value=${filter.kind || ""} onChange=${set("kind")}><option value="">all</option>${KINDS.map((kind) => html`<option>${kind}</option>`)}</select></label>
-      <label>Rack <input type="search" size="12" spellcheck="false" placeholder="name or id" value=${filter.rack || ""} onChange=${set("rack")} /></label>
+      <label>Rack <${Typed} type="search" size="12" spellcheck="false" placeholder="name or id" value=${filter.rack || ""} onChange=${set("rack")} /></label>
       <label>Text <input type="search" data-search size="16" placeholder="in loaded entries" value=${params.get("q") || ""} onInput=${set("q", true)} /></label>
       <${TimePicker} params=${params} fallback="90d" /></div>
     <${Question} path="/api/v1/audit" params=${asked} command=${commandOf("platform audit", filter)} />
@@ -73,7 +74,7 @@ export function Audit({ params }) {
 const CHECKPOINT_COLUMNS = [
   { name: "id", title: "Up to entry", width: 100, cell: ({ id }) => String(id) },
   { name: "ts", title: "Signed", width: 206, cell: ({ ts }) => time(ts) },
-  { name: "age", title: "Age", width: 110, cell: ({ ts }) => age(ts) },
+  { name: "age", title: "Age", width: 130, cell: ({ ts }) => age(ts) },
   { name: "chain", title: "Link of that entry", width: 520, cell: ({ chain }) => html`<code>${chain}</code>`, hint: ({ chain }) => chain },
   { name: "by", title: "By key", width: 520, cell: ({ signed_by }) => html`<code>${signed_by}</code>`, hint: ({ signed_by }) => signed_by },
 ];
