@@ -69,7 +69,6 @@ fn main() -> Result<(), Failure> {
     for name in FOLDERS.iter().chain([&INDEX]) {
         println!("cargo::rerun-if-changed={ROOT}/{name}");
     }
-    let digest = digest(&files);
     let mut references = Vec::new();
     for (path, bytes) in &files {
         if path == INDEX || path.ends_with(".js") {
@@ -77,8 +76,11 @@ fn main() -> Result<(), Failure> {
             references.extend(references_of(path, text));
         }
     }
-    let index = index(&template, &digest, &files, &references)?;
+    let index = index(&template, &files, &references)?;
+    files.insert(INDEX.to_owned(), index.clone().into_bytes());
+    let digest = digest(&files);
     files.remove(INDEX);
+    let index = index.replace(BASE, &format!("/web/{digest}"));
     write_table(&digest, &index, &files, &references)
 }
 
@@ -245,7 +247,8 @@ fn between<'t>(line: &'t str, opening: &str) -> Option<&'t str> {
     rest.split('"').next()
 }
 
-fn index(template: &str, digest: &str, files: &PageFiles, references: &[FileReference]) -> Result<String, Failure> {
+/// What is served as the page, all but where its files are.
+fn index(template: &str, files: &PageFiles, references: &[FileReference]) -> Result<String, Failure> {
     for place in [VIEW_FILES, MODULES] {
         if !template.contains(place) {
             return Err(format!("web/{INDEX} has no {place}").into());
@@ -267,10 +270,9 @@ fn index(template: &str, digest: &str, files: &PageFiles, references: &[FileRefe
     let links: Vec<_> = links
         .map(|module| format!("<link rel=\"modulepreload\" href=\"{BASE}/{module}\" />"))
         .collect();
-    let index = template
+    Ok(template
         .replace(VIEW_FILES, &lists)
-        .replace(MODULES, &links.join("\n    "));
-    Ok(index.replace(BASE, &format!("/web/{digest}")))
+        .replace(MODULES, &links.join("\n    ")))
 }
 
 fn write_table(digest: &str, index: &str, files: &PageFiles, references: &[FileReference]) -> Result<(), Failure> {

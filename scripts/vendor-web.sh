@@ -37,5 +37,7 @@ take uplot/dist/uPlot.min.css uplot.css
 (cd "$work/vendor" && sha256sum -- * > "$work/SHA256SUMS")
 mv "$work/SHA256SUMS" "$work/vendor/"
 mkdir -p web/vendor
+# Our declarations (*.d.ts) are not made by this; all else is, so that what is taken no more goes.
+find web/vendor -type f ! -name '*.d.ts' -delete
 cp "$work"/vendor/* web/vendor/
 cat web/vendor/SHA256SUMS

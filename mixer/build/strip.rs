@@ -151,11 +151,16 @@ impl<'t> CommentStripper<'t> {
         let before = self.stripped.trim_end();
         let is_word = |one: char| one.is_alphanumeric() || one == '_' || one == '$';
         let word = before.rsplit(|one: char| !is_word(one)).next().unwrap_or_default();
-        if BEFORE_VALUE.contains(&word) {
+        // A property may have the name of a word; three dots spread what follows.
+        let head = before.strip_suffix(word).unwrap_or(before);
+        let is_property = head.ends_with('.') && !head.ends_with("..");
+        if BEFORE_VALUE.contains(&word) && !is_property {
             return Ok(true);
         }
-        let is_behind_value = !word.is_empty() || before.ends_with([')', ']', '}', '"', '\'', '`']);
-        if is_behind_value && !matches!(self.rest().chars().nth(1), Some(' ' | '\n' | '=')) {
+        let is_behind_value = !word.is_empty() || is_property || before.ends_with([')', ']', '}', '"', '\'', '`']);
+        let is_behind_step = before.ends_with("++") || before.ends_with("--");
+        let is_division = matches!(self.rest().chars().nth(1), Some(' ' | '\n' | '='));
+        if is_behind_step || (is_behind_value && !is_division) {
             let what = "a slash divides or begins a regular expression: put blanks around a division, make the other a constant";
             return Err(self.failure(what));
         }
@@ -229,7 +234,8 @@ mod tests {
             r#"html`<a href="https://b">${c(`// ${{ d: "}" }.d} // ${`/*`}`)} /* e */</a>`;"#,
             r#"a = b.split(/["'`]\/\/[/*"]\[\/*/).map((c) => /'/.test(c)); return /\//g;"#,
             "a = b / c / d; e /= f[0] / (g) / 2;",
-            "a = [/'/, !/'/, b && /'/]; typeof /'/;",
+            "a = [/'/, !/'/, b && /'/]; typeof /'/; c = [...typeof /'/];",
+            r#"a = b.in / "/* c */" / d?.of / '//' / 1. / "//";"#,
         ] {
             assert_eq!(script(text), Ok(text.to_owned()));
         }
@@ -246,6 +252,8 @@ mod tests {
         for (text, line) in [
             ("a;\nif (b) /'/.test(c);", 2),
             ("a = b/c;", 1),
+            ("a = b++ / c;", 1),
+            ("a;\n--/b/.c;", 2),
             ("{\n}\n/'/.test(a);", 3),
             ("a = 'b\n';", 1),
             ("a = /b\n/;", 1),

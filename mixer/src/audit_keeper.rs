@@ -22,12 +22,12 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use model::Clock;
+use model::lifecycle_event::LifecycleEvent;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::cluster::Cluster;
 use crate::events::EventPublisher;
-use crate::lifecycle_event::LifecycleEvent;
 use crate::registry::{AuditActor, AuditEntry, ClusterRegistry, RegistryError};
 
 /// How long refusals are summed, and how often the head of the chain is signed.

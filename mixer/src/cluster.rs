@@ -21,13 +21,13 @@ use std::path::{Path, PathBuf};
 use chassis::secret_file::{SecretFileError, read_secret};
 use ed25519_dalek::SigningKey;
 use model::key_succession::{KeySuccession, MOST_LINKS};
+use model::lifecycle_event::LifecycleEvent;
 use model::signed_reply::SignedReply;
 use model::{BadSignature, Clock, ClusterId, Entropy, KeyFingerprint, SignedPayload, SigningContext};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use sha2::{Digest as _, Sha256};
 
-use crate::lifecycle_event::LifecycleEvent;
 use crate::registry::{AuditActor, AuditEntry, ClusterIdentity, ClusterRegistry, RegistryError};
 
 const HEAD: &str = "platform-cluster-key/1 ";

@@ -23,6 +23,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use model::control::{LevelChange, RackState, StateChange};
+use model::lifecycle_event::LifecycleEvent;
 use model::scenario::BadScenario;
 use model::subject::RackCommand;
 use model::{ByteSize, Clock, ClusterId, EntityId, Entropy, KeyFingerprint, Level, Token};
@@ -35,7 +36,6 @@ use crate::command_clock::CommandClock;
 use crate::config::MixerConfig;
 use crate::enrollment::{is_id, reserve_number};
 use crate::events::EventPublisher;
-use crate::lifecycle_event::LifecycleEvent;
 use crate::liveness::LivenessTracker;
 use crate::registry::{
     ActiveScenario, AuditActor, AuditEntry, ClusterRegistry, MOST_SCENARIO_BYTES, MOST_SCENARIOS, RackRow,

@@ -18,10 +18,10 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_nats::Client;
+use model::lifecycle_event::LifecycleEvent;
 use model::{Token, subject};
 use serde::Serialize;
 
-use crate::lifecycle_event::LifecycleEvent;
 use crate::registry::{AuditEntry, SignedCheckpoint};
 
 /// How often Racks went from one state into another since the Mixer started.

@@ -20,6 +20,7 @@ use chassis::ExitReason;
 use chassis::file_modes::require_unshared;
 use std::sync::Arc;
 
+use model::lifecycle_event::LifecycleEvent;
 use model::{Clock, Entropy, KeyFingerprint, Timestamp};
 
 use crate::backup::BackupWriter;
@@ -27,7 +28,6 @@ use crate::bootstrap::{KEYS_FOLDER, registry_file, require_registry};
 use crate::bus_server::{BusError, rotate_authority};
 use crate::cluster::{Cluster, ClusterError};
 use crate::config::MixerConfig;
-use crate::lifecycle_event::LifecycleEvent;
 use crate::registry::{AuditActor, AuditEntry, ClusterRegistry, RegistryError, RegistryTransaction};
 use crate::start_error::StartError;
 

@@ -46,7 +46,6 @@ pub mod export;
 pub mod fuzz;
 mod heartbeat;
 pub mod key_rotation;
-pub mod lifecycle_event;
 pub mod liveness;
 mod liveness_monitor;
 pub mod postgres;

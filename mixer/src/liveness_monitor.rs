@@ -11,12 +11,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use model::control::RackState;
+use model::lifecycle_event::LifecycleEvent;
 use model::{Clock, EntityId};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
 use crate::events::EventPublisher;
-use crate::lifecycle_event::LifecycleEvent;
 use crate::liveness::{LivenessRecord, LivenessTracker};
 use crate::registry::{AuditActor, AuditEntry, ClusterRegistry, RegistryError, RegistryTransaction};
 use crate::scenario::ScenarioRollout;

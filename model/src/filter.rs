@@ -10,7 +10,7 @@
 //! - A field whose name ends with [`ANY_KEY`] holds the parameters of a family, by what they have in the place of it:
 //!   `attr.http.status=500` is the entry `http.status` of `attr.<key>`. The value is compared with the text of a JSON
 //!   scalar: `500` meets the number 500 and the text "500".
-//! - What begins with `not.` leaves out rows that have one of its values, and may be given more than once. Of these and of families'
+//! - What begins with `not.` excludes rows that have one of its values, and may be given more than once. Of these and of families'
 //!   parameters a request has [`MAX_CONDITIONS`] at most.
 
 mod param_values;
@@ -123,19 +123,19 @@ filters! {
         /// scalar.
         #[serde(rename = "attr.<key>")]
         pub attributes: KeyedValues,
-        /// Not of these levels.
+        /// Exclude these levels.
         #[serde(rename = "not.level")]
         pub not_level: BTreeSet<Level>,
-        /// Not of these entities, by name or id.
+        /// Exclude these entities, by name or id.
         #[serde(rename = "not.entity")]
         pub not_entity: BTreeSet<String>,
-        /// Not of these services.
+        /// Exclude these services.
         #[serde(rename = "not.service")]
         pub not_service: BTreeSet<String>,
-        /// Without any of these parts in the message, case-insensitive.
+        /// Exclude messages with one of these parts, case-insensitive.
         #[serde(rename = "not.q")]
         pub not_q: BTreeSet<String>,
-        /// Without these values of attributes: `not.attr.http.status=200`. A record that lacks the attribute stays.
+        /// Exclude these values of attributes: `not.attr.http.status=200`. A record that lacks the attribute stays.
         #[serde(rename = "not.attr.<key>")]
         pub not_attributes: KeyedValueSets,
         /// Which rows come first.
@@ -173,16 +173,16 @@ filters! {
         /// scalar.
         #[serde(rename = "attr.<key>")]
         pub attributes: KeyedValues,
-        /// Not of these entities, by name or id.
+        /// Exclude these entities, by name or id.
         #[serde(rename = "not.entity")]
         pub not_entity: BTreeSet<String>,
-        /// Not of these services.
+        /// Exclude these services.
         #[serde(rename = "not.service")]
         pub not_service: BTreeSet<String>,
-        /// Not these operations.
+        /// Exclude these operations.
         #[serde(rename = "not.span_name")]
         pub not_span_name: BTreeSet<String>,
-        /// Without these values of attributes: `not.attr.http.status=200`. A span that lacks the attribute stays.
+        /// Exclude these values of attributes: `not.attr.http.status=200`. A span that lacks the attribute stays.
         #[serde(rename = "not.attr.<key>")]
         pub not_attributes: KeyedValueSets,
         /// Which rows come first.

@@ -38,6 +38,7 @@ mod json_field;
 mod json_scan;
 mod key_fingerprint;
 pub mod key_succession;
+pub mod lifecycle_event;
 pub mod message;
 mod metric_set;
 mod panic_text;

@@ -84,9 +84,9 @@ struct RowStretch {
 impl RowStretch {
     async fn find(scan: &QueryScan, context: RowContext) -> Result<Self, Error> {
         let (position, (sooner, later)) = (context.position, in_order(scan, (context.before, context.after)));
-        // The rows of a moment are before it: in this order the next one begins there.
-        let is_next = position == RowPosition::of_moment(position.ts) && scan.order == SortOrder::Asc;
-        let (ts, hash) = (position.ts.micros().saturating_add(is_next.into()), position.hash);
+        // The rows of a moment are after it: in this order the one before begins behind them.
+        let is_behind = position == RowPosition::of_moment(position.ts) && scan.order == SortOrder::Desc;
+        let (ts, hash) = (position.ts.micros().saturating_sub(is_behind.into()), position.hash);
         // Those before it that are equal to it; a filter may let none of them through.
         let nth = match position.nth {
             0 => 0,

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use harness::{Failure, TestMixer, TestRack, binary, process};
+use model::lifecycle_event::LifecycleEvent;
 use serde_json::Value;
 
 use crate::racks::free_port;
@@ -331,7 +332,7 @@ fn the_events_metrics_and_files_of_the_racks_page_are_those_of_a_mixer() -> Resu
     let entries = mixer.api.rows("/api/v1/audit")?;
     let entry = entries.first().ok_or("no entry")?;
     assert_eq!(shown, entry.keys().collect());
-    for kind in event_kinds()? {
+    for kind in LifecycleEvent::NAMES {
         assert!(
             page.contains(&format!("`{kind}`")),
             "docs/racks.md does not have {kind}"
@@ -354,17 +355,6 @@ fn the_events_metrics_and_files_of_the_racks_page_are_those_of_a_mixer() -> Resu
         );
     }
     Ok(())
-}
-
-/// The kinds of events, as they stand in subjects.
-fn event_kinds() -> Result<BTreeSet<String>, Failure> {
-    let source = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../mixer/src/lifecycle_event.rs"))?;
-    let kinds = source
-        .lines()
-        .filter_map(|line| line.trim().strip_prefix("Self::")?.split_once(" => \""));
-    let kinds: BTreeSet<_> = kinds.map(|(_, rest)| rest.trim_end_matches("\",").to_owned()).collect();
-    assert!(kinds.len() > 10, "{kinds:?}");
-    Ok(kinds)
 }
 
 /// The name of a family of metrics, as a line of types begins with it.

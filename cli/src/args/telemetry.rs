@@ -49,19 +49,19 @@ pub(crate) struct LogFilterArgs {
     /// An attribute and its value; may be repeated with another key
     #[arg(long, value_name = "KEY=VALUE", value_parser = pair)]
     pub(crate) attr: Vec<(String, String)>,
-    /// Leave out a level; may be repeated
+    /// Exclude a level; may be repeated
     #[arg(long, value_name = "LEVEL", hide_possible_values = true, value_parser = one_of::<Level>(LEVELS))]
     pub(crate) not_level: Vec<Level>,
-    /// Leave out an entity; may be repeated
+    /// Exclude an entity; may be repeated
     #[arg(long, value_name = "ENTITY")]
     pub(crate) not_entity: Vec<String>,
-    /// Leave out a service; may be repeated
+    /// Exclude a service; may be repeated
     #[arg(long, value_name = "NAME")]
     pub(crate) not_service: Vec<String>,
-    /// Leave out messages with this part, case-insensitive; may be repeated
+    /// Exclude messages with this part, case-insensitive; may be repeated
     #[arg(long, value_name = "TEXT")]
     pub(crate) not_q: Vec<String>,
-    /// Leave out a value of an attribute; may be repeated
+    /// Exclude a value of an attribute; may be repeated
     #[arg(long, value_name = "KEY=VALUE", value_parser = pair)]
     pub(crate) not_attr: Vec<(String, String)>,
 }
@@ -276,16 +276,16 @@ pub(crate) struct TracesArgs {
     /// An attribute and its value; may be repeated with another key
     #[arg(long, value_name = "KEY=VALUE", value_parser = pair)]
     pub(crate) attr: Vec<(String, String)>,
-    /// Leave out an entity; may be repeated
+    /// Exclude an entity; may be repeated
     #[arg(long, value_name = "ENTITY")]
     pub(crate) not_entity: Vec<String>,
-    /// Leave out a service; may be repeated
+    /// Exclude a service; may be repeated
     #[arg(long, value_name = "NAME")]
     pub(crate) not_service: Vec<String>,
-    /// Leave out an operation; may be repeated
+    /// Exclude an operation; may be repeated
     #[arg(long, value_name = "NAME")]
     pub(crate) not_span_name: Vec<String>,
-    /// Leave out a value of an attribute; may be repeated
+    /// Exclude a value of an attribute; may be repeated
     #[arg(long, value_name = "KEY=VALUE", value_parser = pair)]
     pub(crate) not_attr: Vec<(String, String)>,
     #[command(flatten)]

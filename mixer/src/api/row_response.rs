@@ -115,7 +115,7 @@ impl RowRequest {
         if self.known.is_empty() {
             return None;
         }
-        let tag = Some(self.tag(querier.tag_rows(query, rows)?)).filter(|tag| self.known.contains(tag))?;
+        let tag = Some(self.tag(querier.tag(query, rows)?)).filter(|tag| self.known.contains(tag))?;
         Some((StatusCode::NOT_MODIFIED, caching(Some(&tag))).into_response())
     }
 

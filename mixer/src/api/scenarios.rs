@@ -170,6 +170,13 @@ async fn rollback(
         wait,
         resume_from,
     } = params.filter()?;
+    let is_hash = |to: &String| to.len() == 64 && to.bytes().all(|digit| digit.is_ascii_hexdigit());
+    if !to.as_ref().is_none_or(is_hash) {
+        return Err(ApiProblem::parameter(
+            "to",
+            "a scenario's hash has 64 hexadecimal digits",
+        ));
+    }
     let EmptyBody {} = body(sent)?;
     if dry_run {
         let data = service.room.rehearse_rollback(to, resume_from).await?;

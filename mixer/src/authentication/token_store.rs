@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use chassis::file_stamp::FileStamp;
+use model::lifecycle_event::LifecycleEvent;
 use model::{Clock, Entropy, Timestamp, Token};
 use parking_lot::{Mutex, RwLock};
 use tokio_util::sync::CancellationToken;
@@ -25,7 +26,6 @@ use super::AuthenticationError;
 use super::token_entry::{NEVER, TokenEntry, TokenView};
 use super::token_file::{self, ProvidedToken, TokenFileError};
 use crate::access::{AccessRight, AccessRole, AccessScope, ApiCaller, ApiToken, ScramVerifier, TokenDigest, role_list};
-use crate::lifecycle_event::LifecycleEvent;
 use crate::quotas::{DayTotal, QuotaOverrides, QuotaPolicy};
 use crate::registry::{AuditActor, AuditEntry, ClusterRegistry, RegistryError, TokenRow};
 

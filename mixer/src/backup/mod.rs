@@ -24,6 +24,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use model::lifecycle_event::LifecycleEvent;
 use model::{Clock, ClusterId, Timestamp};
 use parking_lot::Mutex;
 use schemars::JsonSchema;
@@ -33,7 +34,6 @@ use sha2::{Digest as _, Sha256};
 use crate::bootstrap::{KEYS_FOLDER, registry_file};
 use crate::bus_server::{OPERATOR_CREDENTIALS, OPERATOR_KEY, SERVER_CERTIFICATE, SERVER_KEY};
 use crate::cluster::Cluster;
-use crate::lifecycle_event::LifecycleEvent;
 use crate::registry::{AuditActor, AuditEntry, ClusterRegistry, RegistryError};
 
 pub use restore::restore;

@@ -15,11 +15,11 @@ use std::path::{Path, PathBuf};
 use chassis::ExitReason;
 use chassis::file_modes::require_unshared;
 use model::Clock;
+use model::lifecycle_event::LifecycleEvent;
 
 use super::{BackupError, BackupManifest, CLUSTER_KEY, FORMAT, MANIFEST, REGISTRY, copy, hash, is_kept_key};
 use crate::bootstrap::{KEYS_FOLDER, registry_file};
 use crate::config::MixerConfig;
-use crate::lifecycle_event::LifecycleEvent;
 use crate::registry::{AuditActor, AuditEntry, ClusterRegistry};
 
 /// So many numbers of the audit log are passed over: more than what a Mixer keeps.

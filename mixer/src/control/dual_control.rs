@@ -21,6 +21,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use model::lifecycle_event::LifecycleEvent;
 use model::{EntityId, HumanDuration, KeyFingerprint, Timestamp, Token};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -29,7 +30,6 @@ use super::scenarios::ResumePoint;
 use super::{ControlError, ControlPlane};
 use crate::access::{AccessRight, CallerIdentity, DualControlAction, TokenDigest};
 use crate::authentication::TokenStore;
-use crate::lifecycle_event::LifecycleEvent;
 use crate::registry::{AuditActor, AuditEntry, RegistryTransaction};
 
 /// How long a change waits for its second person.

@@ -8,6 +8,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use model::lifecycle_event::LifecycleEvent;
 use model::{KeyFingerprint, RackInvite, Timestamp, Token};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -15,7 +16,6 @@ use serde::Serialize;
 use super::dual_control::{ChangeOutcome, DualChange, DualControlDecision};
 use super::{ControlError, ControlPlane};
 use crate::enrollment::is_id;
-use crate::lifecycle_event::LifecycleEvent;
 use crate::registry::{AuditActor, AuditEntry, InviteRow, RegistryTransaction};
 
 /// How long an invite is good unless its maker says otherwise.

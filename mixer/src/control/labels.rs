@@ -12,9 +12,9 @@
 use std::collections::BTreeMap;
 
 use model::control::RackState;
+use model::lifecycle_event::LifecycleEvent;
 
 use super::{ControlError, ControlPlane, RackView, rack_in, refuse};
-use crate::lifecycle_event::LifecycleEvent;
 use crate::registry::{AuditActor, AuditEntry};
 
 /// The labels of a Rack.

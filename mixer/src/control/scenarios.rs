@@ -10,13 +10,13 @@ use std::time::Duration;
 
 use model::Token;
 use model::control::RackState;
+use model::lifecycle_event::LifecycleEvent;
 use model::scenario::{self, Scenario, ScenarioReview};
 use serde::{Deserialize, Serialize};
 
 use super::dual_control::{ChangeOutcome, DualChange, DualControlDecision};
 use super::view::{ImportReport, ScenarioReport, ScenarioView};
 use super::{ControlError, ControlPlane};
-use crate::lifecycle_event::LifecycleEvent;
 use crate::registry::{ActiveScenario, AuditActor, AuditEntry, ClusterRegistry, RegistryError, ScenarioRow};
 use crate::scenario::{ConvergenceMonitor, ScenarioGraph, ScenarioRef, groups, racks, stored};
 

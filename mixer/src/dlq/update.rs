@@ -17,6 +17,7 @@ use std::time::Duration;
 use model::control::RackState;
 use model::dead_letter::LetterState;
 use model::filter::{LetterFilter, TimePoint};
+use model::lifecycle_event::LifecycleEvent;
 use model::scenario::Scenario;
 use model::{EntityId, LetterId, Timestamp, Token};
 use query::QueryEngine;
@@ -26,7 +27,6 @@ use tokio::time::{Instant, timeout_at};
 
 use super::letter::{DeadLetterEntry, DeliveryFailure};
 use super::{DeadLetterQueue, DlqError, MOST_CHANGED, lock};
-use crate::lifecycle_event::LifecycleEvent;
 use crate::registry::{AuditActor, AuditEntry, LetterMark, MAX_MARKS, RackRow, RegistryError, RegistryTransaction};
 use crate::scenario::{FailurePoint, check_failure_point};
 

@@ -15,13 +15,13 @@
 use std::time::Duration;
 
 use model::control::{EnrollReply, EnrollTranscript, RackState, RefusalCode};
+use model::lifecycle_event::LifecycleEvent;
 use model::passport::{self, Passport};
 use model::{EntityId, Timestamp};
 
 use super::invitation::{self, InviteDecision};
 use super::name_claims::{claimed, free_name, reserve_number};
 use super::{AdmissionError, AdmissionOutcome, EnrollmentService, no};
-use crate::lifecycle_event::LifecycleEvent;
 use crate::liveness::DEFAULT_INTERVAL_MS;
 use crate::registry::{AuditActor, AuditEntry, RackRow, RegistryTransaction, begun};
 

@@ -14,10 +14,10 @@
 //! Not here: making and revoking invites ([`crate::control`]).
 
 use model::control::{EnrollTranscript, NameClaim, RackRefusal, RackState, RefusalCode};
+use model::lifecycle_event::LifecycleEvent;
 use model::{KeyFingerprint, Timestamp};
 
 use super::{AdmissionError, no, refusal};
-use crate::lifecycle_event::LifecycleEvent;
 use crate::registry::{AuditActor, AuditEntry, InviteRow, RackRow, RegistryTransaction};
 
 /// So many refusals of an invite are in the audit log: who has it could fill it.

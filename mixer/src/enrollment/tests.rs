@@ -12,13 +12,13 @@ use model::control::{
     EnrollChallenge, EnrollReply, EnrollTranscript, HelloReply, HelloRequest, NameClaim, PROTOCOL, RackState,
     RefusalCode,
 };
+use model::lifecycle_event::LifecycleEvent;
 use model::passport::Passport;
 use model::{EntityId, SignedPayload, SigningContext, Token, signed};
 
 use super::admission::{HEARD_OF, MAX_PENDING};
 use super::{AdmissionOutcome, EnrollmentService, reserve_number};
 use crate::cluster::Cluster;
-use crate::lifecycle_event::LifecycleEvent;
 use crate::registry::{AuditQuery, ClusterRegistry};
 use crate::testing::{Hand, entropy};
 

@@ -21,6 +21,7 @@ mod tests;
 use std::time::Duration;
 
 use model::audit_chain::{AUDIT_CHAIN_START, audit_link};
+use model::lifecycle_event::LifecycleEvent;
 use model::{EntityId, Timestamp, Token};
 use redb::{ReadableDatabase, ReadableTable, ReadableTableMetadata, TableDefinition};
 use schemars::JsonSchema;
@@ -28,7 +29,6 @@ use serde::{Deserialize, Serialize};
 
 use super::{ActiveScenario, ClusterRegistry, RackRow, RegistryError, RegistryTransaction, db, from_cbor, to_cbor};
 use crate::access::{AccessRole, ApiCaller, CallerIdentity, role_list};
-use crate::lifecycle_event::LifecycleEvent;
 
 pub(crate) use checkpoint::{KeyHistory, SignedCheckpoint};
 

@@ -32,10 +32,10 @@ mod wire_transition;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use model::lifecycle_event::LifecycleEvent;
 use model::scenario::{self, BadScenario, Scenario, ScenarioVersion};
 use model::{Clock, Token};
 
-use crate::lifecycle_event::LifecycleEvent;
 use crate::registry::{ActiveScenario, AuditActor, AuditEntry, ClusterRegistry, RegistryError, ScenarioRow};
 
 pub(crate) use assignment::{FailurePoint, ScenarioIndex, check_failure_point};

@@ -1,7 +1,7 @@
 //! The position of a row of a list: its time, a hash of its columns, and its number among rows that are equal in every column.
 //!
 //! Written as 40 hex digits: the 16 of the time in µs since 1970 (as two's complement), the 16 of the hash, the 8 of the number, from
-//! 0. A moment is a position too: its rows are before it in time, whatever the order of the list.
+//! 0. A moment is a position too: its rows come after it in time, whatever the order of the list.
 
 use std::fmt;
 use std::str::FromStr;

@@ -130,15 +130,9 @@ impl QueryEngine {
         }
     }
 
-    /// The tag that the answer would have now; `None` if it would have none or if there is no answer.
+    /// The tag that the answer of [`QueryEngine::list_rows`] would have now; `None` if it would have none or if there is no answer.
     #[must_use]
-    pub fn tag(&self, query: &ListQuery) -> Option<u64> {
-        self.tag_rows(query, &RowFilter::default())
-    }
-
-    /// As [`QueryEngine::tag`], of [`QueryEngine::list_rows`].
-    #[must_use]
-    pub fn tag_rows(&self, query: &ListQuery, rows: &RowFilter) -> Option<u64> {
+    pub fn tag(&self, query: &ListQuery, rows: &RowFilter) -> Option<u64> {
         let asked = query.row_query().shown_as(rows).ok()?;
         let (window, _) = self.resolve_start::<Value>(&asked).ok()?;
         self.tag_of(&asked, window, &self.engine.view())

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use arrow_array::RecordBatch;
 use model::batch::row_json;
-use model::filter::{LogFilter, SortOrder, TimePoint, TraceFilter};
+use model::filter::{LogFilter, RowFilter, SortOrder, TimePoint, TraceFilter};
 use model::{ByteSize, Clock, EntityId, FluxId, LogRecord, Span, TelemetryRecord, Timestamp, TraceId};
 use serde_json::{Map, Value};
 
@@ -395,7 +395,7 @@ async fn an_answer_of_a_store_that_was_made_anew_has_another_tag() {
             until: Some(TimePoint::At(now())),
             ..LogFilter::default()
         };
-        let tag = querier.tag(&ListQuery::Logs(until)).unwrap();
+        let tag = querier.tag(&ListQuery::Logs(until), &RowFilter::default()).unwrap();
         querier.close().await;
         engine.close().await.unwrap();
         tag

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use model::filter::{
     DeadLetterFilter, FluxFilter, HistogramFilter, HistogramGrouping, LetterFilter, LogFilter, MessageFilter,
-    MetricFilter, SeriesFilter, TimePoint, TopFilter, TraceFilter,
+    MetricFilter, RowFilter, SeriesFilter, TimePoint, TopFilter, TraceFilter,
 };
 use model::{LogRecord, Table};
 
@@ -216,13 +216,13 @@ async fn a_cursor_and_a_tag_of_another_scope_give_rows_of_this_one_only() {
         !rows.is_empty() && rows.iter().all(|row| row["entity_name"] == ENTITIES[0]),
         "{rows:?}"
     );
-    let tag = |engine: &QueryEngine| engine.tag(&query).unwrap();
+    let tag = |engine: &QueryEngine| engine.tag(&query, &RowFilter::default()).unwrap();
     assert_eq!(tag(&scoped), tag(&same));
     assert_eq!(Some(tag(&scoped)), scoped.list(&query).await.unwrap().tag);
     let tags = BTreeSet::from([tag(&all.querier), tag(&scoped), tag(&other)]);
     assert_eq!(tags.len(), 3);
     let outside = all.querier.with_scope(tables(&[Table::Traces]));
-    assert_eq!(outside.tag(&query), None);
+    assert_eq!(outside.tag(&query, &RowFilter::default()), None);
     all.close().await;
 }
 

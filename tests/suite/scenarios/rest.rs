@@ -264,6 +264,9 @@ fn an_activation_tells_what_runs_where_and_a_rack_that_cannot_keeps_its_last_goo
             (409, &json!("former_changed")),
             "{path}"
         );
+        let cut = mixer.api.post(&path[..path.len() - 1], &json!({}))?;
+        let named = &cut.json["errors"][0]["parameter"];
+        assert_eq!((cut.status, named), (400, &json!("to")), "{}", cut.text);
     }
     let would = mixer.api.post("/api/v1/scenarios/rollback?dry_run=true", &json!({}))?;
     let hash = would.json["data"]["scenario"]["hash"].as_str().unwrap();

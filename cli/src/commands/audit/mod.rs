@@ -8,6 +8,7 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 
 use model::filter::{AuditFilter, CheckpointFilter};
+use model::lifecycle_event::LifecycleEvent;
 use model::{HumanDuration, KeyFingerprint};
 use serde_json::{Value, json};
 
@@ -39,38 +40,6 @@ const VERDICT_COLUMNS: &[&str] = &[
     "older_checkpoints",
     "lost_checkpoints",
     "signed_by",
-];
-/// The kinds that a typing error may be meant to be.
-const KINDS: [&str; 29] = [
-    "rack_pending",
-    "rack_approved",
-    "rack_adopted",
-    "rack_suspended",
-    "rack_resumed",
-    "rack_removed",
-    "rack_renamed",
-    "rack_offline",
-    "rack_online",
-    "rack_log_level",
-    "rack_labels",
-    "scenario_imported",
-    "scenario_activated",
-    "scenario_rolled_back",
-    "scenario_deleted",
-    "letters_replayed",
-    "letters_dropped",
-    "token_created",
-    "token_revoked",
-    "invite_created",
-    "invite_revoked",
-    "invite_refused",
-    "change_requested",
-    "request_withdrawn",
-    "call_refused",
-    "backup_made",
-    "backup_restored",
-    "cluster_key_rotated",
-    "bus_authority_rotated",
 ];
 const CHECKPOINTS: &str = "/api/v1/audit/checkpoints";
 /// The largest page.
@@ -112,7 +81,8 @@ fn list(args: &AuditArgs) -> Result<(), Error> {
     };
     let page = ApiClient::new(&args.page.api).page_within("/api/v1/audit", &filter, args.page.wait)?;
     RowPrinter::from(&args.page.api).rows(&page.rows, COLUMNS)?;
-    let meant = args.kind.as_deref().and_then(|kind| nearest(kind, KINDS.into_iter()));
+    let kinds = LifecycleEvent::NAMES.iter().copied();
+    let meant = args.kind.as_deref().and_then(|kind| nearest(kind, kinds));
     match meant.filter(|meant| args.kind.as_deref() != Some(*meant)) {
         Some(meant) => super::notes(
             &page,

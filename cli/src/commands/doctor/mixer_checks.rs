@@ -22,7 +22,7 @@ type ApiCheck = (&'static str, &'static str, fn(&Value) -> DoctorCheck);
 const CHECKS: [ApiCheck; 5] = [
     ("storage", "/api/v1/storage", storage),
     ("racks", "/api/v1/racks", racks),
-    ("scenario", "/api/v1/racks", scenario),
+    ("scenario", "/api/v1/scenarios/status", scenario),
     ("wires", "/api/v1/wires", wires),
     ("letters", "/api/v1/dlq?limit=1", letters),
 ];
@@ -74,12 +74,12 @@ fn storage(figures: &Value) -> DoctorCheck {
 }
 
 fn racks(racks: &Value) -> DoctorCheck {
-    let offline = named(racks, "name", |rack| rack["state"] == "offline");
+    let offline = named(racks, |rack| if_meant(rack, "name", rack["state"] == "offline"));
     if let Some(names) = offline {
         let fix = "look at their machines, or `platform racks remove` those that are gone";
         return DoctorCheck::warn("racks", format!("offline: {names}"), fix);
     }
-    if let Some(names) = named(racks, "name", |rack| rack["state"] == "pending") {
+    if let Some(names) = named(racks, |rack| if_meant(rack, "name", rack["state"] == "pending")) {
         return DoctorCheck::warn(
             "racks",
             format!("waiting for approval: {names}"),
@@ -90,23 +90,33 @@ fn racks(racks: &Value) -> DoctorCheck {
     DoctorCheck::ok("racks", format!("Racks: {count}, none offline, none pending"))
 }
 
-fn scenario(racks: &Value) -> DoctorCheck {
-    let is_behind = |rack: &Value| {
-        let scenario = &rack["scenario"];
-        rack["state"] == "active"
-            && (scenario["wanted"]["hash"] != scenario["running"]["hash"] || !rack["error"].is_null())
-    };
-    match named(racks, "name", is_behind) {
+fn scenario(report: &Value) -> DoctorCheck {
+    if report["scenario"].is_null() {
+        return DoctorCheck::ok("scenario", "none is active");
+    }
+    // A Rack that was never there says nothing of itself.
+    let behind = named(&report["racks"], |rack| {
+        let reason = rack["reason"]
+            .as_str()
+            .map(|_| format!(" ({})", plain(&rack["reason"])));
+        (rack["converged"] != true).then(|| plain(&rack["name"]) + &reason.unwrap_or_default())
+    });
+    match behind {
         Some(names) => {
-            let fix = "`platform scenario status` says why";
+            let fix = "`platform scenario status` shows their progress";
             DoctorCheck::warn("scenario", format!("not running what they should: {names}"), fix)
         }
-        None => DoctorCheck::ok("scenario", "every active Rack runs what it should"),
+        None if report["converged"] != true => DoctorCheck::warn(
+            "scenario",
+            "no Rack runs it",
+            "`platform scenario status` says whom it means",
+        ),
+        None => DoctorCheck::ok("scenario", "every Rack that it means runs it"),
     }
 }
 
 fn wires(wires: &Value) -> DoctorCheck {
-    match named(wires, "wire", |wire| wire["is_held"] == true) {
+    match named(wires, |wire| if_meant(wire, "wire", wire["is_held"] == true)) {
         Some(names) => {
             let fix = "`platform wires` shows what waits; see why the receivers are behind";
             DoctorCheck::warn("wires", format!("holding up their senders: {names}"), fix)
@@ -123,13 +133,14 @@ fn letters(letters: &Value) -> DoctorCheck {
     DoctorCheck::ok("letters", "no dead letter is open or waiting")
 }
 
-/// The names of the entries that are meant, if there are any.
-fn named(list: &Value, key: &str, is_meant: impl Fn(&Value) -> bool) -> Option<String> {
-    let entries = list.as_array().into_iter().flatten();
-    let names: Vec<String> = entries
-        .filter(|entry| is_meant(entry))
-        .map(|entry| plain(&entry[key]))
-        .collect();
+/// What an entry is called, if it is meant.
+fn if_meant(entry: &Value, key: &str, is_meant: bool) -> Option<String> {
+    is_meant.then(|| plain(&entry[key]))
+}
+
+/// The names of the entries that have one, if there are any.
+fn named(list: &Value, name: impl Fn(&Value) -> Option<String>) -> Option<String> {
+    let names: Vec<String> = list.as_array().into_iter().flatten().filter_map(name).collect();
     match names.len() {
         0 => None,
         count @ 1..=TOLD => Some(names[..count].join(", ")),
@@ -160,17 +171,27 @@ mod tests {
         );
         assert_eq!(found(storage(&json!({ "trouble": "disk full" }))), warn("disk full"));
 
-        let rack = |name: &str, state: &str, wanted: &str, running: &str| {
-            json!({ "name": name, "state": state, "error": null,
-                    "scenario": { "wanted": { "hash": wanted }, "running": { "hash": running } } })
-        };
-        let well = json!([rack("a", "active", "1", "1"), rack("b", "suspended", "1", "0")]);
+        let rack = |name: &str, state: &str| json!({ "name": name, "state": state });
+        let well = json!([rack("a", "active"), rack("b", "suspended")]);
         assert_eq!(found(racks(&well)), ok("Racks: 2, none offline, none pending"));
-        assert_eq!(found(scenario(&well)), ok("every active Rack runs what it should"));
-        let ill = json!([rack("a", "offline", "1", "0"), rack("b", "active", "1", "0")]);
+        let ill = json!([rack("a", "offline"), rack("b", "active")]);
         assert_eq!(found(racks(&ill)), warn("offline: a"));
-        assert_eq!(found(scenario(&ill)), warn("not running what they should: b"));
-        let many: Vec<Value> = (0..7).map(|n| rack(&n.to_string(), "pending", "1", "1")).collect();
+        let report = |is_converged: bool, racks: Value| {
+            scenario(&json!({ "scenario": { "reference": "demo:1" }, "converged": is_converged, "racks": racks }))
+        };
+        let runs = json!({ "name": "a", "converged": true, "reason": null });
+        let absent = json!({ "name": "b", "converged": false, "reason": "it has never been here" });
+        assert_eq!(found(scenario(&json!({ "scenario": null }))), ok("none is active"));
+        assert_eq!(
+            found(report(true, json!([runs]))),
+            ok("every Rack that it means runs it")
+        );
+        assert_eq!(
+            found(report(false, json!([runs, absent]))),
+            warn("not running what they should: b (it has never been here)")
+        );
+        assert_eq!(found(report(false, json!([]))), warn("no Rack runs it"));
+        let many: Vec<Value> = (0..7).map(|n| rack(&n.to_string(), "pending")).collect();
         assert_eq!(
             found(racks(&json!(many))),
             warn("waiting for approval: 0, 1, 2, 3, 4 and 2 more")

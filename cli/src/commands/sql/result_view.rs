@@ -51,8 +51,12 @@ impl SqlResultSet {
         }
     }
 
-    /// Types of columns as statements write them.
+    /// Types of columns as statements write them, in the description of a table.
     pub(super) fn show_types(&mut self) {
+        let names = self.columns.iter().map(|(name, _)| name.as_str());
+        if !names.eq(["column_name", "data_type", "is_nullable"]) {
+            return;
+        }
         for value in self.rows.iter_mut().filter_map(|row| row.get_mut("data_type")) {
             if let Some(kind) = value.as_str().and_then(type_name) {
                 *value = kind.into();
@@ -152,8 +156,11 @@ mod tests {
 
     #[test]
     fn types_plans_and_headers_are_shown_as_people_write_them() {
-        let set = |columns: [&str; 2], rows: Value| SqlResultSet {
-            columns: columns.map(|name| (name.to_owned(), "text".to_owned())).to_vec(),
+        let set = |columns: &[&str], rows: Value| SqlResultSet {
+            columns: columns
+                .iter()
+                .map(|name| ((*name).to_owned(), "text".to_owned()))
+                .collect(),
             rows: rows
                 .as_array()
                 .unwrap()
@@ -164,8 +171,9 @@ mod tests {
             partial: None,
             ms: None,
         };
+        let described = ["column_name", "data_type", "is_nullable"];
         let mut types = set(
-            ["column_name", "data_type"],
+            &described,
             json!([
                 { "column_name": "ts", "data_type": "Timestamp(µs, \"UTC\")" },
                 { "column_name": "flux_id", "data_type": "FixedSizeBinary(16)" },
@@ -175,9 +183,15 @@ mod tests {
         types.show_types();
         let kinds: Vec<_> = types.rows.iter().map(|row| row["data_type"].clone()).collect();
         assert_eq!(kinds, ["timestamptz", "uuid", "Map"]);
+        let mut own = set(
+            &described[1..2],
+            json!([{ "data_type": "Map" }, { "data_type": "Utf8" }]),
+        );
+        own.show_types();
+        assert_eq!(own.rows[1]["data_type"], "Utf8", "a column of somebody's own");
 
         let mut plan = set(
-            [PLAN_TYPE, PLAN],
+            &[PLAN_TYPE, PLAN],
             json!([{ "plan_type": "logical_plan", "plan": "A\n  B\n" }]),
         );
         assert!(plan.is_plan() && !types.is_plan());
@@ -187,10 +201,10 @@ mod tests {
             json!([{ "plan_type": "logical_plan", "plan": "A" }, { "plan_type": "", "plan": "  B" }])
         );
 
-        let mut counts = set(["count(*)", "max(n)"], json!([{ "count(*)": 2, "max(n)": 7 }]));
+        let mut counts = set(&["count(*)", "max(n)"], json!([{ "count(*)": 2, "max(n)": 7 }]));
         counts.shorten_headers();
         assert_eq!(json!(counts.rows), json!([{ "count": 2, "max": 7 }]));
-        let mut taken = set(["count(*)", "count"], json!([{ "count(*)": 2, "count": 7 }]));
+        let mut taken = set(&["count(*)", "count"], json!([{ "count(*)": 2, "count": 7 }]));
         taken.shorten_headers();
         assert_eq!(json!(taken.rows), json!([{ "count(*)": 2, "count": 7 }]));
     }

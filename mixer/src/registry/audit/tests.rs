@@ -3,9 +3,9 @@
 
 use model::Timestamp;
 use model::audit_chain::{AUDIT_CHAIN_START, AuditCheckpoint, audit_link};
+use model::lifecycle_event::LifecycleEvent;
 
 use super::{AuditActor, AuditEntry, AuditQuery, CallerInterface, DEFAULT_KEEP, MAX_SIGHTINGS};
-use crate::lifecycle_event::LifecycleEvent;
 use crate::registry::tests::row;
 use crate::registry::{ClusterRegistry, RegistryError};
 
