@@ -8,6 +8,7 @@ import { EmptyState, ErrorBox } from "../parts/messages.js";
 import { micros, timeOf } from "../parts/micros.js";
 import { commandOf, Question } from "../parts/question.js";
 import { ListState, NoRows, usePagedRows } from "../parts/repeated.js";
+import { TextInput } from "../parts/text_input.js";
 import { TimePicker } from "../parts/time_picker.js";
 import { isNarrow, may } from "../session.js";
 import { ageOf } from "../time_range.js";
@@ -46,7 +47,7 @@ function Filters({ params }) {
   return html`<div class="bar" role="search" aria-label="Filter letters">
     <label>State <select value=${params.get("state") || ""} onChange=${set("state")}>${STATES.map(([value, title]) => html`<option value=${value}>${title}</option>`)}</select></label>
     <label>Kind <select value=${params.get("kind") || ""} onChange=${set("kind")}><option value="">all</option>${KINDS.map((kind) => html`<option>${kind}</option>`)}</select></label>
-    ${TEXTS.map(([key, title, example], index) => html`<label>${title} <input key=${key} type="search" size="12" spellcheck="false" data-search=${index === 0 ? "" : undefined} placeholder=${example} value=${params.get(key) || ""} onChange=${set(key)} /></label>`)}
+    ${TEXTS.map(([key, title, example], index) => html`<label>${title} <${TextInput} key=${key} type="search" size="12" data-search=${index === 0 ? "" : undefined} placeholder=${example} value=${params.get(key) || ""} onChange=${set(key)} /></label>`)}
     <${TimePicker} params=${params} fallback=${AGE} />
   </div>`;
 }

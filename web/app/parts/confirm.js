@@ -4,8 +4,8 @@ import { html, useLayoutEffect, useRef, useState } from "../html.js";
 import { useEscape } from "../keys.js";
 import { ErrorBox, Waiting } from "./messages.js";
 
-/** Of a change that was not answered: it may have been done. */
-export const isUnknown = (error) => error?.name === "AbortError" || error?.status === 0;
+/** Of a change that was not answered, or by a proxy alone: it may have been done. */
+export const isUnknown = (error) => Boolean(error) && (!error.status || [502, 504].includes(error.status));
 
 /** Says so, and shows how things are by now. */
 export function Unknown({ error }) {

@@ -8,6 +8,7 @@ import { CopyButton } from "./copy_button.js";
 import { Answering, EmptyState } from "./messages.js";
 import { literal } from "./question.js";
 import { useTableKeys } from "./row_keys.js";
+import { TextInput } from "./text_input.js";
 import { TimePicker } from "./time_picker.js";
 
 /** Spans that are looked at, and signals that are listed. */
@@ -35,7 +36,7 @@ export function SignalForm({ id = "" }) {
     if (wanted) change({ flux_id: wanted, row: null, zoom: null });
   };
   return html`<form class="bar" role="search" aria-label="Signal" onSubmit=${submit}>
-    <label>Signal <input name="flux_id" data-search value=${id} size="38" spellcheck="false" placeholder="the flux id of a message, span or log" required /></label><button>Show</button></form>`;
+    <label>Signal <${TextInput} name="flux_id" data-search value=${id} size="38" placeholder="the flux id of a message, span or log" required /></label><button>Show</button></form>`;
 }
 
 export function RecentSignals({ params }) {

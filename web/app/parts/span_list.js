@@ -13,6 +13,7 @@ import { NoRows } from "./repeated.js";
 import { useRowKeys } from "./row_keys.js";
 import { SpanScatter } from "./span_scatter.js";
 import { isFilter, listFilters, MOST, oppositeOf, PAGE, question, searchCommand, searchSql, useSpanSearch } from "./span_search.js";
+import { TextInput } from "./text_input.js";
 import { VirtualList } from "./virtual_list.js";
 
 const NUMBER = "[0-9]+(\\.[0-9]+)?";
@@ -42,12 +43,12 @@ function SearchForm({ params }) {
     event.target.elements.attribute.value = "";
   };
   return html`<form class="bar search" onSubmit=${submit} onFocusIn=${() => setWanted(true)} aria-label="Search spans" role="search">
-    <label>Service <input name="service" list="span-services" value=${value("service")} size="12" data-search /></label>
-    <label>Span <input name="span_name" list="span-names" value=${value("span_name")} size="16" /></label>
+    <label>Service <${TextInput} name="service" list="span-services" value=${value("service")} size="12" data-search /></label>
+    <label>Span <${TextInput} name="span_name" list="span-names" value=${value("span_name")} size="16" /></label>
     <label>Status <select name="status" value=${value("status")} onChange=${(event) => change({ status: event.target.value })}>
       <option value="">any</option><option value="ok">ok</option><option value="error">error</option></select></label>
-    <label>From <input name="min_duration_ms" inputmode="decimal" pattern=${NUMBER} value=${value("min_duration_ms")} size="6" title="Least duration in milliseconds" /></label>
-    <label>to <input name="max_duration_ms" inputmode="decimal" pattern=${NUMBER} value=${value("max_duration_ms")} size="6" title="Greatest duration in milliseconds" /> ms</label>
+    <label>From <${TextInput} name="min_duration_ms" inputmode="decimal" pattern=${NUMBER} value=${value("min_duration_ms")} size="6" title="Least duration in milliseconds" /></label>
+    <label>to <${TextInput} name="max_duration_ms" inputmode="decimal" pattern=${NUMBER} value=${value("max_duration_ms")} size="6" title="Greatest duration in milliseconds" /> ms</label>
     <label>Attribute <input name="attribute" placeholder="key=value" pattern="[^=]+=.*" size="16" title="Adds a filter: key=value" /></label>
     <label><input name="roots" type="checkbox" value="1" checked=${params.has("roots")} onChange=${(event) => change({ roots: event.target.checked ? "1" : null })} /> roots only</label>
     <label>Trace <input name="trace_id" placeholder="its id" pattern="\\s*[0-9a-fA-F]{32}\\s*" size="12" title="Opens the trace: 32 hexadecimal digits" /></label>

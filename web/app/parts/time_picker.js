@@ -3,6 +3,7 @@ import { isUtc, setUtc } from "../format.js";
 import { html } from "../html.js";
 import { change } from "../location.js";
 import { AGES } from "../time_range.js";
+import { TextInput } from "./text_input.js";
 
 export function TimePicker({ params, fallback = "1h" }) {
   const since = params.get("since") || fallback;
@@ -17,8 +18,8 @@ export function TimePicker({ params, fallback = "1h" }) {
       <option value="">from … to</option>
       ${AGES.map((age) => html`<option value=${age}>last ${age}</option>`)}
     </select>
-    <input name="since" aria-label="Since" value=${since} size="12" spellcheck="false" placeholder="1h or a time" />
-    <input name="until" aria-label="Until" value=${until} size="12" spellcheck="false" placeholder="now" />
+    <${TextInput} name="since" aria-label="Since" value=${since} size="12" placeholder="1h or a time" />
+    <${TextInput} name="until" aria-label="Until" value=${until} size="12" placeholder="now" />
     <button>Set</button>
     <button type="button" class="quiet" aria-pressed=${isUtc()} onClick=${() => setUtc(!isUtc())} title="Times in UTC, or as this machine has them">${isUtc() ? "UTC" : "local"}</button>
   </form>`;

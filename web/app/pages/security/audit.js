@@ -10,6 +10,7 @@ import { EmptyState, ErrorBox } from "../../parts/messages.js";
 import { commandOf, Question } from "../../parts/question.js";
 import { ListState, NoRows, usePagedRows } from "../../parts/repeated.js";
 import { Facts } from "../../parts/row_fields.js";
+import { TextInput } from "../../parts/text_input.js";
 import { TimePicker } from "../../parts/time_picker.js";
 
 const PAGE = 500;
@@ -59,7 +60,7 @@ export function Audit({ params }) {
   const set = (key, replace) => (event) => change({ [key]: event.currentTarget.value }, replace);
   return html`<div class="bar" role="search" aria-label="Filter entries">
       <label>Kind <select value=${filter.kind || ""} onChange=${set("kind")}><option value="">all</option>${KINDS.map((kind) => html`<option>${kind}</option>`)}</select></label>
-      <label>Rack <input type="search" size="12" spellcheck="false" placeholder="name or id" value=${filter.rack || ""} onChange=${set("rack")} /></label>
+      <label>Rack <${TextInput} type="search" size="12" placeholder="name or id" value=${filter.rack || ""} onChange=${set("rack")} /></label>
       <label>Text <input type="search" data-search size="16" placeholder="in loaded entries" value=${params.get("q") || ""} onInput=${set("q", true)} /></label>
       <${TimePicker} params=${params} fallback="90d" /></div>
     <${Question} path="/api/v1/audit" params=${asked} command=${commandOf("platform audit", filter)} />
