@@ -55,7 +55,7 @@ function Filters({ params }) {
 /** A filter that means the same letters however much later it is asked: none that is newer than the newest one here. */
 function fixed(filter, newest) {
   const age = ageOf(filter.since);
-  return { ...filter, since: Number.isNaN(age) ? filter.since : new Date(Date.now() - age).toISOString(), until: timeOf(micros(newest.ts) + 1) };
+  return { ...filter, since: Number.isNaN(age) ? filter.since : new Date(Math.max(0, Date.now() - age)).toISOString(), until: timeOf(micros(newest.ts) + 1) };
 }
 
 function Selection({ marked, filter, newest, act, clear }) {

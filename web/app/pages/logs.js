@@ -113,15 +113,19 @@ function useFrame({ params, view, live, side, rows, ready }) {
 
 /** The row that is chosen, and the one that is open: by keys and by presses. */
 function useChosen({ rows, place, live, tail, asked }) {
-  const [selected, select] = useState(-1);
-  useEffect(() => select(-1), [asked, live]);
+  // The row, not its place: that moves as others come.
+  const [row, select] = useState(null);
+  const selected = useMemo(() => rows.indexOf(row), [rows, row]);
+  useEffect(() => select(null), [asked, live]);
+  // Live tail does not go back to the row that is open.
   useEffect(() => {
-    if (place && selected < 0) select(rows.indexOf(rowAt(place, rows)));
-  }, [place, rows]);
+    const opened = place && !live && rowAt(place, rows);
+    if (opened) select(opened);
+  }, [place, rows, live]);
   const show = (at, replace = false) => change({ row: placeOf(rows[at]) }, replace);
   const choose = (at) => {
     if (live) tail.pause();
-    select(at);
+    select(rows[at]);
   };
   useRowKeys({
     count: rows.length, selected, open: show,
@@ -160,7 +164,7 @@ export default function Logs({ params }) {
   const resume = () => {
     const scroller = box.current?.querySelector(".virtual");
     if (scroller) scroller.scrollTop = 0;
-    select(-1);
+    select(null);
     tail.resume();
   };
   return html`${top}

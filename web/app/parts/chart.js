@@ -46,7 +46,7 @@ export function usePlot(box, shape, height, data, options) {
     /** @type {any} */
     let [watched, gone] = [null, false];
     load().then((UPlot) => {
-      if (gone) return;
+      if (gone || !box.current) return;
       const size = () => ({ width: Math.max(200, box.current.clientWidth), height });
       const axis = { stroke: colour("--ink-2"), grid: { stroke: colour("--line"), width: 1 }, font: "11px system-ui", ticks: { show: false } };
       const tzDate = isUtc() ? (at) => UPlot.tzDate(new Date(at * 1_000), "Etc/UTC") : undefined;

@@ -76,18 +76,22 @@ function useHistogram(params, by, ready, live) {
     if (!ready) return;
     const cancel = new AbortController();
     const width = step(params);
-    setState((before) => ({ ...before, loading: true, stop: () => cancel.abort() }));
+    const stop = () => {
+      cancel.abort();
+      setState((before) => ({ ...before, loading: false }));
+    };
+    setState((before) => ({ ...before, loading: true, stop }));
     counted(params, by, width, cancel.signal).then(
-      ({ points, partial }) => setState({ counts: { ...seriesOf(points, params, width), partial, width }, error: null, loading: false }),
-      (error) => setState((before) => (error.name === "AbortError" ? { ...before, loading: false } : { counts: null, error, loading: false })),
+      ({ points, partial }) => cancel.signal.aborted || setState({ counts: { ...seriesOf(points, params, width), partial, width }, error: null, loading: false }),
+      (error) => cancel.signal.aborted || setState({ counts: null, error, loading: false }),
     );
     return () => cancel.abort();
   }, [key, round, ready]);
   useEffect(() => {
-    if (!live) return;
-    const timer = setInterval(() => setRound((before) => before + 1), EVERY);
+    if (!live || state.loading) return;
+    const timer = setInterval(() => document.hidden || setRound((before) => before + 1), EVERY);
     return () => clearInterval(timer);
-  }, [live]);
+  }, [live, state.loading]);
   return { ...state, again: () => setRound(round + 1) };
 }
 

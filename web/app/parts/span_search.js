@@ -4,6 +4,7 @@ import { bounds, timeConditions } from "../time_range.js";
 import { micros } from "./micros.js";
 import { commandOf, literal, quoted } from "./question.js";
 import { usePages } from "./repeated.js";
+import { CELL } from "./row_stream.js";
 
 /** Rows of one page, and rows that are kept at most. */
 export const PAGE = 1_000;
@@ -76,8 +77,8 @@ function unseen(rows, found) {
 }
 
 async function ask(params, rows, next, signal) {
-  const { path, ...options } = question(params, next);
-  const answer = await request(path, { ...options, signal });
+  const { path, params: asked, ...options } = question(params, next);
+  const answer = await request(path, { ...options, params: options.body ? asked : { ...asked, cells: CELL }, signal });
   if (answer.error) throw Object.assign(new Error(answer.error.detail), answer.error);
   const found = unseen(rows, answer.data);
   for (const row of found) row.at = micros(row.ts);

@@ -9,6 +9,8 @@ import { saveFile } from "./save_file.js";
 import { bodyOf, valueOf } from "./sql_statement.js";
 import { useJob } from "./work.js";
 
+/** Bytes that are put aside together, and of a file. */
+const [PART, MOST] = [8 << 20, 1 << 30];
 const FORMATS = [["CSV", "text/csv", "csv"], ["NDJSON", "application/x-ndjson", "ndjson"], ["Arrow", "application/vnd.apache.arrow.stream", "arrows"]];
 
 function curlOf(asked) {
@@ -37,14 +39,20 @@ export function SqlQuestion({ asked }) {
 async function download(asked, [, accept, ending], signal, progress) {
   const response = await open("/api/v1/sql", { method: "POST", body: bodyOf(asked), accept, signal });
   /** @type {[any[], any]} */
-  const [parts, reader] = [[], response.body.getReader()];
-  for (let total = 0; ; ) {
+  let [parts, reader] = [[], response.body.getReader()];
+  // The browser may put a blob aside; bytes stay in memory.
+  const files = [];
+  for (let [total, put] = [0, 0]; ; ) {
     const { value, done } = await reader.read();
     if (done) break;
     parts.push(value);
     progress((total += value.length));
+    if (total > MOST) throw new Error("the answer is larger than 1 GiB, and was not saved: bound ts to fewer rows, or take the command");
+    if (total - put < PART) continue;
+    files.push(new Blob(parts));
+    [parts, put] = [[], total];
   }
-  saveFile(parts, `platform-${new Date().toISOString().slice(0, 19).replace(/\D/g, "")}.${ending}`, accept);
+  saveFile([...files, ...parts], `platform-${new Date().toISOString().slice(0, 19).replace(/\D/g, "")}.${ending}`, accept);
   return response.headers.get("x-partial");
 }
 

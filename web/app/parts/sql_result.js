@@ -35,7 +35,7 @@ function linkOf(value, { name, type }) {
 
 function widthsOf(columns, rows, chosen) {
   return columns.map((column) => {
-    if (chosen[column.name]) return chosen[column.name];
+    if (Object.hasOwn(chosen, column.name)) return chosen[column.name];
     let letters = column.name.length + column.type.length + 3;
     for (const row of rows.slice(0, 40)) letters = Math.max(letters, Math.min(60, textOf(row[column.name], column).length + 1));
     return Math.round(Math.max(64, Math.min(WIDE, letters * LETTER + 12)));
