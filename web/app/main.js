@@ -138,7 +138,7 @@ function App() {
     <header class="frame">
       <nav aria-label="Pages">${offered.map(({ name, title }) => html`<a href=${href(name)} aria-current=${name === at.page ? "page" : undefined}>${title}</a>`)}</nav>
       <span class="caller" title=${caller.roles.join(", ")}>${caller.caller}</span>
-      ${hasToken() && html`<button class="quiet" onClick=${session.logout} title="Forgets the token, all answers, and the statements of the SQL view">Sign out</button>`}
+      ${hasToken() && html`<button class="quiet" onClick=${session.logout} title="Forgets the token, all answers, and the statements of the SQL view; close the tab to forget where you were">Sign out</button>`}
       <button class="quiet" onClick=${toggleTheme} aria-label="Light or dark">◐</button>
       <button class="quiet" onClick=${() => setHelp(!help)} aria-label="Keys">?</button>
     </header>

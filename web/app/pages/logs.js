@@ -17,6 +17,7 @@ import { Question } from "../parts/question.js";
 import { useRowKeys } from "../parts/row_keys.js";
 import { SavedViews } from "../parts/saved_views.js";
 import { ownStyle } from "../parts/own_style.js";
+import { TextInput } from "../parts/text_input.js";
 import { TimePicker } from "../parts/time_picker.js";
 
 ownStyle("logs.css");
@@ -27,20 +28,16 @@ const WIDE = "(min-width: 721px)";
 
 /** The text that is searched for: asked when nobody types any more. */
 function Search({ params }) {
-  const asked = params.get("q") || "";
-  const [text, setText] = useState(asked);
   const timer = useRef(0);
-  useEffect(() => setText(asked), [asked]);
   useEffect(() => () => clearTimeout(timer.current), []);
   const search = (q, wait) => {
     clearTimeout(timer.current);
-    setText(q);
     timer.current = setTimeout(() => change({ q, row: null }, true), wait);
   };
   return html`<form role="search" class="search" onSubmit=${(event) => {
     event.preventDefault();
-    search(text, 0);
-  }}><input type="search" data-search aria-label="Part of the message" placeholder="part of the message   /" value=${text} onInput=${(event) => search(event.target.value, TYPED)} /></form>`;
+    search(event.currentTarget.q.value, 0);
+  }}><${TextInput} type="search" data-search aria-label="Part of the message" name="q" placeholder="part of the message   /" value=${params.get("q") || ""} onInput=${(event) => search(event.target.value, TYPED)} /></form>`;
 }
 
 function Switch({ name, value, first, options, label }) {

@@ -1,5 +1,5 @@
 // Plots over time (uPlot, loaded when the first one is shown), and the simplest of them: lines and stacked bars, with a brush that zooms.
-import { isUtc } from "../format.js";
+import { isUtc, time } from "../format.js";
 import { html, useEffect, useMemo, useRef, useState } from "../html.js";
 import { ErrorBox } from "./messages.js";
 import { ownStyle } from "./own_style.js";
@@ -66,6 +66,22 @@ export function usePlot(box, shape, height, data, options) {
   return [plot, failed && html`<${ErrorBox} error=${failed} again=${() => setRound(round + 1)} />`];
 }
 
+/** Times as all of the page writes them, with the day where it begins. */
+function timeTicks(ticks, step) {
+  let before = "";
+  return ticks.map((at) => {
+    const text = time(at * 1_000);
+    const day = text.slice(5, 10);
+    const clock = step >= 86_400 ? "" : text.slice(11, step < 1 ? 23 : step < 60 ? 19 : 16);
+    const shown = day === before ? clock : [clock, day].filter(Boolean).join("\n");
+    before = day;
+    return shown;
+  });
+}
+
+/** The axis of times. */
+export const timeAxis = (axis) => ({ ...axis, space: 70, values: (_, ticks, __, ___, step) => timeTicks(ticks, step) });
+
 /** Tells which times a brush has chosen, in milliseconds. */
 export const brushed = (zoom) => (plot) => {
   const { left, width } = plot.select;
@@ -94,7 +110,7 @@ export function Chart({ times, series, stacked = false, height = 140, label, uni
     return {
       cursor: { drag: { x: Boolean(zoom), y: false, setScale: false }, sync: { key: "time" } },
       scales: stacked ? { y: { range: (_, __, most) => [0, most || 1] } } : {},
-      axes: [axis, { ...axis, size: 64, space: 20, values: (_, ticks) => ticks.map(now.current.unit) }],
+      axes: [timeAxis(axis), { ...axis, size: 64, space: 20, values: (_, ticks) => ticks.map(now.current.unit) }],
       series: [{}, ...order.map((at) => {
         const { name } = series[at];
         return { label: name, stroke: colourOf(name, at), fill: stacked ? colourOf(name, at) : undefined, width: stacked ? 0 : 1.5, paths, points: { show: few } };

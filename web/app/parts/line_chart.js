@@ -1,9 +1,8 @@
 // Lines over a time axis that several charts share: their cursors go in step, a brush zooms, marks lead somewhere. New values are put into
 // what is drawn already. Beyond eight series colours come again, with dashes.
-import { time } from "../format.js";
 import { html, useEffect, useMemo, useRef } from "../html.js";
 import { visit } from "../location.js";
-import { brushed, COLOURS, colour, placeColour, usePlot } from "./chart.js";
+import { brushed, COLOURS, colour, placeColour, timeAxis, usePlot } from "./chart.js";
 
 /** How near to a mark a press means it, in pixels. */
 const NEAR = 10;
@@ -76,19 +75,6 @@ function nearestMark(plot, marks) {
   return nearest && nearest[1] <= NEAR ? nearest[0] : null;
 }
 
-/** Times as all of the page writes them, with the day where it begins. */
-function timeTicks(ticks, step) {
-  let before = "";
-  return ticks.map((at) => {
-    const text = time(at * 1_000);
-    const day = text.slice(5, 10);
-    const clock = step >= 86_400 ? "" : text.slice(11, step < 1 ? 23 : step < 60 ? 19 : 16);
-    const shown = day === before ? clock : [clock, day].filter(Boolean).join("\n");
-    before = day;
-    return shown;
-  });
-}
-
 function optionsOf(UPlot, axis, now) {
   const { unit, series } = now.current;
   return {
@@ -101,7 +87,7 @@ function optionsOf(UPlot, axis, now) {
       bind: { dblclick: () => () => now.current.zoomOut() },
     },
     scales: { x: { range: () => now.current.range }, y: { range: (_, least, most) => valueRange(UPlot, least, most) } },
-    axes: [{ ...axis, space: 70, values: (_, ticks, __, ___, step) => timeTicks(ticks, step) }, { ...axis, size: 72, incrs: unit.incrs, values: (_, ticks) => now.current.unit.ticks(ticks) }],
+    axes: [timeAxis(axis), { ...axis, size: 72, incrs: unit.incrs, values: (_, ticks) => now.current.unit.ticks(ticks) }],
     series: [{}, ...series.map(({ name }, at) => ({
       label: name,
       stroke: placeColour(at),
