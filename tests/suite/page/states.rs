@@ -129,3 +129,30 @@ fn who_signs_out_leaves_no_token_no_question_and_no_statement() -> Result<(), Fa
     );
     Ok(())
 }
+
+#[test]
+fn what_is_typed_as_a_time_stays_while_an_answer_comes() -> Result<(), Failure> {
+    let mixer = TestMixer::start("")?;
+    let mut tab = open(&mixer, "dead-letters")?;
+    visit(&mut tab, "dead-letters")?;
+    let since = "document.querySelector('input[name=since]').value";
+    // The next answer comes when it is let go.
+    tab.eval(
+        "void (window.real = fetch, window.held = new Promise((go) => (window.release = go)), \
+         window.fetch = (...asked) => held.then(() => real(...asked)))",
+    )?;
+    tab.eval("void (location.hash = '#/dead-letters?since=2h')")?;
+    tab.wait(&format!(
+        "document.querySelector('progress') !== null && {since} === '2h'"
+    ))?;
+    tab.fill_in("Since", "3h17m")?;
+    tab.eval("void release()")?;
+    tab.wait("document.querySelector('progress') === null")?;
+    assert_eq!(tab.eval(since)?, json!("3h17m"));
+    tab.press("Enter")?;
+    tab.wait("location.hash === '#/dead-letters?since=3h17m'")?;
+    visit(&mut tab, "dead-letters?since=4h")?;
+    assert_eq!(tab.eval(since)?, json!("4h"), "another address has another time");
+    assert_eq!(tab.faults(), Vec::<String>::new());
+    Ok(())
+}

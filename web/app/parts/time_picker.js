@@ -6,7 +6,8 @@ import { AGES, ageOf } from "../time_range.js";
 import { TextInput } from "./text_input.js";
 
 /** A moment of the address as all of the page writes it; ages, and what is no time, as they are. */
-const shown = (text) => (text && Number.isNaN(ageOf(text)) ? time(text) : text);
+const shown = (text) => (text && Number.isNaN(ageOf(text)) ? time(text).replace(/(:00)?\.000$/, "") : text);
+const size = (text) => Math.max(8, shown(text).length - 1);
 
 /** What is typed, for the address. @param {string} before what stands there: it may be more exact than what is shown */
 function asked(typed, before) {
@@ -30,8 +31,8 @@ export function TimePicker({ params, fallback = "1h" }) {
       <option value="">from … to</option>
       ${AGES.map((age) => html`<option value=${age}>last ${age}</option>`)}
     </select>
-    <${TextInput} name="since" aria-label="Since" value=${shown(since)} size="14" placeholder="1h or a time" />
-    <${TextInput} name="until" aria-label="Until" value=${shown(until)} size="14" placeholder="now" />
+    <${TextInput} name="since" aria-label="Since" value=${shown(since)} size=${size(since)} placeholder="1h or a time" />
+    <${TextInput} name="until" aria-label="Until" value=${shown(until)} size=${size(until)} placeholder="now" />
     <button>Set</button>
     <button type="button" class="quiet" aria-pressed=${isUtc()} onClick=${() => setUtc(!isUtc())} title="Times in UTC, or as this machine has them">${isUtc() ? "UTC" : "local"}</button>
   </form>`;
