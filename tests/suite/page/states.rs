@@ -156,3 +156,25 @@ fn what_is_typed_as_a_time_stays_while_an_answer_comes() -> Result<(), Failure> 
     assert_eq!(tab.faults(), Vec::<String>::new());
     Ok(())
 }
+
+#[test]
+fn a_chart_of_sql_says_how_many_values_it_cannot_tell_apart() -> Result<(), Failure> {
+    let mixer = TestMixer::start("")?;
+    let mut tab = open(&mixer, "sql")?;
+    let said = "value had the time and name of a later row";
+    for (times, expected) in [(["01", "01", "02"], true), (["01", "02", "03"], false)] {
+        let rows: Vec<String> = times
+            .iter()
+            .map(|day| format!("(TIMESTAMP '2026-01-{day}', 7)"))
+            .collect();
+        let statement = format!("SELECT * FROM (VALUES {}) AS days(t, n)", rows.join(", "));
+        visit(&mut tab, "overview")?;
+        visit(&mut tab, &format!("sql?view=chart&q={}", statement.replace(' ', "+")))?;
+        tab.wait("document.querySelector('.sql-chart canvas') !== null")?;
+        let shown = tab.eval("document.querySelector('.sql-chart').innerText")?;
+        let shown = shown.as_str().unwrap_or_default();
+        assert_eq!(shown.contains(&format!("1 {said}")), expected, "{times:?}: {shown}");
+    }
+    assert_eq!(tab.faults(), Vec::<String>::new());
+    Ok(())
+}
