@@ -1,20 +1,11 @@
-// Rows of a list as JSON lines, parsed in slices while they come: ten thousand rows block nothing. Large cells are cut; one row is had whole.
-import { open, parse, useAnswer } from "../api.js";
-import { moment } from "./micros.js";
+// Rows of a list as JSON lines, parsed in slices while they come: ten thousand rows block nothing. Large cells are cut (`whole_row.js` has all).
+import { open, parse } from "../api.js";
 import { slices } from "./slices.js";
 
 /** Rows that are parsed between two looks at the clock. */
 const BATCH = 64;
 /** Bytes of a cell in lists. */
 export const CELL = 4_096;
-/** Rows of one microsecond that are looked through. */
-const SAME_TIME = 100;
-
-/** All of a row that has cut cells. @param {any} row @param {number} at its time, µs @param {(other: any) => boolean} isSame @returns {[any, any]} the row as far as it is known, and the answer */
-export function useWhole(row, at, path, params, isSame) {
-  const answer = useAnswer(row.cut ? path : null, { ...params, ...moment(at), limit: SAME_TIME });
-  return [answer.data?.data.find(isSame) || row, answer];
-}
 
 /**
  * @param {string} path @param {{ params: Record<string, any>, signal: AbortSignal }} question

@@ -8,7 +8,7 @@ import { Drawer } from "./drawer.js";
 import { Answering } from "./messages.js";
 import { moment, precise, timeOf } from "./micros.js";
 import { Facts, Fields, LongText } from "./row_fields.js";
-import { useWhole } from "./row_stream.js";
+import { useWhole } from "./whole_row.js";
 
 /** Rows of one microsecond that are looked through for the message. */
 const SAME_TIME = 100;

@@ -8,8 +8,8 @@ import { Drawer } from "./drawer.js";
 import { Answering } from "./messages.js";
 import { micros, precise, timeOf } from "./micros.js";
 import { Facts, Fields, LongText } from "./row_fields.js";
-import { useWhole } from "./row_stream.js";
 import { VirtualList } from "./virtual_list.js";
+import { useWhole } from "./whole_row.js";
 
 /** How far the clocks of who logs and who traces may be apart, µs. */
 const SKEW = 3_600e6;
