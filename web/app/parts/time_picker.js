@@ -2,11 +2,11 @@
 import { isUtc, setUtc, time } from "../format.js";
 import { html } from "../html.js";
 import { change } from "../location.js";
-import { AGES, ageOf } from "../time_range.js";
+import { AGES } from "../time_range.js";
 import { TextInput } from "./text_input.js";
 
 /** A moment of the address as all of the page writes it; ages, and what is no time, as they are. */
-const shown = (text) => (text && Number.isNaN(ageOf(text)) ? time(text).replace(/(:00)?\.000$/, "") : text);
+const shown = (text) => (/^\d{4}-\d\d-\d\dT/.test(text) ? time(text).replace(/(:00)?\.000$/, "") : text);
 const size = (text) => Math.max(8, shown(text).length - 1);
 
 /** What is typed, for the address. @param {string} before what stands there: it may be more exact than what is shown */
