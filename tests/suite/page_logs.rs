@@ -227,3 +227,60 @@ fn a_live_tail_that_falls_silent_begins_anew_where_it_was_and_says_so() -> Resul
     assert_eq!(tab.faults(), Vec::<String>::new());
     Ok(())
 }
+
+#[test]
+fn whole_numbers_keep_their_digits_in_the_list_and_in_the_details() -> Result<(), Failure> {
+    // No floating-point number is this one.
+    const LARGE: u64 = 9_007_199_254_740_993;
+    let mixer = TestMixer::start("")?;
+    let ts = chrono::Utc::now().to_rfc3339();
+    let record = json!({ "ts": ts, "level": "info", "message": "large", "entity_name": "shop", "attributes": { "order": LARGE } });
+    let headers = [("Content-Type", "application/x-ndjson")];
+    let answer = mixer
+        .api
+        .send("/api/v1/ingest/logs", &headers, record.to_string().as_bytes())?;
+    assert_eq!(answer.status, 200, "{}", answer.text);
+    let mut tab = open(&mixer, "")?;
+    let listed =
+        format!("document.querySelector('.virtual [role=row] .rest')?.textContent.includes('order={LARGE}') === true");
+    tab.wait(&listed)?;
+    tab.press("j")?;
+    tab.press("Enter")?;
+    tab.wait("document.querySelector('.near tr[aria-current]') !== null")?;
+    let order = tab.eval(
+        "[...document.querySelectorAll('.record tbody tr')].filter(row => row.cells[0].textContent === 'order').map(row => row.cells[1].textContent)",
+    )?;
+    assert_eq!(order, json!([LARGE.to_string()]));
+    // As they come live, too.
+    press(&mut tab, "Live")?;
+    tab.shows("Following")?;
+    tab.wait(&listed)?;
+    assert_eq!(tab.faults(), Vec::<String>::new());
+    Ok(())
+}
+
+#[test]
+fn a_live_tail_is_resumed_while_a_row_is_open() -> Result<(), Failure> {
+    let mixer = TestMixer::start("")?;
+    store(&mixer, (0..100).map(|number| format!("row {number:03}")))?;
+    let mut tab = open(&mixer, "live=1&side=off")?;
+    tab.wait(&format!("{MESSAGES}[0] === 'row 000'"))?;
+    // One that is far below the newest.
+    tab.press("End")?;
+    tab.wait(&format!("{MESSAGES}.at(-1) === 'row 099'"))?;
+    tab.shows("Following, paused")?;
+    tab.press("Enter")?;
+    tab.wait("document.querySelector('.drawer .record') !== null")?;
+    press(&mut tab, "Resume")?;
+    tab.wait(&format!("{MESSAGES}[0] === 'row 000'"))?;
+    store(&mixer, ["fresh".to_owned()])?;
+    tab.wait(&format!("{MESSAGES}[0] === 'fresh'"))?;
+    let state = tab.eval("document.querySelector('.main [role=status]').textContent")?;
+    assert_eq!(state, json!("Following"));
+    assert_eq!(
+        tab.eval("document.querySelector('.drawer .record') !== null")?,
+        json!(true)
+    );
+    assert_eq!(tab.faults(), Vec::<String>::new());
+    Ok(())
+}

@@ -61,10 +61,27 @@ async function send(path, { params, method = "GET", body, type, accept = "applic
   throw new ApiError(response.status, problem);
 }
 
+/** JSON as it was written: whole numbers that a JavaScript number cannot hold keep their digits, as texts. */
+export function parse(text) {
+  if (!/(^|[[:,])\s*-?\d{16}/.test(text)) return JSON.parse(text);
+  const isRounded = (value, { source }) => typeof value === "number" && !Number.isSafeInteger(value) && /^-?\d+$/.test(source);
+  return JSON.parse(text, (_, value, context) => (context && isRounded(value, context) ? context.source : value));
+}
+
+/** What was answered, and how many characters it has. @param {Response} response @returns {Promise<{ answer: any, size: number }>} */
+export async function read(response) {
+  try {
+    const text = response.status === 204 ? "null" : await response.text();
+    return { answer: parse(text), size: text.length };
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new ApiError(0, { detail: `the answer broke off: ${error.message}` });
+  }
+}
+
 /** Asks, and returns the JSON that is answered. @param {string} path @param {RequestOptions} [options] @returns {Promise<any>} */
 export async function request(path, options) {
-  const response = await send(path, options);
-  return response.status === 204 ? null : response.json();
+  return (await read(await send(path, options))).answer;
 }
 
 /** Asks for page after page, and returns the first one with the rows of all. @param {number} most so many pages; `next_cursor` says that there are more */

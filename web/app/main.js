@@ -1,6 +1,6 @@
 // The frame: who is asking, the navigation, the page that the address names, and keys that work everywhere.
 import { hasToken } from "./api.js";
-import { html, render, useLayoutEffect, useRef, useState } from "./html.js";
+import { Component, html, render, useLayoutEffect, useRef, useState } from "./html.js";
 import { keep, kept } from "./kept.js";
 import { isTyping, useEscape, useKeys } from "./keys.js";
 import { go, href, useLocation } from "./location.js";
@@ -87,6 +87,21 @@ async function isReloaded() {
   return true;
 }
 
+/** A view that fails takes neither the frame with it nor the next address. */
+class Guard extends Component {
+  componentDidCatch(error) {
+    this.setState({ error });
+  }
+
+  componentDidUpdate({ at }) {
+    if (at !== this.props.at && this.state.error) this.setState({ error: null });
+  }
+
+  render({ children }, { error }) {
+    return error ? html`<div class="error" role="alert"><strong>This view failed</strong> ${String(error)} <button onClick=${() => location.reload()}>Load the page anew</button></div>` : children;
+  }
+}
+
 function App() {
   const session = useSession();
   const at = useLocation();
@@ -114,7 +129,7 @@ function App() {
     if (!page) return html`<p>There is no page ${at.page}. <a href="#/overview">Overview</a></p>`;
     if (!may(caller, page.needs)) return html`<p>The roles of ${caller.caller} (${caller.roles.join(", ")}) do not allow this page.</p>`;
     if (failed === page.name) return html`<div class="error" role="alert"><strong>${page.title} could not be loaded</strong> Is the Mixer running? If it is another build by now, this page has to be loaded anew; a token has to be given again then. <button onClick=${() => location.reload()}>Load the page anew</button></div>`;
-    return View ? html`<${View} key=${page.name} params=${at.params} caller=${caller} />` : html`<${Waiting} what=${`Loading ${page.title}`} />`;
+    return View ? html`<${Guard} key=${page.name} at=${at}><${View} params=${at.params} caller=${caller} /></${Guard}>` : html`<${Waiting} what=${`Loading ${page.title}`} />`;
   };
   return html`<a class="skip" href="#content" onClick=${(event) => {
       event.preventDefault();
@@ -123,7 +138,7 @@ function App() {
     <header class="frame">
       <nav aria-label="Pages">${offered.map(({ name, title }) => html`<a href=${href(name)} aria-current=${name === at.page ? "page" : undefined}>${title}</a>`)}</nav>
       <span class="caller" title=${caller.roles.join(", ")}>${caller.caller}</span>
-      ${hasToken() && html`<button class="quiet" onClick=${session.logout} title="Forgets the token, all answers, and the statements of the SQL view">Sign out</button>`}
+      ${hasToken() && html`<button class="quiet" onClick=${session.logout} title="Forgets the token, all answers, and the statements of the SQL view; close the tab to forget where you were">Sign out</button>`}
       <button class="quiet" onClick=${toggleTheme} aria-label="Light or dark">◐</button>
       <button class="quiet" onClick=${() => setHelp(!help)} aria-label="Keys">?</button>
     </header>

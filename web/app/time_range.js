@@ -76,7 +76,7 @@ export function bounds(params) {
 
 /** A round width of buckets, as the API takes it, so that about so many are in the range. @param {TimeSpan} range */
 export function interval({ from, to }, buckets = 60) {
-  const steps = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 7_200, 21_600, 43_200, 86_400];
+  const steps = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 7_200, 21_600, 43_200, 86_400, 604_800, 2_592_000, 7_776_000, 31_536_000];
   const wanted = (to - from) / 1_000 / buckets;
   const seconds = steps.find((step) => step >= wanted) || steps.at(-1);
   return { text: `${seconds}s`, ms: seconds * 1_000 };

@@ -6,6 +6,7 @@
 mod fleet;
 mod letters;
 mod stage;
+mod unanswered;
 
 use std::collections::BTreeSet;
 use std::path::Path;

@@ -155,3 +155,52 @@ fn who_signs_out_leaves_no_token_no_question_and_no_statement() -> Result<(), Fa
     );
     Ok(())
 }
+
+#[test]
+fn what_is_typed_as_a_time_stays_while_an_answer_comes() -> Result<(), Failure> {
+    let mixer = TestMixer::start("")?;
+    let mut tab = open(&mixer, "dead-letters")?;
+    visit(&mut tab, "dead-letters")?;
+    let since = "document.querySelector('input[name=since]').value";
+    // The next answer comes when it is let go.
+    tab.eval(
+        "void (window.real = fetch, window.held = new Promise((go) => (window.release = go)), \
+         window.fetch = (...asked) => held.then(() => real(...asked)))",
+    )?;
+    tab.eval("void (location.hash = '#/dead-letters?since=2h')")?;
+    tab.wait(&format!(
+        "document.querySelector('progress') !== null && {since} === '2h'"
+    ))?;
+    tab.fill_in("Since", "3h17m")?;
+    tab.eval("void release()")?;
+    tab.wait("document.querySelector('progress') === null")?;
+    assert_eq!(tab.eval(since)?, json!("3h17m"));
+    tab.press("Enter")?;
+    tab.wait("location.hash === '#/dead-letters?since=3h17m'")?;
+    visit(&mut tab, "dead-letters?since=4h")?;
+    assert_eq!(tab.eval(since)?, json!("4h"), "another address has another time");
+    assert_eq!(tab.faults(), Vec::<String>::new());
+    Ok(())
+}
+
+#[test]
+fn a_chart_of_sql_says_how_many_values_it_cannot_tell_apart() -> Result<(), Failure> {
+    let mixer = TestMixer::start("")?;
+    let mut tab = open(&mixer, "sql")?;
+    let said = "value had the time and name of a later row";
+    for (times, expected) in [(["01", "01", "02"], true), (["01", "02", "03"], false)] {
+        let rows: Vec<String> = times
+            .iter()
+            .map(|day| format!("(TIMESTAMP '2026-01-{day}', 7)"))
+            .collect();
+        let statement = format!("SELECT * FROM (VALUES {}) AS days(t, n)", rows.join(", "));
+        visit(&mut tab, "overview")?;
+        visit(&mut tab, &format!("sql?view=chart&q={}", statement.replace(' ', "+")))?;
+        tab.wait("document.querySelector('.sql-chart canvas') !== null")?;
+        let shown = tab.eval("document.querySelector('.sql-chart').innerText")?;
+        let shown = shown.as_str().unwrap_or_default();
+        assert_eq!(shown.contains(&format!("1 {said}")), expected, "{times:?}: {shown}");
+    }
+    assert_eq!(tab.faults(), Vec::<String>::new());
+    Ok(())
+}

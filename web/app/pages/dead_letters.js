@@ -47,7 +47,7 @@ function Filters({ params }) {
   return html`<div class="bar" role="search" aria-label="Filter letters">
     <label>State <select value=${params.get("state") || ""} onChange=${set("state")}>${STATES.map(([value, title]) => html`<option value=${value}>${title}</option>`)}</select></label>
     <label>Kind <select value=${params.get("kind") || ""} onChange=${set("kind")}><option value="">all</option>${KINDS.map((kind) => html`<option>${kind}</option>`)}</select></label>
-    ${TEXTS.map(([key, title, example], index) => html`<label>${title} <${Typed} key=${key} type="search" size="12" spellcheck="false" data-search=${index === 0 ? "" : undefined} placeholder=${example} value=${params.get(key) || ""} onChange=${set(key)} /></label>`)}
+    ${TEXTS.map(([key, title, example], index) => html`<label>${title} <${Typed} key=${key} type="search" size="12" data-search=${index === 0 ? "" : undefined} placeholder=${example} value=${params.get(key) || ""} onChange=${set(key)} /></label>`)}
     <${TimePicker} params=${params} fallback=${AGE} />
   </div>`;
 }
@@ -55,7 +55,7 @@ function Filters({ params }) {
 /** A filter that means the same letters however much later it is asked: none that is newer than the newest one here. */
 function fixed(filter, newest) {
   const age = ageOf(filter.since);
-  return { ...filter, since: Number.isNaN(age) ? filter.since : new Date(Date.now() - age).toISOString(), until: timeOf(micros(newest.ts) + 1) };
+  return { ...filter, since: Number.isNaN(age) ? filter.since : new Date(Math.max(0, Date.now() - age)).toISOString(), until: timeOf(micros(newest.ts) + 1) };
 }
 
 function Selection({ marked, filter, newest, act, clear }) {

@@ -1,7 +1,7 @@
 // The fleet: Racks and their admission, scenarios and their activation, the topology, and what waits for a second person.
 import { html, useState } from "../html.js";
 import { Said } from "../parts/act.js";
-import { ErrorBox, Waiting } from "../parts/messages.js";
+import { Answering, ErrorBox } from "../parts/messages.js";
 import { useRepeated } from "../parts/repeated.js";
 import { Tabs } from "../parts/tabs.js";
 import { isNarrow, may } from "../session.js";
@@ -30,7 +30,7 @@ export default function Fleet({ params, caller }) {
     if (view === "scenarios") return html`<${Scenarios} ...${shared} />`;
     if (view === "topology") return html`<${Topology} ...${shared} />`;
     if (view === "requests" && decides) return html`<${Requests} answer=${requests} say=${say} />`;
-    return racks.data ? html`<${Racks} ...${shared} racks=${racks.data.data} />` : racks.loading && html`<${Waiting} what="Asking for the Racks" cancel=${racks.cancel} />`;
+    return racks.data ? html`<${Racks} ...${shared} racks=${racks.data.data} />` : !racks.error && html`<${Answering} answer=${racks} what="Asking for the Racks" />`;
   };
   return html`<${Tabs} page="fleet" label="Views of the fleet" views=${views} view=${view} />
     <${Said} said=${said} clear=${() => setSaid(null)} />

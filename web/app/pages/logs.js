@@ -18,6 +18,7 @@ import { useRowKeys } from "../parts/row_keys.js";
 import { SavedViews } from "../parts/saved_views.js";
 import { ownStyle } from "../parts/own_style.js";
 import { TimePicker } from "../parts/time_picker.js";
+import { Typed } from "../parts/typed.js";
 
 ownStyle("logs.css");
 
@@ -27,20 +28,16 @@ const WIDE = "(min-width: 721px)";
 
 /** The text that is searched for: asked when nobody types any more. */
 function Search({ params }) {
-  const asked = params.get("q") || "";
-  const [text, setText] = useState(asked);
   const timer = useRef(0);
-  useEffect(() => setText(asked), [asked]);
   useEffect(() => () => clearTimeout(timer.current), []);
   const search = (q, wait) => {
     clearTimeout(timer.current);
-    setText(q);
     timer.current = setTimeout(() => change({ q, row: null }, true), wait);
   };
   return html`<form role="search" class="log-search" onSubmit=${(event) => {
     event.preventDefault();
-    search(text, 0);
-  }}><input type="search" data-search aria-label="Part of the message" placeholder="part of the message   /" value=${text} onInput=${(event) => search(event.target.value, TYPED)} /></form>`;
+    search(event.currentTarget.q.value, 0);
+  }}><${Typed} type="search" data-search aria-label="Part of the message" name="q" placeholder="part of the message   /" value=${params.get("q") || ""} onInput=${(event) => search(event.target.value, TYPED)} /></form>`;
 }
 
 function Switch({ name, value, first, options, label }) {
@@ -113,15 +110,19 @@ function useFrame({ params, view, live, side, rows, ready }) {
 
 /** The row that is chosen, and the one that is open: by keys and by presses. */
 function useChosen({ rows, place, live, tail, asked }) {
-  const [selected, select] = useState(-1);
-  useEffect(() => select(-1), [asked, live]);
+  // The row, not its place: that moves as others come.
+  const [row, select] = useState(null);
+  const selected = useMemo(() => rows.indexOf(row), [rows, row]);
+  useEffect(() => select(null), [asked, live]);
+  // Live tail does not go back to the row that is open.
   useEffect(() => {
-    if (place && selected < 0) select(rows.indexOf(rowAt(place, rows)));
-  }, [place, rows]);
+    const opened = place && !live && rowAt(place, rows);
+    if (opened) select(opened);
+  }, [place, rows, live]);
   const show = (at, replace = false) => change({ row: placeOf(rows[at]) }, replace);
   const choose = (at) => {
     if (live) tail.pause();
-    select(at);
+    select(rows[at]);
   };
   useRowKeys({
     count: rows.length, selected, open: show,
@@ -160,7 +161,7 @@ export default function Logs({ params }) {
   const resume = () => {
     const scroller = box.current?.querySelector(".virtual");
     if (scroller) scroller.scrollTop = 0;
-    select(-1);
+    select(null);
     tail.resume();
   };
   return html`${top}

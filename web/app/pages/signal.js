@@ -11,7 +11,7 @@ import { RecentSignals, SignalForm } from "../parts/recent_signals.js";
 import { useRowKeys } from "../parts/row_keys.js";
 import { SignalDrawer } from "../parts/signal_drawer.js";
 import { SignalDrawing } from "../parts/signal_drawing.js";
-import { arrangeLanes, LANES, laneName, MOST_ROWS, readSignal } from "../parts/signal_model.js";
+import { arrangeLanes, LANES, laneName, MOST_ROWS, readSignal, textOf } from "../parts/signal_model.js";
 import { VirtualList } from "../parts/virtual_list.js";
 import { useWork } from "../parts/work.js";
 
@@ -65,11 +65,11 @@ function Tools({ params, kinds, by, shown, all }) {
 }
 
 function Shown({ params, id, signal, more }) {
-  const by = params.get("lanes") in LANES ? params.get("lanes") : "service";
+  const by = Object.hasOwn(LANES, params.get("lanes") || "") ? params.get("lanes") : "service";
   const kinds = Object.keys(KINDS).filter((kind) => !params.getAll("hide").includes(kind));
   const find = (params.get("find") || "").toLowerCase();
   const view = zoomOf(params, signal);
-  const matching = useMemo(() => signal.items.filter((item) => kinds.includes(item.kind) && (!find || item.text.includes(find))), [signal, kinds.join(), find]);
+  const matching = useMemo(() => signal.items.filter((item) => kinds.includes(item.kind) && (!find || textOf(item).includes(find))), [signal, kinds.join(), find]);
   const drawn = useMemo(() => ({ items: matching, lanes: arrangeLanes(signal.items, by) }), [matching, by]);
   const rows = useMemo(() => (view.zoomed ? matching.filter(({ at, end }) => end >= view.from && at <= view.to) : matching), [matching, view.from, view.to]);
   const chosen = signal.items.find(({ key }) => key === params.get("row")) || null;

@@ -1,5 +1,5 @@
 // Changes at the Mixer: asked for, done or waiting for a second person, and said.
-import { open } from "../api.js";
+import { open, read } from "../api.js";
 import { age, time } from "../format.js";
 import { html } from "../html.js";
 import { href } from "../location.js";
@@ -11,7 +11,7 @@ import { href } from "../location.js";
  */
 export async function act(path, { method = "POST", ...options } = {}) {
   const response = await open(path, { method, ...options });
-  const { data } = response.status === 204 ? { data: null } : await response.json();
+  const data = (await read(response)).answer?.data ?? null;
   return { data, awaited: response.status === 202 ? data : null };
 }
 

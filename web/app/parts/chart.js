@@ -46,7 +46,7 @@ export function usePlot(box, shape, height, data, options) {
     /** @type {any} */
     let [watched, gone] = [null, false];
     load().then((UPlot) => {
-      if (gone) return;
+      if (gone || !box.current) return;
       const size = () => ({ width: Math.max(200, box.current.clientWidth), height });
       const axis = { stroke: colour("--ink-2"), grid: { stroke: colour("--line"), width: 1 }, font: "11px system-ui", ticks: { show: false } };
       const tzDate = isUtc() ? (at) => UPlot.tzDate(new Date(at * 1_000), "Etc/UTC") : undefined;
@@ -67,7 +67,7 @@ export function usePlot(box, shape, height, data, options) {
 }
 
 /** Times as all of the page writes them, with the day where it begins. */
-export function timeTicks(_, ticks, __, ___, step) {
+function timeTicks(ticks, step) {
   let before = "";
   return ticks.map((at) => {
     const text = time(at * 1_000);
@@ -78,6 +78,9 @@ export function timeTicks(_, ticks, __, ___, step) {
     return shown;
   });
 }
+
+/** The axis of times. */
+export const timeAxis = (axis) => ({ ...axis, space: 70, values: (_, ticks, __, ___, step) => timeTicks(ticks, step) });
 
 /** Tells which times a brush has chosen, in milliseconds. */
 export const brushed = (zoom) => (plot) => {
@@ -107,7 +110,7 @@ export function Chart({ times, series, stacked = false, height = 140, label, uni
     return {
       cursor: { drag: { x: Boolean(zoom), y: false, setScale: false }, sync: { key: "time" } },
       scales: stacked ? { y: { range: (_, __, most) => [0, most || 1] } } : {},
-      axes: [{ ...axis, space: 70, values: timeTicks }, { ...axis, size: 64, space: 20, values: (_, ticks) => ticks.map(now.current.unit) }],
+      axes: [timeAxis(axis), { ...axis, size: 64, space: 20, values: (_, ticks) => ticks.map(now.current.unit) }],
       series: [{}, ...order.map((at) => {
         const { name } = series[at];
         return { label: name, stroke: colourOf(name, at), fill: stacked ? colourOf(name, at) : undefined, width: stacked ? 0 : 1.5, paths, points: { show: few } };

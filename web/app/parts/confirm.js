@@ -1,16 +1,44 @@
-// Asks before something is done that others notice, and shows how it went if it failed. The dialog keeps the focus; Esc closes it.
+// Changes that others notice: stopped when somebody wants it, or looks no more, with what may have become of them; and the dialog that asks
+// before. It keeps the focus; Esc closes it.
 import { refresh } from "../api.js";
 import { html, useLayoutEffect, useRef, useState } from "../html.js";
 import { useEscape } from "../keys.js";
 import { ErrorBox, Waiting } from "./messages.js";
 
-/** Of a change that was not answered: it may have been done. */
-export const isUnknown = (error) => error?.name === "AbortError" || error?.status === 0;
+/** Of a change that was not answered, or by a proxy alone: it may have been done. */
+export const isUnknown = (error) => Boolean(error) && (!error.status || [502, 504].includes(error.status));
 
 /** Says so, and shows how things are by now. */
-export function Unknown({ error }) {
+function Unknown({ error }) {
   useLayoutEffect(refresh, [error]);
   return html`<p class="bad" role="alert">${error.name === "AbortError" ? "It was asked to stop, and may be done all the same" : "No answer came, and it may be done all the same"}: look whether it was, before you ask again.</p>`;
+}
+
+/** Why a change was not done, or that nobody knows. */
+export function Failed({ error }) {
+  return html`${error?.name !== "AbortError" && html`<${ErrorBox} error=${error} />`}${isUnknown(error) && html`<${Unknown} error=${error} />`}`;
+}
+
+/** One change at a time: `run` asks for it, `leave` stops it first, so that somebody sees what may have become of it, and closes else. */
+export function useChange(close) {
+  const [state, setState] = useState({ busy: false, error: null });
+  const asked = useRef(null);
+  useLayoutEffect(() => () => asked.current?.abort(), []);
+  /** @param {(signal: AbortSignal) => Promise<any>} change @param {(came: any) => void} done @param {(error: any) => void} [failed] */
+  const run = async (change, done, failed) => {
+    if (state.busy) return;
+    const { signal } = (asked.current = new AbortController());
+    setState({ busy: true, error: null });
+    try {
+      const came = await change(signal);
+      setState({ busy: false, error: null });
+      if (!signal.aborted) done(came);
+    } catch (error) {
+      setState({ busy: false, error });
+      failed?.(error);
+    }
+  };
+  return { ...state, run, leave: () => (state.busy ? asked.current.abort() : close?.()) };
 }
 
 /**
@@ -19,31 +47,20 @@ export function Unknown({ error }) {
  */
 export function Confirm({ title, action, danger = false, typed, ready = true, run, done, close, children }) {
   const box = useRef(null);
-  const cancel = useRef(null);
-  const [state, setState] = useState({ busy: false, error: null, text: "" });
-  // What goes on is stopped first, so that somebody sees what may have become of it.
-  const leave = () => (state.busy ? cancel.current.abort() : close());
+  const change = useChange(close);
+  const { busy, error, leave } = change;
+  const [text, setText] = useState("");
   useEscape(leave);
   useLayoutEffect(() => {
     const before = document.activeElement;
     box.current.showModal();
-    return () => {
-      cancel.current?.abort();
-      before?.focus?.();
-    };
+    return () => before?.focus?.();
   }, []);
-  const submit = async (event) => {
+  const submit = (event) => {
     event.preventDefault();
-    if (state.busy) return;
-    cancel.current = new AbortController();
-    setState({ ...state, busy: true, error: null });
-    try {
-      done(await run(cancel.current.signal));
-    } catch (error) {
-      setState({ ...state, busy: false, error });
-    }
+    change.run(run, done);
   };
-  const wrong = typed && state.text !== typed;
+  const wrong = typed && text !== typed;
   return html`<dialog class="confirm" ref=${box} aria-label=${title} onCancel=${(event) => {
     event.preventDefault();
     leave();
@@ -52,12 +69,11 @@ export function Confirm({ title, action, danger = false, typed, ready = true, ru
       <h2>${title}</h2>
       ${children}
       ${typed && html`<label class="field"><span>Type <code>${typed}</code> to confirm</span>
-        <input autocomplete="off" spellcheck="false" value=${state.text} onInput=${(event) => setState({ ...state, text: event.currentTarget.value })} /></label>`}
-      ${state.error?.name !== "AbortError" && html`<${ErrorBox} error=${state.error} />`}
-      ${isUnknown(state.error) && html`<${Unknown} error=${state.error} />`}
-      ${state.busy && html`<${Waiting} what=${`${action} …`} cancel=${leave} />`}
-      <p class="bar"><button class=${danger ? "danger" : "primary"} disabled=${state.busy || wrong || !ready}>${action}</button>
-        <button type="button" onClick=${leave}>${state.error ? "Close" : "Cancel"}</button></p>
+        <input autocomplete="off" spellcheck="false" value=${text} onInput=${(event) => setText(event.currentTarget.value)} /></label>`}
+      <${Failed} error=${error} />
+      ${busy && html`<${Waiting} what=${`${action} …`} cancel=${leave} />`}
+      <p class="bar"><button class=${danger ? "danger" : "primary"} disabled=${busy || wrong || !ready}>${action}</button>
+        <button type="button" onClick=${leave}>${error ? "Close" : "Cancel"}</button></p>
     </form>
   </dialog>`;
 }

@@ -2,7 +2,7 @@
 // what is drawn already. Beyond eight series colours come again, with dashes.
 import { html, useEffect, useMemo, useRef } from "../html.js";
 import { visit } from "../location.js";
-import { brushed, COLOURS, colour, placeColour, timeTicks, usePlot } from "./chart.js";
+import { brushed, COLOURS, colour, placeColour, timeAxis, usePlot } from "./chart.js";
 
 /** How near to a mark a press means it, in pixels. */
 const NEAR = 10;
@@ -87,7 +87,7 @@ function optionsOf(UPlot, axis, now) {
       bind: { dblclick: () => () => now.current.zoomOut() },
     },
     scales: { x: { range: () => now.current.range }, y: { range: (_, least, most) => valueRange(UPlot, least, most) } },
-    axes: [{ ...axis, space: 70, values: timeTicks }, { ...axis, size: 72, incrs: unit.incrs, values: (_, ticks) => now.current.unit.ticks(ticks) }],
+    axes: [timeAxis(axis), { ...axis, size: 72, incrs: unit.incrs, values: (_, ticks) => now.current.unit.ticks(ticks) }],
     series: [{}, ...series.map(({ name }, at) => ({
       label: name,
       stroke: placeColour(at),

@@ -15,15 +15,17 @@ const SHOWN = 600;
 
 export const widthOf = (width) => Math.min(WIDEST, Math.max(NARROWEST, Math.round(width) || NARROWEST));
 
+const usual = (field) => ({ field, width: Object.hasOwn(WIDTHS, field) ? WIDTHS[field] : 140 });
+
 /** @returns {Column[]} */
 export function columnsOf(params) {
   const text = params.get("cols");
-  if (!text) return ["ts", "level", "entity_name", "message"].map((field) => ({ field, width: WIDTHS[field] }));
+  if (!text) return ["ts", "level", "entity_name", "message"].map(usual);
   return text.split(",").map((one) => {
     /** @type {any} */
     const [, name, width] = /^(.*?)(?::(\d+))?$/s.exec(one);
     const field = name.replace(/%(25|2C)/g, decodeURIComponent);
-    return { field, width: width ? widthOf(Number(width)) : WIDTHS[field] || 140 };
+    return width ? { field, width: widthOf(Number(width)) } : usual(field);
   });
 }
 
@@ -34,7 +36,7 @@ export function setColumns(columns, replace = false) {
 
 export function addColumn(params, field) {
   const columns = columnsOf(params);
-  if (field && !columns.some((column) => column.field === field)) setColumns([...columns, { field, width: WIDTHS[field] || 140 }]);
+  if (field && !columns.some((column) => column.field === field)) setColumns([...columns, usual(field)]);
 }
 
 /** Puts a column at another place. */

@@ -9,10 +9,11 @@ import { addColumn, nameOf } from "./log_columns.js";
 import { LogContext } from "./log_context.js";
 import { filters, keyOf, notParameterOf, parameterOf, PATH, rowAt, withoutValue } from "./log_query.js";
 import { ErrorBox, Waiting } from "./messages.js";
+import { CELL } from "./row_stream.js";
 import { SlicedText } from "./sliced_text.js";
 
-/** Fields that are shown at first; characters of a value that is filtered by; bytes of a cell, before all of it is asked for. */
-const [FIELDS, FILTERED, CELL] = [40, 1_000, 4_096];
+/** Fields that are shown at first; characters of a value that is filtered by. */
+const [FIELDS, FILTERED] = [40, 1_000];
 
 /** What can be done with a value. A cut one is neither filtered by nor copied: it is not what the record says. */
 function Actions({ field, value, text, params }) {

@@ -12,6 +12,8 @@ import { ErrorBox, Waiting } from "./messages.js";
 /** Values that are told apart; the others are counted together. */
 const MOST = 7;
 const OTHER = "(other)";
+/** Bars that are drawn at most: the last ones. */
+const BARS = 999;
 /** Rounds of live tail, ms. */
 const EVERY = 10_000;
 /** Columns as texts. */
@@ -46,9 +48,9 @@ async function counted(params, by, width, signal) {
 /** Series of a chart: the largest by themselves, those of levels in their order. */
 function seriesOf(points, params, width) {
   const { from, to } = range(params);
-  const first = Math.floor(from / width.ms);
+  const first = Math.floor(Math.max(from, to - BARS * width.ms) / width.ms);
   const times = [];
-  for (let at = first; at * width.ms < to && times.length < 1_000; at += 1) times.push(((at + 0.5) * width.ms) / 1_000);
+  for (let at = first; at * width.ms < to; at += 1) times.push(((at + 0.5) * width.ms) / 1_000);
   const totals = new Map();
   for (const { value, count } of points) totals.set(value, (totals.get(value) || 0) + count);
   const rank = (name) => (LEVELS.includes(name) ? LEVELS.indexOf(name) - 10 : name.startsWith("(") ? 10 : 0);
@@ -74,18 +76,22 @@ function useHistogram(params, by, ready, live) {
     if (!ready) return;
     const cancel = new AbortController();
     const width = step(params);
-    setState((before) => ({ ...before, loading: true, stop: () => cancel.abort() }));
+    const stop = () => {
+      cancel.abort();
+      setState((before) => ({ ...before, loading: false }));
+    };
+    setState((before) => ({ ...before, loading: true, stop }));
     counted(params, by, width, cancel.signal).then(
-      ({ points, partial }) => setState({ counts: { ...seriesOf(points, params, width), partial, width }, error: null, loading: false }),
-      (error) => setState((before) => (error.name === "AbortError" ? { ...before, loading: false } : { counts: null, error, loading: false })),
+      ({ points, partial }) => cancel.signal.aborted || setState({ counts: { ...seriesOf(points, params, width), partial, width }, error: null, loading: false }),
+      (error) => cancel.signal.aborted || setState({ counts: null, error, loading: false }),
     );
     return () => cancel.abort();
   }, [key, round, ready]);
   useEffect(() => {
-    if (!live) return;
-    const timer = setInterval(() => setRound((before) => before + 1), EVERY);
+    if (!live || state.loading) return;
+    const timer = setInterval(() => document.hidden || setRound((before) => before + 1), EVERY);
     return () => clearInterval(timer);
-  }, [live]);
+  }, [live, state.loading]);
   return { ...state, again: () => setRound(round + 1) };
 }
 

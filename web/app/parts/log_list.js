@@ -2,6 +2,7 @@
 import { cell, time } from "../format.js";
 import { html, useRef, useState } from "../html.js";
 import { columnsOf, moveColumn, nameOf, setColumns, shown, widthOf } from "./log_columns.js";
+import { keyOf } from "./log_query.js";
 import { VirtualList } from "./virtual_list.js";
 
 const HEIGHT = 24;
@@ -75,7 +76,7 @@ export function LogList({ rows, view, params, selected, choose, onEnd }) {
   const drawn = resized ? columns.with(resized.at, { ...columns[resized.at], width: resized.width }) : columns;
   const wide = view === "table" ? { minWidth: `${drawn.reduce((sum, { width }) => sum + width, 0)}px` } : undefined;
   const cells = view === "table" ? tabled(drawn) : view === "json" ? asJson : listed;
-  const row = (one, index) => html`<div key=${index} role="row" aria-rowindex=${index + 1} aria-selected=${index === selected} style=${wide} onClick=${() => choose(index)}>${cells(one)}</div>`;
+  const row = (one, index) => html`<div key=${keyOf(one)} role="row" aria-rowindex=${index + 1} aria-selected=${index === selected} style=${wide} onClick=${() => choose(index)}>${cells(one)}</div>`;
   const head = view === "table" && html`<${Head} columns=${columns} resized=${resized} setResized=${setResized} />`;
   return html`<${VirtualList} rows=${rows} height=${HEIGHT} row=${row} selected=${selected} label="Log records" onEnd=${onEnd} head=${head} />`;
 }

@@ -1,9 +1,10 @@
 // The question of the logs, as it stands in the address: for the API, as a command, and as SQL.
 import { bounds, timeConditions } from "../time_range.js";
 import { commandOf, literal } from "./question.js";
+import { condition } from "./sql_condition.js";
 
 export const PATH = "/api/v1/telemetry/logs";
-export const LEVELS = ["error", "warn", "info", "debug"];
+export { LEVELS } from "./sql_condition.js";
 
 /** Parameters that filter, or with `not.` before them leave out; all others of the address say how rows are shown. */
 const KEYS = ["level", "min_level", "entity", "service", "gear_id", "rack_id", "flux_id", "trace_id", "q"];
@@ -49,29 +50,6 @@ export function withoutValue(params, field, value) {
 
 /** The question as a command. @param {boolean} [ranged] whether with the time range */
 export const logsCommand = (params, ranged = true) => commandOf("platform logs", { ...(ranged ? bounds(params) : {}), ...filters(params) });
-
-const UUID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i;
-
-function condition(key, value, bind) {
-  if (key.startsWith("not.")) return `(${condition(key.slice(4), value, bind)}) IS NOT TRUE`;
-  switch (key) {
-    case "min_level":
-      return `level = ANY(${bind(LEVELS.slice(0, LEVELS.indexOf(value) + 1))})`;
-    case "entity":
-    case "rack_id":
-      return `${UUID.test(value) ? "entity_id" : "entity_name"} = ${bind(value)}`;
-    case "service":
-      return `coalesce(attributes->>'resource.service.name', entity_name) = ${bind(value)}`;
-    case "gear_id":
-      return `attributes->>'gear.id' = ${bind(value)}`;
-    case "trace_id":
-      return `attributes->>'trace_id' = ${bind(value.toLowerCase())}`;
-    case "q":
-      return `contains_fold(message, ${bind(value)})`;
-    default:
-      return key.startsWith("attr.") ? `attributes->>${bind(key.slice(5))} = ${bind(value)}` : `${key} = ${bind(value)}`;
-  }
-}
 
 /** The `WHERE` of the question. @param {(value: any) => string} [bind] makes a parameter of a value; literals without it */
 export function whereOf(params, bind = literal) {

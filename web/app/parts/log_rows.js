@@ -1,10 +1,10 @@
 // The rows of a question, page by page as the list is read; the Mixer cuts large cells.
 import { PATH, question } from "./log_query.js";
 import { usePages } from "./repeated.js";
-import { readRows } from "./row_stream.js";
+import { CELL, readRows } from "./row_stream.js";
 
-/** Rows of a page, of which the first is small, so that something is seen early; bytes of a cell. */
-const [FIRST, PAGE, CELL] = [100, 500, 4_096];
+/** Rows of a page, of which the first is small, so that something is seen early. */
+const [FIRST, PAGE] = [100, 500];
 /** More rows, and characters of them, are not kept: whoever wants them narrows the question, or exports. */
 const [MOST, MOST_SIZE] = [50_000, 64 << 20];
 

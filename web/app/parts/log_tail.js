@@ -1,5 +1,5 @@
 // Live tail: rows as they become visible. They are gathered as text and drawn in animation frames; only the newest are kept.
-import { follow } from "../api.js";
+import { follow, parse } from "../api.js";
 import { useEffect, useRef, useState } from "../html.js";
 import { filters, PATH } from "./log_query.js";
 
@@ -96,7 +96,7 @@ class LogTail {
     const [fresh, end] = [[], performance.now() + SLICE];
     while (fresh.length < this.came.length && (!fresh.length || performance.now() < end)) {
       const text = this.came[fresh.length];
-      const row = JSON.parse(text);
+      const row = parse(text);
       sizes.set(row, text.length);
       this.size -= text.length;
       fresh.push(row);

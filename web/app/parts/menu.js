@@ -5,15 +5,17 @@ import { useEscape } from "../keys.js";
 /** What stays free at the right edge of the page, pixels. */
 const EDGE = 12;
 
+/** @param {{ label: string, children?: any }} props what is in the panel, or a function of what closes it that makes it */
 export function Menu({ label, children }) {
   const box = useRef(null);
   const [open, setOpen] = useState(false);
+  const close = () => setOpen(false);
   useEscape(() => {
-    setOpen(false);
+    close();
     box.current.querySelector("summary").focus();
   }, open);
   useLayoutEffect(() => {
-    const outside = (event) => box.current.contains(event.target) || setOpen(false);
+    const outside = (event) => box.current.contains(event.target) || close();
     addEventListener("pointerdown", outside);
     return () => removeEventListener("pointerdown", outside);
   }, []);
@@ -27,5 +29,5 @@ export function Menu({ label, children }) {
     event.preventDefault();
     setOpen(!open);
   };
-  return html`<details class="menu" ref=${box} open=${open}><summary onClick=${toggle}>${label}</summary><div class="panel">${children}</div></details>`;
+  return html`<details class="menu" ref=${box} open=${open}><summary onClick=${toggle}>${label}</summary><div class="panel">${typeof children === "function" ? children(close) : children}</div></details>`;
 }

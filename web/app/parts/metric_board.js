@@ -37,8 +37,11 @@ export function decode(text) {
   return { name, agg, group, panels, filters };
 }
 
+/** Charts of a board; each asks by itself. */
+const MOST = 30;
+
 /** The charts of a board, as text. */
-export const chartsOf = (params) => params.getAll("chart").filter(Boolean);
+export const chartsOf = (params) => params.getAll("chart").filter(Boolean).slice(-MOST);
 const texts = () => chartsOf(current().params);
 
 /** Puts a chart at the end of the board; one that is there already is not put there twice. */

@@ -2,11 +2,11 @@
 import { useAnswer } from "../api.js";
 import { count } from "../format.js";
 import { html, useMemo } from "../html.js";
-import { isTyping, useKeys } from "../keys.js";
 import { change } from "../location.js";
 import { Answering, EmptyState } from "./messages.js";
 import { addChart } from "./metric_board.js";
 import { metricPath, usualAggregate } from "./metric_question.js";
+import { useRowKeys } from "./row_keys.js";
 import { VirtualList } from "./virtual_list.js";
 
 /** Values of a label that are shown. */
@@ -14,19 +14,6 @@ const MOST_VALUES = 200;
 
 /** A chart of a metric as is usual for its type. */
 export const usualChart = ({ name, type }, more = {}) => ({ name, agg: usualAggregate(type), panels: type === "histogram" ? "e" : "", ...more });
-
-/** j, k, the arrows and Enter choose from the names, wherever the focus is, but for where keys are typed or press something. */
-function useChoice(shown, selected) {
-  useKeys((event) => {
-    if (isTyping(event) || event.target.closest?.(".metric-card")) return;
-    const by = { j: 1, ArrowDown: 1, k: -1, ArrowUp: -1 }[event.key];
-    if (by) {
-      event.preventDefault();
-      const next = shown[Math.min(shown.length - 1, Math.max(0, selected + by))];
-      if (next) change({ metric: next.name, label: null }, true);
-    } else if (event.key === "Enter" && shown[selected] && !event.target.closest?.("button, a")) addChart(usualChart(shown[selected]));
-  });
-}
 
 function LabelValues({ metric, label, bounds }) {
   const answer = useAnswer(metricPath(metric.name, `/labels/${encodeURIComponent(label)}`), { ...bounds, limit: MOST_VALUES });
@@ -62,7 +49,10 @@ export function MetricBrowser({ params, names, bounds }) {
     return all.filter(({ name, type }) => words.every((word) => `${name} ${type}`.toLowerCase().includes(word)));
   }, [all, wanted]);
   const selected = shown.findIndex(({ name }) => name === chosen);
-  useChoice(shown, selected);
+  useRowKeys({
+    count: shown.length, selected, open: (at) => addChart(usualChart(shown[at])),
+    select: (at) => change({ metric: shown[at].name, label: null }, true),
+  });
   const row = (metric, index) => html`<div role="row" key=${metric.name + metric.type} aria-rowindex=${index + 1} aria-selected=${index === selected} onClick=${() => change({ metric: metric.name, label: null }, true)} onDblClick=${() => addChart(usualChart(metric))}>
     <span role="cell" class="name" title=${metric.name}>${metric.name}</span><span role="cell" class="dim type">${metric.type}</span><span role="cell" class="dim number points">${count(metric.count, true)}</span>
     <span role="cell" class="add"><button class="quiet" tabindex="-1" aria-label=${`Add a chart of ${metric.name}`} onClick=${(event) => {

@@ -18,7 +18,7 @@ function scaleOf(name, unit, agg) {
   if (agg === "count" || agg === "observed") return { scale: PLAIN };
   if (unit === "By") return { scale: BYTES, incrs: ROUND_BYTES };
   // Seconds per second are no time.
-  if (unit in TIMES && agg !== "rate") return { scale: SECONDS, factor: TIMES[unit], incrs: ROUND_SECONDS.map((step) => step / TIMES[unit]) };
+  if (Object.hasOwn(TIMES, unit) && agg !== "rate") return { scale: SECONDS, factor: TIMES[unit], incrs: ROUND_SECONDS.map((step) => step / TIMES[unit]) };
   if (unit === "1" && agg !== "rate" && agg !== "sum" && SHARES.test(name)) return { scale: SHARE };
   return { scale: PLAIN };
 }

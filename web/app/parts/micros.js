@@ -13,6 +13,9 @@ export function timeOf(at) {
   return `${new Date(seconds * 1_000).toISOString().slice(0, 19)}.${String(Math.floor(at - seconds * 1e6)).padStart(6, "0")}Z`;
 }
 
+/** The microsecond of a time, for the API. */
+export const moment = (at) => ({ since: timeOf(at), until: timeOf(at + 1) });
+
 /** `8.11 µs`, `43.7 ms`, `1.2 s`, of milliseconds. */
 export function precise(ms) {
   if (ms === null || ms === undefined || Number.isNaN(Number(ms))) return "";

@@ -24,13 +24,15 @@ export function commandOf(command, filters) {
 /** A text as a literal of SQL, or a list of them. */
 export const literal = (value) => (Array.isArray(value) ? `ARRAY[${value.map(literal).join(", ")}]` : typeof value === "number" ? String(value) : `'${String(value).replaceAll("'", "''")}'`);
 
-/** @param {{ path: string, params: Record<string, any>, command?: string, sql?: string }} props */
-export function Question({ path, params, command, sql }) {
+/** @param {{ path: string, params?: Record<string, any>, body?: any, text?: string, command?: string | null, sql?: string }} props `text`: how the question is written, if not as it is asked */
+export function Question({ path, params, body, text, command, sql }) {
   const asked = address(path, params);
-  return html`<div class="question">
-    <code title="What this view asks">GET ${asked}</code>
+  const sent = body && JSON.stringify(body);
+  const curl = `curl -sS ${quoted(location.origin + asked)}${sent ? ` -H 'content-type: application/json' -d ${quoted(sent)}` : ""}`;
+  return html`<div class=${text ? "question short-question" : "question"}>
+    <code title="What this view asks">${text || `GET ${asked}`}</code>
     <${CopyButton} text=${() => location.href} title="Copy the address of this view">link</${CopyButton}>
-    <${CopyButton} text=${`curl -sS ${quoted(location.origin + asked)}`} title="Copy as curl">curl</${CopyButton}>
+    <${CopyButton} text=${curl} title="Copy as curl">curl</${CopyButton}>
     ${command && html`<${CopyButton} text=${command} title="Copy as a command">command</${CopyButton}>`}
     ${sql && html`<${CopyButton} text=${sql} title="Copy as SQL">SQL</${CopyButton}>`}
   </div>`;

@@ -4,9 +4,8 @@ import { count, time } from "../format.js";
 import { html } from "../html.js";
 import { change, href } from "../location.js";
 import { timeConditions } from "../time_range.js";
-import { CopyButton } from "./copy_button.js";
 import { Answering, EmptyState } from "./messages.js";
-import { literal } from "./question.js";
+import { literal, Question, quoted } from "./question.js";
 import { useTableKeys } from "./row_keys.js";
 import { TimePicker } from "./time_picker.js";
 import { Typed } from "./typed.js";
@@ -36,7 +35,7 @@ export function SignalForm({ id = "" }) {
     if (wanted) change({ flux_id: wanted, row: null, zoom: null });
   };
   return html`<form class="bar" role="search" aria-label="Signal" onSubmit=${submit}>
-    <label>Signal <${Typed} name="flux_id" data-search value=${id} size="38" spellcheck="false" placeholder="the flux id of a message, span or log" required /></label><button>Show</button></form>`;
+    <label>Signal <${Typed} name="flux_id" data-search value=${id} size="38" placeholder="the flux id of a message, span or log" required /></label><button>Show</button></form>`;
 }
 
 export function RecentSignals({ params }) {
@@ -44,11 +43,12 @@ export function RecentSignals({ params }) {
   const failed = params.has("failed");
   const where = ["flux_id IS NOT NULL", ...timeConditions(params, literal), ...(failed ? ["status = 'error'"] : [])];
   const query = `SELECT ts, flux_id, entity_name, status FROM traces WHERE ${where.join(" AND ")} ORDER BY ts DESC`;
-  const answer = useAnswer("/api/v1/sql", {}, { method: "POST", body: { query, limit: LOOKED } });
+  const [body, sql] = [{ query, limit: LOOKED }, `${query} LIMIT ${LOOKED}`];
+  const answer = useAnswer("/api/v1/sql", {}, { method: "POST", body });
   const signals = signalsOf(answer.data?.data || []);
   return html`<div class="bar"><${SignalForm} /><${TimePicker} params=${params} />
       <label><input type="checkbox" checked=${failed} onChange=${(event) => change({ failed: event.target.checked ? "1" : null })} /> failed only</label></div>
-    <div class="question"><code title="What this view asks">${query} LIMIT ${LOOKED}</code><${CopyButton} text=${`${query} LIMIT ${LOOKED}`}>SQL</${CopyButton}></div>
+    <${Question} path="/api/v1/sql" body=${body} text=${sql} command=${`platform sql ${quoted(sql)}`} sql=${sql} />
     <${Answering} answer=${answer} what="Looking for signals" />
     ${signals.length > 0 && html`<div class="scrolled"><table><caption class="dim">Signals of the newest ${count(LOOKED)} spans that carry one</caption>
       <thead><tr><th scope="col">Signal</th><th scope="col">Last span</th><th scope="col" class="number">Spans</th><th scope="col" class="number">Errors</th><th scope="col">Racks and services</th></tr></thead>

@@ -9,14 +9,15 @@ export function useRepeated(path, params = {}, every = 5_000) {
   const [shown, setShown] = useState(null);
   useEffect(() => {
     if (answer.data) setShown({ path, data: answer.data });
-    if (!path) return undefined;
+    // Neither while it is awaited, nor after somebody has cancelled it.
+    if (!path || answer.loading || !(answer.data || answer.error)) return undefined;
     let timer;
     const later = () => {
       timer = setTimeout(() => (document.hidden ? later() : answer.again()), every);
     };
     later();
     return () => clearTimeout(timer);
-  }, [answer.data, answer.error]);
+  }, [answer.data, answer.error, answer.loading]);
   // What was known stays beside an error.
   return { ...answer, data: answer.data || (shown?.path === path ? shown.data : null) };
 }

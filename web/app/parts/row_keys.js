@@ -23,7 +23,7 @@ export function useRowKeys(list) {
     const { count, selected, select, open, more = {} } = list;
     const { key, target } = event;
     // Beside the list, only letters are its own: the others scroll what is there.
-    if (isTyping(event) || event.defaultPrevented || (key !== "j" && key !== "k" && target.closest?.(".drawer, .side"))) return;
+    if (isTyping(event) || event.defaultPrevented || (key !== "j" && key !== "k" && target.closest?.(".drawer, .facets, .metric-board"))) return;
     const presses = (key === "Enter" || key === " ") && target.closest?.("button, a, summary, input");
     const chosen = selected >= 0 && selected < count;
     if (key in STEPS && count) {

@@ -1,9 +1,11 @@
-// Rows of a list as JSON lines, parsed in slices while they come: ten thousand rows block nothing.
-import { open } from "../api.js";
+// Rows of a list as JSON lines, parsed in slices while they come: ten thousand rows block nothing. Large cells are cut (`whole_row.js` has all).
+import { open, parse } from "../api.js";
 import { slices } from "./slices.js";
 
 /** Rows that are parsed between two looks at the clock. */
 const BATCH = 64;
+/** Bytes of a cell in lists. */
+export const CELL = 4_096;
 
 /**
  * @param {string} path @param {{ params: Record<string, any>, signal: AbortSignal }} question
@@ -23,7 +25,7 @@ export async function readRows(path, { params, signal }, take) {
     const lines = (kept + (read.value || "")).split("\n");
     kept = done ? "" : lines.pop();
     for (let at = 0; at < lines.length; at += BATCH) {
-      take(lines.slice(at, at + BATCH).filter(Boolean).map((line) => JSON.parse(line)));
+      take(lines.slice(at, at + BATCH).filter(Boolean).map(parse));
       await pause();
     }
   }

@@ -17,7 +17,9 @@ function saved(page) {
 export function SavedViews({ page, without = [] }) {
   const [views, setViews] = useState(() => saved(page));
   const [isKept, setKept] = useState(true);
-  const set = (changed) => {
+  // Another tab may have saved some meanwhile.
+  const set = (change) => {
+    const changed = change(saved(page));
     setKept(keep(`views.${page}`, JSON.stringify(changed)));
     setViews(changed);
   };
@@ -27,15 +29,15 @@ export function SavedViews({ page, without = [] }) {
     if (!name) return;
     const { params } = current();
     for (const one of without) params.delete(one);
-    set([...views.filter((view) => view.name !== name), { name, query: params.toString() }].sort((a, b) => a.name.localeCompare(b.name)));
+    set((known) => [...known.filter((view) => view.name !== name), { name, query: params.toString() }].sort((a, b) => a.name.localeCompare(b.name)));
     event.currentTarget.reset();
   };
-  return html`<${Menu} label=${views.length ? `Views (${views.length})` : "Views"}>
+  return html`<${Menu} label=${views.length ? `Views (${views.length})` : "Views"}>${(close) => html`
     ${views.length ? html`<ul class="plain">${views.map((view) => html`<li key=${view.name}>
-      <a href=${href(page, new URLSearchParams(view.query))} onClick=${(event) => (event.currentTarget.closest("details").open = false)}>${view.name}</a>
-      <button class="quiet" aria-label=${`Remove the view ${view.name}`} onClick=${() => set(views.filter((other) => other !== view))}>×</button>
+      <a href=${href(page, new URLSearchParams(view.query))} onClick=${close}>${view.name}</a>
+      <button class="quiet" aria-label=${`Remove the view ${view.name}`} onClick=${() => set((known) => known.filter(({ name }) => name !== view.name))}>×</button>
     </li>`)}</ul>` : html`<p class="dim">None saved yet in this browser.</p>`}
     <form class="bar" onSubmit=${save}><input name="name" aria-label="Name of the view" placeholder="a name" required size="14" /><button>Save this view</button></form>
-    ${!isKept && html`<p class="bad" role="alert">The browser keeps nothing for this page: copy the link instead.</p>`}
+    ${!isKept && html`<p class="bad" role="alert">The browser keeps nothing for this page: copy the link instead.</p>`}`}
   </${Menu}>`;
 }

@@ -6,15 +6,16 @@ import { href } from "../location.js";
 import { CopyButton } from "./copy_button.js";
 import { Drawer } from "./drawer.js";
 import { Answering } from "./messages.js";
-import { precise, timeOf } from "./micros.js";
+import { moment, precise, timeOf } from "./micros.js";
 import { Facts, Fields, LongText } from "./row_fields.js";
+import { useWhole } from "./whole_row.js";
 
 /** Rows of one microsecond that are looked through for the message. */
 const SAME_TIME = 100;
 
 /** The message as it was sent; asked for only here, since it may be large. */
 function Body({ id, item: { row, at } }) {
-  const answer = useAnswer(`/api/v1/flux/${encodeURIComponent(id)}`, { since: timeOf(at), until: timeOf(at + 1), raw: "json", limit: SAME_TIME });
+  const answer = useAnswer(`/api/v1/flux/${encodeURIComponent(id)}`, { ...moment(at), raw: "json", limit: SAME_TIME });
   const same = (other) => other.kind === "message" && ["entity_name", "src_gear_id", "msg_type", "trace_id"].every((key) => other[key] === row[key]);
   const raw = answer.data?.data.find(same)?.raw_msg;
   if (!answer.data) return html`<${Answering} answer=${answer} what="Decoding the message" />`;
@@ -25,7 +26,9 @@ function Body({ id, item: { row, at } }) {
 
 /** @param {{ id: string, item: any, start: number, close: () => void, title: string }} props */
 export function SignalDrawer({ id, item, start, close, title }) {
-  const { row, kind } = item;
+  const { kind } = item;
+  const same = (other) => other.kind === kind && (kind === "span" ? other.span_id === item.row.span_id : kind === "log" && other.entity_name === item.row.entity_name && other.message.startsWith(item.row.message));
+  const [row, whole] = useWhole(item.row, item.at, `/api/v1/flux/${encodeURIComponent(id)}`, { raw: "none" }, same);
   const trace = row.trace_id || row.attributes?.trace_id;
   const span = row.span_id || row.attributes?.span_id;
   const taken = item.to.map((one) => html`<span>${one.row.entity_name}${one.row.attributes?.["gear.id"] ? ` / ${one.row.attributes["gear.id"]}` : ""}, ${precise((one.at - item.at) / 1_000)} later</span> `);
@@ -46,6 +49,7 @@ export function SignalDrawer({ id, item, start, close, title }) {
     <div class="bar"><${CopyButton} text=${() => JSON.stringify(row, null, 2)}>JSON</${CopyButton}>
       ${kind !== "message" && html`<a href=${href("logs", { flux_id: id, since: timeOf(start - 60e6), until: timeOf(item.end + 3_600e6) })}>logs of the signal</a>`}</div>
     <${Facts} facts=${facts} />
+    ${item.row.cut && html`<${Answering} answer=${whole} what="Asking for all of it" />`}
     ${kind === "log" && html`<h3>Message</h3><${LongText} value=${row.message} />`}
     ${kind === "message" ? html`<${Body} key=${item.key} id=${id} item=${item} />` : html`<h3>Attributes</h3><${Fields} fields=${row.attributes} />`}
     ${row.promoted && Object.keys(row.promoted).length > 0 && html`<h3>Columns of its spec</h3><${Fields} fields=${row.promoted} />`}

@@ -1,6 +1,6 @@
 // One business signal in memory: its rows on lanes, where each is drawn, and who took which message.
 import { micros } from "./micros.js";
-import { readRows } from "./row_stream.js";
+import { CELL, readRows } from "./row_stream.js";
 import { slices } from "./slices.js";
 
 /** Rows that are read at first, and once more at each wish. */
@@ -17,9 +17,12 @@ const OTHERS = "all others";
 export const LANES = { service: "service or Rack", entity: "entity", gear: "gear" };
 
 /**
- * @typedef {{ row: any, key: string, kind: "message" | "span" | "log", at: number, end: number, lane: any, line: number, to: SignalItem[], text: string }} SignalItem
+ * @typedef {{ row: any, key: string, kind: "message" | "span" | "log", at: number, end: number, lane: any, line: number, to: SignalItem[], text?: string }} SignalItem
  *   times in µs; `to`: the spans of those who took a message
  */
+
+/** What a row is found by: made when somebody looks for the first time. @param {SignalItem} item */
+export const textOf = (item) => (item.text ??= JSON.stringify(item.row).toLowerCase());
 
 /** Reads the rows of a signal, oldest first. @param {(rows: number) => void} progress */
 export async function readSignal(id, most, signal, progress) {
@@ -27,7 +30,7 @@ export async function readSignal(id, most, signal, progress) {
   /** @type {(string | null)[]} */
   let [next, partial] = [null, null];
   do {
-    const answer = await readRows(`/api/v1/flux/${encodeURIComponent(id)}`, { params: { raw: "none", limit: PAGE, cursor: next }, signal }, (some) => {
+    const answer = await readRows(`/api/v1/flux/${encodeURIComponent(id)}`, { params: { raw: "none", limit: PAGE, cells: CELL, cursor: next }, signal }, (some) => {
       rows.push(...some);
       progress(rows.length);
     });
@@ -50,7 +53,7 @@ async function itemsOf(rows, pause) {
     seen.set(name, times + 1);
     const at = micros(row.ts);
     const end = row.kind === "span" ? at + Number(row.duration_ms) * 1_000 : at;
-    items.push({ row, key: times ? `${name}:${times}` : name, kind: row.kind, at, end, lane: null, line: 0, to: [], text: JSON.stringify(row).toLowerCase() });
+    items.push({ row, key: times ? `${name}:${times}` : name, kind: row.kind, at, end, lane: null, line: 0, to: [] });
     if (items.length % 256 === 0) await pause();
   }
   findReceivers(items);

@@ -9,6 +9,7 @@ import { Answering } from "./messages.js";
 import { micros, precise, timeOf } from "./micros.js";
 import { Facts, Fields, LongText } from "./row_fields.js";
 import { VirtualList } from "./virtual_list.js";
+import { useWhole } from "./whole_row.js";
 
 /** How far the clocks of who logs and who traces may be apart, µs. */
 const SKEW = 3_600e6;
@@ -42,7 +43,7 @@ const logHead = html`<div role="row" class="head"><span role="columnheader" clas
 function TraceLogs({ trace, id, span }) {
   const [own, setOwn] = useState(false);
   const params = { trace_id: id, ...around(trace) };
-  const answer = useAnswer("/api/v1/telemetry/logs", { ...params, order: "asc", limit: MOST_LOGS });
+  const answer = useAnswer("/api/v1/telemetry/logs", { ...params, order: "asc", limit: MOST_LOGS, cells: 1_024 });
   const logs = answer.data?.data || [];
   const ofSpan = (row) => span && row.attributes?.span_id === span;
   const shown = own ? logs.filter(ofSpan) : logs;
@@ -57,9 +58,13 @@ function TraceLogs({ trace, id, span }) {
 }
 
 /** @param {{ trace: any, id: string, node: any, path: Map<any, [number, number][]> | null, close: () => void }} props without a node: the logs alone */
-export function SpanDrawer({ trace, id, node, path, close }) {
-  if (!node) return html`<${Drawer} title="Logs of the trace" close=${close}><${TraceLogs} trace=${trace} id=${id} /></${Drawer}>`;
-  const { row } = node;
+export function SpanDrawer({ node, ...others }) {
+  if (node) return html`<${OneSpan} node=${node} ...${others} />`;
+  return html`<${Drawer} title="Logs of the trace" close=${others.close}><${TraceLogs} trace=${others.trace} id=${others.id} /></${Drawer}>`;
+}
+
+function OneSpan({ trace, id, node, path, close }) {
+  const [row, whole] = useWhole(node.row, node.start, "/api/v1/telemetry/traces", { trace_id: id }, (other) => other.span_id === node.id);
   const { "otel.events": events, "otel.links": links, ...fields } = row.attributes || {};
   const critical = path && (path.get(node) || []).reduce((sum, [from, to]) => sum + to - from, 0);
   const day = { since: timeOf(node.start - 12 * SKEW), until: timeOf(node.end + 12 * SKEW) };
@@ -79,6 +84,7 @@ export function SpanDrawer({ trace, id, node, path, close }) {
     <div class="bar"><a href=${href("traces", { service: node.service, span_name: row.span_name, ...day })}>spans of this name</a>
       <${CopyButton} text=${() => JSON.stringify(row, null, 2)}>JSON</${CopyButton}></div>
     <${Facts} facts=${facts} />
+    ${node.row.cut && html`<${Answering} answer=${whole} what="Asking for all of it" />`}
     <h3>Attributes</h3><${Fields} fields=${fields} find=${(key, value) => href("traces", { [`attr.${key}`]: String(value), ...day })} />
     <${Events} events=${events} /><${Links} links=${links} />
     <${TraceLogs} trace=${trace} id=${id} span=${row.span_id} />

@@ -5,7 +5,6 @@ import { html, useMemo, useState } from "../html.js";
 import { change } from "../location.js";
 import { range } from "../time_range.js";
 import { addFilter, Chips } from "./chips.js";
-import { CopyButton } from "./copy_button.js";
 import { EmptyState, ErrorBox, Waiting } from "./messages.js";
 import { precise } from "./micros.js";
 import { Question } from "./question.js";
@@ -93,22 +92,16 @@ function Found({ params, found, selected, setSelected, open }) {
       row=${(row, index) => html`<${SpanRow} row=${row} index=${index} selected=${index === selected} most=${most} open=${() => { setSelected(index); open(row); }} />`} /></div>`;
 }
 
-/** The question where a list cannot ask it: there it has no greatest duration, no parts of a millisecond, and no roots. */
-function SqlQuestion({ params }) {
-  const sql = `${searchSql(params)} LIMIT ${PAGE}`;
-  return html`<div class="question"><code title="What this view asks">${sql}</code><${CopyButton} text=${() => location.href}>link</${CopyButton}>
-    <${CopyButton} text=${searchCommand(params)}>command</${CopyButton}><${CopyButton} text=${sql}>SQL</${CopyButton}></div>`;
-}
-
 export function SpanList({ params }) {
   const found = useSpanSearch(params);
   const [selected, setSelected] = useState(-1);
   const open = (row) => change({ trace_id: row.trace_id, span: row.span_id });
   useRowKeys({ count: found.rows.length, selected, select: setSelected, open: (index) => open(found.rows[index]) });
   const asked = question(params);
+  const sql = `${searchSql(params)} LIMIT ${PAGE}`;
   return html`<${SearchForm} params=${params} />
     <${Chips} params=${params} keys=${isFilter} opposite=${oppositeOf} />
-    ${asked.body ? html`<${SqlQuestion} params=${params} />` : html`<${Question} ...${asked} command=${searchCommand(params)} sql=${`${searchSql(params)} LIMIT 100`} />`}
+    <${Question} ...${asked} text=${asked.body && sql} command=${searchCommand(params)} sql=${sql} />
     <${ErrorBox} error=${found.error} again=${found.again} />
     ${found.partial && html`<p class="bad" role="status">Rows are missing: ${found.partial}</p>`}
     ${found.rows.length > 0 ? html`<${Found} params=${params} found=${found} selected=${selected} setSelected=${setSelected} open=${open} />` : html`<${NoRows} pages=${found} what="Searching spans"><${Nothing} params=${params} /></${NoRows}>`}`;

@@ -4,6 +4,8 @@ import { bounds, timeConditions } from "../time_range.js";
 import { micros } from "./micros.js";
 import { commandOf, literal, quoted } from "./question.js";
 import { usePages } from "./repeated.js";
+import { CELL } from "./row_stream.js";
+import { condition } from "./sql_condition.js";
 
 /** Rows of one page, and rows that are kept at most. */
 export const PAGE = 1_000;
@@ -38,18 +40,7 @@ export function listFilters(params) {
 export function searchSql(params, bind = literal, before = "") {
   const where = timeConditions(params, bind);
   if (before) where.push(`ts <= ${bind(before)}`);
-  const conditions = {
-    service: (value) => `coalesce(attributes->>'resource.service.name', entity_name) = ${bind(value)}`,
-    entity: (value) => `(entity_name = ${bind(value)} OR uuid_text(entity_id) = ${bind(value)})`,
-    min_duration_ms: (value) => `duration_ms >= ${bind(Number(value))}`,
-    max_duration_ms: (value) => `duration_ms <= ${bind(Number(value))}`,
-    roots: () => "parent_span_id IS NULL",
-  };
-  const condition = (key, value) => {
-    if (isLeftOut(key)) return `(${condition(key.slice(4), value)}) IS NOT TRUE`;
-    return conditions[key]?.(value) || `${key.startsWith("attr.") ? `attributes->>${literal(key.slice(5))}` : key} = ${bind(value)}`;
-  };
-  for (const [key, value] of params) if (isFilter(key)) where.push(condition(key, value));
+  for (const [key, value] of params) if (isFilter(key)) where.push(condition(key, value, bind));
   return `SELECT * FROM traces WHERE ${where.join(" AND ")} ORDER BY ts DESC`;
 }
 
@@ -76,8 +67,8 @@ function unseen(rows, found) {
 }
 
 async function ask(params, rows, next, signal) {
-  const { path, ...options } = question(params, next);
-  const answer = await request(path, { ...options, signal });
+  const { path, params: asked, ...options } = question(params, next);
+  const answer = await request(path, { ...options, params: options.body ? asked : { ...asked, cells: CELL }, signal });
   if (answer.error) throw Object.assign(new Error(answer.error.detail), answer.error);
   const found = unseen(rows, answer.data);
   for (const row of found) row.at = micros(row.ts);

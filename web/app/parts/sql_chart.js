@@ -4,7 +4,7 @@ import { html, useMemo } from "../html.js";
 import { change } from "../location.js";
 import { Chart, colourOf } from "./chart.js";
 import { EmptyState } from "./messages.js";
-import { isNumber, isTime, textOf } from "./sql_result.js";
+import { counted, isNumber, isTime, textOf } from "./sql_result.js";
 
 /** So many series, and so many bars, are drawn. */
 const [SERIES, BARS] = [20, 200];
@@ -34,6 +34,7 @@ function seriesOf(rows, { x, y, group }) {
   const times = [...new Set(moments.filter((at) => !Number.isNaN(at)))].sort((a, b) => a - b);
   const place = new Map(times.map((at, index) => [at, index]));
   const series = new Map();
+  let same = 0;
   rows.forEach((row, index) => {
     if (!place.has(moments[index])) return;
     for (const column of y) {
@@ -42,22 +43,25 @@ function seriesOf(rows, { x, y, group }) {
       if (!series.has(name)) series.set(name, { name, values: times.map(() => null), sum: 0 });
       const one = series.get(name);
       const value = row[column.name] === null ? null : Number(row[column.name]);
-      // @ts-expect-error all moments have a place
-      one.values[place.get(moments[index])] = value;
+      /** @type {any} */
+      const at = place.get(moments[index]);
+      if (one.values[at] !== null) same += 1;
+      one.values[at] = value;
       one.sum += Math.abs(value || 0);
     }
   });
-  return { times, series: [...series.values()].sort((a, b) => b.sum - a.sum) };
+  return { times, series: [...series.values()].sort((a, b) => b.sum - a.sum), same };
 }
 
 function Lines({ rows, chosen, stacked }) {
   const { x, y, group } = chosen;
   const drawn = useMemo(() => {
-    const { times, series } = seriesOf(rows, chosen);
-    return { times, series: series.slice(0, SERIES), left: series.length - SERIES };
+    const { series, ...others } = seriesOf(rows, chosen);
+    return { ...others, series: series.slice(0, SERIES), left: series.length - SERIES };
   }, [rows, x, group, y.map(({ name }) => name).join()]);
   const what = `${y.map(({ name }) => name).join(", ")} over ${x.name}${group ? ` by ${group.name}` : ""}`;
   return html`<div class="sql-chart"><${Chart} times=${drawn.times} series=${drawn.series} stacked=${stacked} height=${320} label=${what} unit=${number} />
+    ${drawn.same > 0 && html`<p class="bad" role="status">${counted(drawn.same, "value")} had the time and name of a later row, and ${drawn.same === 1 ? "is" : "are"} not drawn: choose a group, or aggregate.</p>`}
     ${drawn.left > 0 && html`<p class="dim">The ${SERIES} largest of ${SERIES + drawn.left} series are drawn. Leave some out with WHERE, or group by another column.</p>`}</div>`;
 }
 

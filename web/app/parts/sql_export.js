@@ -2,18 +2,15 @@
 import { open } from "../api.js";
 import { bytes } from "../format.js";
 import { html } from "../html.js";
-import { CopyButton } from "./copy_button.js";
 import { ErrorBox, Waiting } from "./messages.js";
-import { quoted } from "./question.js";
+import { Question, quoted } from "./question.js";
 import { saveFile } from "./save_file.js";
 import { bodyOf, valueOf } from "./sql_statement.js";
 import { useJob } from "./work.js";
 
+/** Bytes that are put aside together, and of a file. */
+const [PART, MOST] = [8 << 20, 1 << 30];
 const FORMATS = [["CSV", "text/csv", "csv"], ["NDJSON", "application/x-ndjson", "ndjson"], ["Arrow", "application/vnd.apache.arrow.stream", "arrows"]];
-
-function curlOf(asked) {
-  return `curl -sS ${quoted(`${location.origin}/api/v1/sql`)} -H 'content-type: application/json' -d ${quoted(JSON.stringify(bodyOf(asked, asked.limit)))}`;
-}
 
 /** The command; it takes no lists as parameters, so a statement with one has none. */
 function commandOf(asked) {
@@ -25,26 +22,27 @@ function commandOf(asked) {
 
 /** The question of this page as text, and the ways to ask it elsewhere. @param {{ asked: import("./sql_statement.js").Asked }} props */
 export function SqlQuestion({ asked }) {
-  const command = commandOf(asked);
-  return html`<div class="question sql-question">
-    <code title="What this view asks">POST /api/v1/sql ${JSON.stringify(bodyOf(asked, asked.limit)).slice(0, 400)}</code>
-    <${CopyButton} text=${() => location.href} title="Copy the address of this view">link</${CopyButton}>
-    <${CopyButton} text=${curlOf(asked)} title="Copy as curl">curl</${CopyButton}>
-    ${command && html`<${CopyButton} text=${command} title="Copy as a command">command</${CopyButton}>`}
-  </div>`;
+  const body = bodyOf(asked, asked.limit);
+  return html`<${Question} path="/api/v1/sql" body=${body} text=${`POST /api/v1/sql ${JSON.stringify(body).slice(0, 400)}`} command=${commandOf(asked)} />`;
 }
 
 async function download(asked, [, accept, ending], signal, progress) {
   const response = await open("/api/v1/sql", { method: "POST", body: bodyOf(asked), accept, signal });
   /** @type {[any[], any]} */
-  const [parts, reader] = [[], response.body.getReader()];
-  for (let total = 0; ; ) {
+  let [parts, reader] = [[], response.body.getReader()];
+  // The browser may put a blob aside; bytes stay in memory.
+  const files = [];
+  for (let [total, put] = [0, 0]; ; ) {
     const { value, done } = await reader.read();
     if (done) break;
     parts.push(value);
     progress((total += value.length));
+    if (total > MOST) throw new Error("the answer is larger than 1 GiB, and was not saved: bound ts to fewer rows, or take the command");
+    if (total - put < PART) continue;
+    files.push(new Blob(parts));
+    [parts, put] = [[], total];
   }
-  saveFile(parts, `platform-${new Date().toISOString().slice(0, 19).replace(/\D/g, "")}.${ending}`, accept);
+  saveFile([...files, ...parts], `platform-${new Date().toISOString().slice(0, 19).replace(/\D/g, "")}.${ending}`, accept);
   return response.headers.get("x-partial");
 }
 

@@ -1,9 +1,10 @@
 // The rows of an answer as a table: types in the heads, columns that can be made wider, ids as links, and a drawer with a value in full.
-import { bytes, cell, count, time } from "../format.js";
+import { cell, count, time } from "../format.js";
 import { html, useEffect, useMemo, useRef, useState } from "../html.js";
 import { change, href } from "../location.js";
 import { CopyButton } from "./copy_button.js";
 import { Drawer } from "./drawer.js";
+import { SlicedText } from "./sliced_text.js";
 import { VirtualList } from "./virtual_list.js";
 
 const [NARROW, WIDE, LETTER] = [48, 420, 7.8];
@@ -35,7 +36,7 @@ function linkOf(value, { name, type }) {
 
 function widthsOf(columns, rows, chosen) {
   return columns.map((column) => {
-    if (chosen[column.name]) return chosen[column.name];
+    if (Object.hasOwn(chosen, column.name)) return chosen[column.name];
     let letters = column.name.length + column.type.length + 3;
     for (const row of rows.slice(0, 40)) letters = Math.max(letters, Math.min(60, textOf(row[column.name], column).length + 1));
     return Math.round(Math.max(64, Math.min(WIDE, letters * LETTER + 12)));
@@ -86,13 +87,10 @@ function Cell({ value, column, width, chosen }) {
 }
 
 function Whole({ value, column }) {
-  const [all, setAll] = useState(false);
   const text = useMemo(() => (value && typeof value === "object" ? JSON.stringify(value, null, 2) : textOf(value, { type: "" })), [value]);
   const to = linkOf(value, column);
-  const cut = !all && text.length > READ;
   return html`<section class="whole"><h3>${column.name} <small class="dim">${column.type}</small> <${CopyButton} text=${text} title=${`Copy ${column.name}`}>copy</${CopyButton}></h3>
-    <pre class=${value === null ? "dim" : undefined}>${to ? html`<a href=${to}>${text}</a>` : cut ? text.slice(0, READ) : text}</pre>
-    ${cut && html`<button onClick=${() => setAll(true)}>Show all ${bytes(text.length)}</button>`}</section>`;
+    ${to ? html`<pre><a href=${to}>${text}</a></pre>` : html`<${SlicedText} text=${text} tag="pre" shown=${READ} box=${{ class: value === null ? "dim" : "value" }} />`}</section>`;
 }
 
 /** The row that the address names (`cell=12:message`), its value first. */

@@ -1,5 +1,5 @@
-// One statement at the Mixer: asked, awaited, cancelled. Whole numbers that a JavaScript number cannot hold keep their digits, as texts.
-import { ApiError, open } from "../api.js";
+// One statement at the Mixer: asked, awaited, cancelled.
+import { ApiError, open, parse, read } from "../api.js";
 import { useEffect, useRef, useState } from "../html.js";
 import { parametersOf } from "./sql_tokens.js";
 
@@ -16,7 +16,7 @@ export function askedBy(params) {
 /** The value of a parameter as it is typed: a number, true, false, null, a list or a text in quotes of JSON; all else is a text. */
 export function valueOf(typed) {
   try {
-    const value = JSON.parse(typed);
+    const value = parse(typed);
     return value && typeof value === "object" && !Array.isArray(value) ? typed : value;
   } catch {
     return typed;
@@ -32,11 +32,6 @@ export function bodyOf(asked, limit) {
   return { query: explainOf(asked) + asked.q, parameters: given.length ? Object.fromEntries(given) : undefined, limit: asked.explain ? undefined : limit };
 }
 
-function parse(text) {
-  if (!/[[:,]-?\d{16,}/.test(text)) return JSON.parse(text);
-  return JSON.parse(text, (_, value, context) => (typeof value === "number" && context && Math.abs(value) > Number.MAX_SAFE_INTEGER ? context.source : value));
-}
-
 /** The mistake as it is in the statement without the line of EXPLAIN. */
 function withoutLine(error, asked) {
   if (!error.position || !explainOf(asked)) return error;
@@ -46,13 +41,8 @@ function withoutLine(error, asked) {
 }
 
 async function ask(asked, signal) {
-  const response = await open("/api/v1/sql", { method: "POST", body: bodyOf(asked, asked.limit), signal });
-  const text = await response.text().catch((error) => {
-    if (error.name === "AbortError") throw error;
-    throw new ApiError(0, { detail: "the connection broke before the answer was complete: run the statement again" });
-  });
-  const answer = parse(text);
-  return { ...answer, bytes: text.length, failed: answer.error ? new ApiError(answer.error.status || 500, answer.error) : null };
+  const { answer, size } = await read(await open("/api/v1/sql", { method: "POST", body: bodyOf(asked, asked.limit), signal }));
+  return { ...answer, bytes: size, failed: answer.error ? new ApiError(answer.error.status || 500, answer.error) : null };
 }
 
 /**

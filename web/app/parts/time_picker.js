@@ -32,8 +32,8 @@ export function TimePicker({ params, fallback = "1h" }) {
       <option value="">from … to</option>
       ${AGES.map((age) => html`<option value=${age}>last ${age}</option>`)}
     </select>
-    <${Typed} name="since" aria-label="Since" value=${written(since)} room=${ROOM} spellcheck="false" placeholder="14:05" title=${HINT} />
-    <${Typed} name="until" aria-label="Until" value=${written(until)} room=${ROOM} spellcheck="false" placeholder="now" title=${HINT} />
+    <${Typed} name="since" aria-label="Since" value=${written(since)} room=${ROOM} placeholder="14:05" title=${HINT} />
+    <${Typed} name="until" aria-label="Until" value=${written(until)} room=${ROOM} placeholder="now" title=${HINT} />
     <button>Set</button>
     <button type="button" class="quiet" aria-pressed=${isUtc()} onClick=${() => setUtc(!isUtc())} title="Times in UTC, or as this machine has them">${isUtc() ? "UTC" : "local"}</button>
   </form>`;

@@ -1,6 +1,6 @@
 // One trace in memory: its spans as a tree, which of them are shown, and its critical path. All that walks over all spans goes in slices.
 import { micros } from "./micros.js";
-import { readRows } from "./row_stream.js";
+import { CELL, readRows } from "./row_stream.js";
 import { slices } from "./slices.js";
 
 /** Spans that are read at first, and once more at each wish. */
@@ -12,7 +12,7 @@ const BATCH = 256;
 
 /**
  * @typedef {{ row: any, id: string, parent: SpanNode | null, children: SpanNode[], start: number, end: number, depth: number, index: number,
- *   last: number, service: string, text: string }} SpanNode times in µs; `index` in the order of the tree, `last` that of its last descendant
+ *   last: number, service: string, text?: string }} SpanNode times in µs; `index` in the order of the tree, `last` that of its last descendant
  * @typedef {{ nodes: SpanNode[], roots: SpanNode[], byId: Map<string, SpanNode>, start: number, end: number, services: string[], errors: number,
  *   fluxes: string[], more: boolean, partial: string | null }} Trace
  */
@@ -20,9 +20,11 @@ const BATCH = 256;
 function nodeOf(row) {
   const start = micros(row.ts);
   const service = row.attributes?.["resource.service.name"] ?? row.entity_name;
-  const text = `${service} ${row.span_name} ${row.span_id} ${row.status} ${JSON.stringify(row.attributes)}`.toLowerCase();
-  return { row, id: row.span_id, parent: null, children: [], start, end: start + Number(row.duration_ms) * 1_000, depth: 0, index: -1, last: -1, service: String(service), text };
+  return { row, id: row.span_id, parent: null, children: [], start, end: start + Number(row.duration_ms) * 1_000, depth: 0, index: -1, last: -1, service: String(service) };
 }
+
+/** What a span is found by: made when somebody looks for the first time. */
+const textOf = (node) => (node.text ??= `${node.service} ${node.row.span_name} ${node.id} ${node.row.status} ${JSON.stringify(node.row.attributes)}`.toLowerCase());
 
 /** Reads a trace. @param {(spans: number) => void} progress @returns {Promise<Trace>} */
 export async function readTrace(id, most, signal, progress) {
@@ -30,7 +32,7 @@ export async function readTrace(id, most, signal, progress) {
   /** @type {(string | null)[]} */
   let [next, partial] = [null, null];
   do {
-    const params = { trace_id: id, since: "1970-01-01T00:00:00Z", order: "asc", limit: PAGE, cursor: next };
+    const params = { trace_id: id, since: "1970-01-01T00:00:00Z", order: "asc", limit: PAGE, cells: CELL, cursor: next };
     const answer = await readRows("/api/v1/telemetry/traces", { params, signal }, (rows) => {
       for (const row of rows) nodes.push(nodeOf(row));
       progress(nodes.length);
@@ -109,7 +111,7 @@ export function shownSpans({ nodes, start, end }, { closed, depth, text, share, 
   const kept = new Uint8Array(all ? 0 : nodes.length);
   if (!all) {
     for (const node of nodes) {
-      if (node.end - node.start < least || (wanted && !node.text.includes(wanted)) || (path && !path.has(node))) continue;
+      if (node.end - node.start < least || (wanted && !textOf(node).includes(wanted)) || (path && !path.has(node))) continue;
       // @ts-expect-error a root has none above it
       for (let above = node; above && !kept[above.index]; above = above.parent) kept[above.index] = 1;
     }

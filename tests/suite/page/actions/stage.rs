@@ -42,7 +42,7 @@ fn token(api: &Api, name: &str, role: &str) -> Result<String, Failure> {
 }
 
 /// Starts a Rack, and waits until it says by which key it asks for admission.
-fn pending(name: &str, mixer: &TestMixer) -> Result<(TestRack, String), Failure> {
+pub(super) fn pending(name: &str, mixer: &TestMixer) -> Result<(TestRack, String), Failure> {
     let mut rack = TestRack::new(name, &mixer.bus_url, "")?;
     rack.spawn()?;
     let waits = rack.process()?.line("pending ", SOON)?;

@@ -35,7 +35,8 @@ function forms(octets, message) {
   if (message) found.message = JSON.stringify(message, null, 2);
   try {
     found.text = new TextDecoder("utf-8", { fatal: true }).decode(octets);
-    found.JSON = JSON.stringify(JSON.parse(found.text), null, 2);
+    // Numbers of so many digits would be other ones.
+    if (!/\d{16}/.test(found.text)) found.JSON = JSON.stringify(JSON.parse(found.text), null, 2);
   } catch {
     // Bytes that are no text, or text that is no JSON, have fewer forms.
   }

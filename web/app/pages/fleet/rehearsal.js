@@ -2,7 +2,7 @@
 import { useAnswer } from "../../api.js";
 import { html, useState } from "../../html.js";
 import { act, at, Awaited } from "../../parts/act.js";
-import { isUnknown, Unknown } from "../../parts/confirm.js";
+import { Failed, isUnknown, useChange } from "../../parts/confirm.js";
 import { CopyButton } from "../../parts/copy_button.js";
 import { Drawer } from "../../parts/drawer.js";
 import { ErrorBox, Waiting } from "../../parts/messages.js";
@@ -119,35 +119,32 @@ function Outcome({ outcome }) {
 export function Rehearsal({ reference, active, close, say }) {
   const path = reference ? at("/api/v1/scenarios", reference, "activate") : "/api/v1/scenarios/rollback";
   const [resume, setResume] = useState("floor");
-  const [state, setState] = useState({ busy: false, error: null, outcome: null });
+  const [outcome, setOutcome] = useState(null);
+  const { busy, error, run, leave } = useChange(close);
   const dry = useAnswer(path, { dry_run: true, resume_from: resume === "floor" ? null : resume }, { method: "POST" });
   const report = dry.data?.data;
   const title = reference ? `Activate ${reference}` : "Roll back";
-  const run = async () => {
-    setState({ busy: true, error: null, outcome: null });
-    try {
-      // The content that was rehearsed, whatever the name means, and whatever was active before, by now.
-      const { hash } = report.scenario;
-      const exact = reference ? at("/api/v1/scenarios", hash, "activate") : path;
-      const outcome = await act(exact, { params: { to: reference ? null : hash, wait: WAIT, resume_from: resume === "floor" ? null : resume } });
-      setState({ busy: false, error: null, outcome });
-      say(outcome.awaited ? html`<${Awaited} awaited=${outcome.awaited} />` : html`<p>${named(outcome.data.scenario)} is active.</p>`);
-    } catch (error) {
-      setState({ busy: false, error, outcome: null });
-      if (!isUnknown(error)) dry.again();
-    }
+  const activate = (signal) => {
+    // The content that was rehearsed, whatever the name means, and whatever was active before, by now.
+    const { hash } = report.scenario;
+    const exact = reference ? at("/api/v1/scenarios", hash, "activate") : path;
+    return act(exact, { params: { to: reference ? null : hash, wait: WAIT, resume_from: resume === "floor" ? null : resume }, signal });
   };
+  const done = (came) => {
+    setOutcome(came);
+    say(came.awaited ? html`<${Awaited} awaited=${came.awaited} />` : html`<p>${named(came.data.scenario)} is active.</p>`);
+  };
+  const press = () => run(activate, done, (why) => isUnknown(why) || dry.again());
   const command = reference ? `platform scenario activate ${reference}` : "platform scenario rollback";
-  return html`<${Drawer} title=${title} close=${close}>
-    ${state.outcome ? html`<${Outcome} outcome=${state.outcome} /><button onClick=${close}>Close</button>` : html`
+  return html`<${Drawer} title=${title} close=${leave}>
+    ${outcome ? html`<${Outcome} outcome=${outcome} /><button onClick=${close}>Close</button>` : html`
       <p>Nothing is changed yet. This is what it would do <${CopyButton} text=${`${command} --dry-run`} title="Copy as a command">command</${CopyButton}></p>
       <${ErrorBox} error=${dry.error} again=${dry.again} />
       ${dry.loading && html`<${Waiting} what="Rehearsing" />`}
       ${report && html`<${Changes} report=${report} active=${active} />
         ${report.wires?.some(({ change }) => change === "resumes") && html`<label>Wires that were paused go on <select value=${resume} onChange=${(event) => setResume(event.currentTarget.value)}><option value="floor">where they were paused</option><option value="now">with what comes from now on</option></select></label>`}
-        <p class="bar"><button class="primary" disabled=${state.busy || dry.loading} onClick=${run}>${reference ? `Activate ${named(report.scenario)}` : `Roll back to ${named(report.scenario)}`}</button><button onClick=${close}>Cancel</button></p>`}
-      <${ErrorBox} error=${state.error} />
-      ${isUnknown(state.error) && html`<${Unknown} error=${state.error} />`}
-      ${state.busy && html`<${Waiting} what=${`Racks are told; the Mixer waits for them, ${WAIT} at most`} />`}`}
+        <p class="bar"><button class="primary" disabled=${busy || dry.loading} onClick=${press}>${reference ? `Activate ${named(report.scenario)}` : `Roll back to ${named(report.scenario)}`}</button><button onClick=${leave}>${error ? "Close" : "Cancel"}</button></p>`}
+      <${Failed} error=${error} />
+      ${busy && html`<${Waiting} what=${`Racks are told; the Mixer waits for them, ${WAIT} at most`} cancel=${leave} />`}`}
   </${Drawer}>`;
 }

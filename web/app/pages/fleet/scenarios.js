@@ -5,11 +5,11 @@ import { html, useState } from "../../html.js";
 import { change, href } from "../../location.js";
 import { act, at } from "../../parts/act.js";
 import { ColumnList } from "../../parts/column_list.js";
-import { Confirm } from "../../parts/confirm.js";
+import { Confirm, Failed, useChange } from "../../parts/confirm.js";
 import { CopyButton } from "../../parts/copy_button.js";
 import { Drawer } from "../../parts/drawer.js";
 import { Field } from "../../parts/field.js";
-import { Answering, EmptyState, ErrorBox } from "../../parts/messages.js";
+import { Answering, EmptyState, Waiting } from "../../parts/messages.js";
 import { Question } from "../../parts/question.js";
 import { Facts } from "../../parts/row_fields.js";
 import { saveFile } from "../../parts/save_file.js";
@@ -28,19 +28,20 @@ const MOST = 4 * 1_024 * 1_024;
 function Import({ done }) {
   const [text, setText] = useState("");
   const [replace, setReplace] = useState(false);
-  const [state, setState] = useState({ busy: false, error: null });
-  const lines = state.error?.errors?.filter(({ line }) => line) || [];
-  const submit = async (event) => {
+  const [large, setLarge] = useState(null);
+  const change = useChange();
+  const error = large || change.error;
+  const lines = error?.errors?.filter(({ line }) => line) || [];
+  const submit = (event) => {
     event.preventDefault();
-    if (!text.trim()) return setState({ busy: false, error: new ApiError(0, { detail: "there is no text yet: paste a scenario or choose its file" }) });
-    setState({ busy: true, error: null });
-    return act("/api/v1/scenarios", { params: { replace: replace || null }, body: text, type: "application/yaml" }).then(({ data }) => done(data), (error) => setState({ busy: false, error }));
+    change.run((signal) => act("/api/v1/scenarios", { params: { replace: replace || null }, body: text, type: "application/yaml", signal }), ({ data }) => done(data));
   };
   const pick = async (event) => {
     const [file] = event.currentTarget.files;
     if (!file) return;
-    if (file.size > MOST) setState({ busy: false, error: new ApiError(413, { detail: "a scenario has 4 MiB at most" }) });
-    else setText(await file.text());
+    const isLarge = file.size > MOST;
+    setLarge(isLarge ? new ApiError(413, { detail: "a scenario has 4 MiB at most" }) : null);
+    if (!isLarge) setText(await file.text());
   };
   const goTo = ({ line, column }) => {
     /** @type {any} */
@@ -52,10 +53,11 @@ function Import({ done }) {
   return html`<form class="form" onSubmit=${submit} aria-label="Import a scenario">
     <${Field} label="File" help="A YAML file of up to 4 MiB">${(attributes) => html`<input ...${attributes} type="file" accept=".yaml,.yml" onChange=${pick} />`}</${Field}>
     <div id="scenario-text"><${Field} label="Text" help=${html`Checked as by <code>platform scenario validate</code>; storing it runs nothing`} fault=${lines.length ? `${lines.length} ${lines.length === 1 ? "fault" : "faults"}, listed below` : ""}>
-      ${(attributes) => html`<textarea ...${attributes} class="code" rows="12" spellcheck="false" placeholder=${EXAMPLE} value=${text} onInput=${(event) => setText(event.currentTarget.value)}></textarea>`}</${Field}></div>
-    ${lines.length > 0 ? html`<ul>${lines.map((fault) => html`<li><button type="button" class="quiet bad" onClick=${() => goTo(fault)}>${fault.line}:${fault.column}</button> ${fault.detail}</li>`)}</ul>` : html`<${ErrorBox} error=${state.error} />`}
+      ${(attributes) => html`<textarea ...${attributes} required class="code" rows="12" spellcheck="false" placeholder=${EXAMPLE} value=${text} onInput=${(event) => setText(event.currentTarget.value)}></textarea>`}</${Field}></div>
+    ${lines.length > 0 ? html`<ul>${lines.map((fault) => html`<li><button type="button" class="quiet bad" onClick=${() => goTo(fault)}>${fault.line}:${fault.column}</button> ${fault.detail}</li>`)}</ul>` : html`<${Failed} error=${error} />`}
+    ${change.busy && html`<${Waiting} what="Checking and storing" cancel=${change.leave} />`}
     <label><input type="checkbox" checked=${replace} onChange=${(event) => setReplace(event.currentTarget.checked)} /> Replace another text that has this name and version; what runs does not change</label>
-    <p class="bar"><button class="primary" disabled=${state.busy}>Check and store</button></p>
+    <p class="bar"><button class="primary" disabled=${change.busy}>Check and store</button></p>
   </form>`;
 }
 

@@ -60,7 +60,7 @@ export function Audit({ params }) {
   const set = (key, replace) => (event) => change({ [key]: event.currentTarget.value }, replace);
   return html`<div class="bar" role="search" aria-label="Filter entries">
       <label>Kind <select value=${filter.kind || ""} onChange=${set("kind")}><option value="">all</option>${KINDS.map((kind) => html`<option>${kind}</option>`)}</select></label>
-      <label>Rack <${Typed} type="search" size="12" spellcheck="false" placeholder="name or id" value=${filter.rack || ""} onChange=${set("rack")} /></label>
+      <label>Rack <${Typed} type="search" size="12" placeholder="name or id" value=${filter.rack || ""} onChange=${set("rack")} /></label>
       <label>Text <input type="search" data-search size="16" placeholder="in loaded entries" value=${params.get("q") || ""} onInput=${set("q", true)} /></label>
       <${TimePicker} params=${params} fallback="90d" /></div>
     <${Question} path="/api/v1/audit" params=${asked} command=${commandOf("platform audit", filter)} />

@@ -131,13 +131,13 @@ export function Tokens({ params }) {
     <${Answering} answer=${answer} what="Asking for the tokens" />
     ${!tokens ? "" : !tokens.length ? html`<${EmptyState} command="platform token create grafana --role reader --expires-in 90d">No token was made. Local users need none where api.auth is "auto"; everybody else does:</${EmptyState}>`
       : html`<div class="list"><${ColumnList} label="Tokens" columns=${COLUMNS} rows=${rows} keyOf=${({ id }) => id} to=${({ id }) => href("security", { view: "tokens", q: params.get("q"), token: id })} opened=${open?.id} /></div>`}
-    ${wanted && tokens && html`<${TokenDrawer} key=${wanted} token=${open} wanted=${wanted} close=${() => change({ token: null })} revoke=${() => setDoing("revoke")} />`}
+    ${wanted && tokens && html`<${TokenDrawer} key=${wanted} token=${open} wanted=${wanted} close=${() => change({ token: null })} revoke=${() => setDoing(open)} />`}
     ${doing === "create" && html`<${NewToken} close=${() => setDoing(null)} done=${({ data }) => {
       setMade(data);
       end(null);
     }} />`}
-    ${doing === "revoke" && open && html`<${Confirm} title=${`Revoke ${open.name}`} action="Revoke" danger typed=${open.name} run=${(signal) => act(at("/api/v1/tokens", open.id, "revoke"), { signal })} close=${() => setDoing(null)} done=${() => {
+    ${doing?.id && html`<${Confirm} title=${`Revoke ${doing.name}`} action="Revoke" danger typed=${doing.name} run=${(signal) => act(at("/api/v1/tokens", doing.id, "revoke"), { signal })} close=${() => setDoing(null)} done=${() => {
       change({ token: null });
-      end(html`<p>${open.name} is revoked: it opens nothing any more.</p>`);
-    }}><p>For ever, and at once: its requests, live tails, taps and PostgreSQL sessions end. It was last used ${open.last_used ? age(open.last_used) : "never"}.</p></${Confirm}>`}`;
+      end(html`<p>${doing.name} is revoked: it opens nothing any more.</p>`);
+    }}><p>For ever, and at once: its requests, live tails, taps and PostgreSQL sessions end. It was last used ${doing.last_used ? age(doing.last_used) : "never"}.</p></${Confirm}>`}`;
 }

@@ -9,15 +9,16 @@ const DAY = 86_400_000;
 /** Less than this tells nothing of a day's growth. */
 const LEAST = 600_000;
 
-/** Bytes of files a day, by the span of time that they have; none if that is too short. */
+/** Bytes of files a day, of each table by the span of time that its own have; none if all are too short. */
 function pace(tables) {
-  let [sum, span] = [0, 0];
+  let [perDay, longest] = [0, 0];
   for (const { bytes: size, earliest, latest } of Object.values(tables)) {
-    if (!earliest) continue;
-    sum += size;
-    span = Math.max(span, Date.parse(latest) - Date.parse(earliest));
+    const span = earliest ? Date.parse(latest) - Date.parse(earliest) : 0;
+    if (span < LEAST) continue;
+    perDay += (size * DAY) / span;
+    longest = Math.max(longest, span);
   }
-  return span < LEAST || !sum ? null : { perDay: (sum * DAY) / span, span };
+  return perDay ? { perDay, span: longest } : null;
 }
 
 /** The rule in words. */
