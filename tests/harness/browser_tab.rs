@@ -103,7 +103,13 @@ impl BrowserTab {
             changes: Vec::new(),
             profile,
         };
-        let target = tab.send("Target.createTarget", json!({ "url": "about:blank" }))?;
+        // Commands come through before the browser can make tabs: one that is told to do so by then ends. It opens the first one itself.
+        let target = eventually("the first tab", SOON, || {
+            let targets = tab.send("Target.getTargets", json!({})).ok()?;
+            let targets = targets["targetInfos"].as_array()?.iter();
+            targets.clone().find(|target| target["type"] == "page").cloned()
+        });
+        let target = target.map_err(|error| format!("{error}; the browser said:\n{}", tab.said()))?;
         let attached = json!({ "targetId": target["targetId"], "flatten": true });
         let attached = tab.send("Target.attachToTarget", attached)?;
         tab.session = attached["sessionId"].as_str().ok_or("no session")?.to_owned();
