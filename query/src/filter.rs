@@ -88,11 +88,13 @@ fn is_none_of(of: Expr, texts: &BTreeSet<String>) -> Option<Expr> {
 
 /// That a text has none of these parts, letter case aside.
 fn has_none_of(of: Expr, parts: &BTreeSet<String>) -> Option<Expr> {
-    let has_one = match parts.first() {
-        Some(part) if parts.len() == 1 => contains_fold(of, part),
-        _ => contains_any_fold(of, parts),
+    let first = parts.first()?;
+    let has_one = if parts.len() == 1 {
+        contains_fold(of, first)
+    } else {
+        contains_any_fold(of, parts)
     };
-    (!parts.is_empty()).then(|| has_one.is_not_true())
+    Some(has_one.is_not_true())
 }
 
 fn is_not_of_levels(levels: &BTreeSet<Level>) -> Option<Expr> {

@@ -146,16 +146,21 @@ fn drop_letters(args: &DlqDropArgs) -> Result<(), Error> {
             return Err(Error::Usage("nothing was dropped".to_owned()));
         }
         body["dry_run"] = false.into();
-        // By the Mixer's clock: what came since was not asked about.
-        if let Some(filter) = body.get_mut("filter") {
-            for end in ["since", "until"] {
-                filter[end] = rehearsed.get(end).cloned().unwrap_or(Value::Null);
-            }
-        }
+        fix_times(&mut body, &rehearsed);
     }
     let report = send(api, path, &body)?;
     print(&report, api)?;
     verdict(&report)
+}
+
+/// Means the times of what was rehearsed, by the Mixer's clock: what came since was not asked about. An end that it did not say stays.
+fn fix_times(body: &mut Value, rehearsed: &Value) {
+    let Some(filter) = body.get_mut("filter") else { return };
+    for end in ["since", "until"] {
+        if let Some(at) = rehearsed.get(end).filter(|at| !at.is_null()) {
+            filter[end] = at.clone();
+        }
+    }
 }
 
 /// The request that letters are selected by.
@@ -249,6 +254,19 @@ mod tests {
             return None;
         };
         asked(&args.many).ok()
+    }
+
+    #[test]
+    fn times_of_a_rehearsal_are_meant_and_those_that_it_does_not_say_stay() {
+        let mut body = json!({ "filter": { "gear": "pass", "since": "1h", "until": null } });
+        fix_times(&mut body, &json!({ "until": "2026-01-01T00:00:00Z", "since": null }));
+        assert_eq!(
+            body["filter"],
+            json!({ "gear": "pass", "since": "1h", "until": "2026-01-01T00:00:00Z" })
+        );
+        let mut by_ids = json!({ "ids": ["a"] });
+        fix_times(&mut by_ids, &json!({ "until": "2026-01-01T00:00:00Z" }));
+        assert_eq!(by_ids, json!({ "ids": ["a"] }));
     }
 
     #[test]
