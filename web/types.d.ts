@@ -51,4 +51,6 @@ interface JSON {
   parse(text: string | null): any;
   /** `source` is the number as it was written. */
   parse(text: string, reviver: (this: any, key: string, value: any, context: { source: string }) => any): any;
+  /** A number that is written as it is; not every browser has it. */
+  rawJSON?: (text: string) => any;
 }

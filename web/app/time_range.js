@@ -42,8 +42,8 @@ export function range(params) {
   return { from, to };
 }
 
-/** A time of the address as people read it: `2026-11-30 14:05:00`. */
-export const written = (text) => (Number.isNaN(ageOf(text)) ? time(text).replace(/(:00)?\.000$/, "") : text);
+/** A time of the address as people read it: `2026-11-30 14:05:00`. All else stays as it is: a browser takes 30 February for 2 March. */
+export const written = (text) => (/(Z|[+-]\d\d:\d\d)$/i.test(text) ? time(text).replace(/(:00)?\.000$/, "") : text);
 
 /** A day, a clock, or both, without a zone: they are those of the switch. */
 const MOMENT = /^(?:(\d{4})-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01]))?(?:[ T]*([01]?\d|2[0-3]):([0-5]\d)(?::([0-5]\d(?:\.\d{1,3})?))?)?$/;
@@ -60,9 +60,11 @@ export function asked(text, since = "") {
   const [y, m, d] = day ? [Number(year), Number(month) - 1, Number(day)] : today;
   /** @param {number} later days */
   const at = (later) => {
-    const [hours, minutes, ms] = [Number(hour), Number(minute), 1_000 * Number(second)];
+    const [hours, minutes, ms] = [Number(hour), Number(minute), Math.round(1_000 * Number(second))];
     return isUtc() ? Date.UTC(y, m, d + later, hours, minutes, 0, ms) : new Date(y, m, d + later, hours, minutes, 0, ms).getTime();
   };
+  const first = new Date(at(0));
+  if (day && (isUtc() ? first.getUTCDate() : first.getDate()) !== d) return text;
   const from = Date.parse(since);
   const last = at(0) <= now.getTime() ? 0 : -1;
   const shift = day ? 0 : [last, last + 1].find((days) => !(at(days) <= from)) ?? last;

@@ -6,7 +6,7 @@ import { useEscape } from "../keys.js";
 import { ErrorBox, Waiting } from "./messages.js";
 
 /** Of a change that was not answered, or by a proxy alone: it may have been done. */
-export const isUnknown = (error) => Boolean(error) && (!error.status || [502, 504].includes(error.status));
+export const isUnknown = (error) => Boolean(error) && (!error.status || ([502, 503, 504].includes(error.status) && !error.code));
 
 /** Says so, and shows how things are by now. */
 function Unknown({ error }) {
@@ -29,14 +29,17 @@ export function useChange(close) {
     if (state.busy) return;
     const { signal } = (asked.current = new AbortController());
     setState({ busy: true, error: null });
+    let came;
     try {
-      const came = await change(signal);
-      setState({ busy: false, error: null });
-      if (!signal.aborted) done(came);
+      came = await change(signal);
+      // Stopped while it looked at what came of it: done, but nobody was told.
+      signal.throwIfAborted();
     } catch (error) {
       setState({ busy: false, error });
-      failed?.(error);
+      return failed?.(error);
     }
+    setState({ busy: false, error: null });
+    done(came);
   };
   return { ...state, run, leave: () => (state.busy ? asked.current.abort() : close?.()) };
 }

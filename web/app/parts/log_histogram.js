@@ -73,7 +73,7 @@ function useHistogram(params, by, ready, live) {
   const [round, setRound] = useState(0);
   const key = JSON.stringify([question(params), by]);
   useEffect(() => {
-    if (!ready) return;
+    if (!ready) return setState((before) => ({ ...before, loading: false }));
     const cancel = new AbortController();
     const width = step(params);
     const stop = () => {

@@ -31,6 +31,7 @@ class LogTail {
     this.total = 0;
     this.heldFrom = 0;
     this.missed = 0;
+    this.unseen = 0;
     this.cancel = new AbortController();
     /** @type {(value?: any) => void} */
     this.wake = () => {};
@@ -60,8 +61,10 @@ class LogTail {
     if (id) this.place = id;
     if (event === "message") this.takeRow(data);
     else if (event === "lagged") {
-      this.missed += JSON.parse(data).missed;
-      this.change({ gap: `${this.missed} rows were missed: this browser was too slow. A filter makes them fewer.` });
+      const { missed, unseen = 0 } = JSON.parse(data);
+      [this.missed, this.unseen] = [this.missed + missed, this.unseen + unseen];
+      const gaps = [this.missed && `${this.missed} rows were missed: this browser was too slow. A filter makes them fewer.`, this.unseen && `${this.unseen} rows went by before the filter saw them: make it simpler.`];
+      this.change({ gap: gaps.filter(Boolean).join(" ") });
     } else if (event === "gap") this.change({ gap: `Rows may be missing: ${JSON.parse(data).reason}.` });
     else if (event === "error") this.change({ notice: JSON.parse(data).detail });
   }

@@ -6,7 +6,7 @@ export function ErrorBox({ error, again }) {
   if (!error) return null;
   const wait = error.retryAfter ? ` (in ${error.retryAfter} s)` : "";
   return html`<div class="error" role="alert">
-    <strong>${error.status || "No answer"}${error.code ? ` ${error.code}` : ""}</strong> ${error.message}
+    <strong>${error.status || (error.status === 0 ? "No answer" : "Failed")}${error.code ? ` ${error.code}` : ""}</strong> ${error.message}
     ${again && html`<button onClick=${again}>Ask again${wait}</button>`}
   </div>`;
 }

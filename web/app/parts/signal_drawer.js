@@ -8,7 +8,7 @@ import { Drawer } from "./drawer.js";
 import { Answering } from "./messages.js";
 import { moment, precise, timeOf } from "./micros.js";
 import { Facts, Fields, LongText } from "./row_fields.js";
-import { useWhole } from "./whole_row.js";
+import { isSameLog, useWhole } from "./whole_row.js";
 
 /** Rows of one microsecond that are looked through for the message. */
 const SAME_TIME = 100;
@@ -27,8 +27,8 @@ function Body({ id, item: { row, at } }) {
 /** @param {{ id: string, item: any, start: number, close: () => void, title: string }} props */
 export function SignalDrawer({ id, item, start, close, title }) {
   const { kind } = item;
-  const same = (other) => other.kind === kind && (kind === "span" ? other.span_id === item.row.span_id : kind === "log" && other.entity_name === item.row.entity_name && other.message.startsWith(item.row.message));
-  const [row, whole] = useWhole(item.row, item.at, `/api/v1/flux/${encodeURIComponent(id)}`, { raw: "none" }, same);
+  const same = (other) => other.kind === kind && (kind === "span" ? other.span_id === item.row.span_id : kind === "log" && isSameLog(other, item.row));
+  const [row, unread] = useWhole(item.row, item.at, `/api/v1/flux/${encodeURIComponent(id)}`, { raw: "none" }, same);
   const trace = row.trace_id || row.attributes?.trace_id;
   const span = row.span_id || row.attributes?.span_id;
   const taken = item.to.map((one) => html`<span>${one.row.entity_name}${one.row.attributes?.["gear.id"] ? ` / ${one.row.attributes["gear.id"]}` : ""}, ${precise((one.at - item.at) / 1_000)} later</span> `);
@@ -49,9 +49,9 @@ export function SignalDrawer({ id, item, start, close, title }) {
     <div class="bar"><${CopyButton} text=${() => JSON.stringify(row, null, 2)}>JSON</${CopyButton}>
       ${kind !== "message" && html`<a href=${href("logs", { flux_id: id, since: timeOf(start - 60e6), until: timeOf(item.end + 3_600e6) })}>logs of the signal</a>`}</div>
     <${Facts} facts=${facts} />
-    ${item.row.cut && html`<${Answering} answer=${whole} what="Asking for all of it" />`}
+    ${unread}
     ${kind === "log" && html`<h3>Message</h3><${LongText} value=${row.message} />`}
-    ${kind === "message" ? html`<${Body} key=${item.key} id=${id} item=${item} />` : html`<h3>Attributes</h3><${Fields} fields=${row.attributes} />`}
+    ${kind === "message" ? html`<${Body} id=${id} item=${item} />` : html`<h3>Attributes</h3><${Fields} fields=${row.attributes} />`}
     ${row.promoted && Object.keys(row.promoted).length > 0 && html`<h3>Columns of its spec</h3><${Fields} fields=${row.promoted} />`}
   </${Drawer}>`;
 }

@@ -64,7 +64,7 @@ export function SpanDrawer({ node, ...others }) {
 }
 
 function OneSpan({ trace, id, node, path, close }) {
-  const [row, whole] = useWhole(node.row, node.start, "/api/v1/telemetry/traces", { trace_id: id }, (other) => other.span_id === node.id);
+  const [row, unread] = useWhole(node.row, node.start, "/api/v1/telemetry/traces", { trace_id: id }, (other) => other.span_id === node.id);
   const { "otel.events": events, "otel.links": links, ...fields } = row.attributes || {};
   const critical = path && (path.get(node) || []).reduce((sum, [from, to]) => sum + to - from, 0);
   const day = { since: timeOf(node.start - 12 * SKEW), until: timeOf(node.end + 12 * SKEW) };
@@ -84,7 +84,7 @@ function OneSpan({ trace, id, node, path, close }) {
     <div class="bar"><a href=${href("traces", { service: node.service, span_name: row.span_name, ...day })}>spans of this name</a>
       <${CopyButton} text=${() => JSON.stringify(row, null, 2)}>JSON</${CopyButton}></div>
     <${Facts} facts=${facts} />
-    ${node.row.cut && html`<${Answering} answer=${whole} what="Asking for all of it" />`}
+    ${unread}
     <h3>Attributes</h3><${Fields} fields=${fields} find=${(key, value) => href("traces", { [`attr.${key}`]: String(value), ...day })} />
     <${Events} events=${events} /><${Links} links=${links} />
     <${TraceLogs} trace=${trace} id=${id} span=${row.span_id} />

@@ -28,6 +28,12 @@ function scales(rows, { from, to }) {
   };
 }
 
+/** A round number of µs between about so many marks of time; labels have milliseconds. */
+function stepOf(from, to, about) {
+  if ((to - from) / about >= 1e6) return 1_000 * interval({ from: from / 1_000, to: to / 1_000 }, about).ms;
+  return Math.max(1_000, marks(0, to - from, Math.max(3, about))[1]);
+}
+
 function drawAxes(context, { width, colour }, scale, { from, to }) {
   context.strokeStyle = colour("--line");
   context.fillStyle = colour("--ink-2");
@@ -44,7 +50,7 @@ function drawAxes(context, { width, colour }, scale, { from, to }) {
     context.fillText(precise(Number(ms.toPrecision(2))), 4, scale.y(ms));
   }
   const days = to - from > 86_400e6;
-  const step = 1_000 * interval({ from: from / 1_000, to: to / 1_000 }, Math.max(2, width / 120)).ms;
+  const step = stepOf(from, to, Math.max(2, width / 120));
   // Round ones of the zone in which they are written.
   const zone = isUtc() ? 0 : 60e6 * new Date(from / 1_000).getTimezoneOffset();
   for (let at = Math.ceil((from - zone) / step) * step + zone; at < to; at += step) {

@@ -37,7 +37,10 @@ async function download(asked, [, accept, ending], signal, progress) {
     if (done) break;
     parts.push(value);
     progress((total += value.length));
-    if (total > MOST) throw new Error("the answer is larger than 1 GiB, and was not saved: bound ts to fewer rows, or take the command");
+    if (total > MOST) {
+      reader.cancel().catch(() => {});
+      throw new Error("the answer is larger than 1 GiB, and was not saved: bound ts to fewer rows, or take the command");
+    }
     if (total - put < PART) continue;
     files.push(new Blob(parts));
     [parts, put] = [[], total];
@@ -49,7 +52,7 @@ async function download(asked, [, accept, ending], signal, progress) {
 /** Buttons that save all rows, not only those that are shown. @param {{ asked: import("./sql_statement.js").Asked }} props */
 export function SqlExport({ asked }) {
   const { run, stop, value: partial, progress, error } = useJob();
-  const broken = error?.status === undefined && error && { message: "the answer broke off before its end, and was not saved: run the export again, or bound ts to fewer rows" };
+  const broken = error instanceof TypeError && { message: "the answer broke off before its end, and was not saved: run the export again, or bound ts to fewer rows" };
   return html`<span class="bar" role="group" aria-label="Export all rows">
       ${progress !== null ? html`<${Waiting} what=${`Export, ${bytes(progress)}`} cancel=${stop} />`
         : html`export ${FORMATS.map((/** @type {any} */ format) => html`<button title=${`Save all rows as ${format[0]}`} onClick=${() => run((signal, tell) => download(asked, format, signal, tell))}>${format[0]}</button>`)}`}

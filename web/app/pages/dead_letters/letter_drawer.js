@@ -29,14 +29,17 @@ function hexDump(octets) {
   return lines.join("\n");
 }
 
+/** A number with its digits, where the browser can. */
+const asWritten = (_, value, context) => (typeof value === "number" && JSON.rawJSON && String(value) !== context.source ? JSON.rawJSON(context.source) : value);
+
 /** The forms that these bytes have. */
 function forms(octets, message) {
   const found = {};
   if (message) found.message = JSON.stringify(message, null, 2);
   try {
     found.text = new TextDecoder("utf-8", { fatal: true }).decode(octets);
-    // Numbers of so many digits would be other ones.
-    if (!/\d{16}/.test(found.text)) found.JSON = JSON.stringify(JSON.parse(found.text), null, 2);
+    // Without raw numbers, those of so many digits would be other ones.
+    if (JSON.rawJSON || !/\d{16}/.test(found.text)) found.JSON = JSON.stringify(JSON.parse(found.text, asWritten), null, 2);
   } catch {
     // Bytes that are no text, or text that is no JSON, have fewer forms.
   }

@@ -34,6 +34,7 @@ function Import({ done }) {
   const lines = error?.errors?.filter(({ line }) => line) || [];
   const submit = (event) => {
     event.preventDefault();
+    setLarge(null);
     change.run((signal) => act("/api/v1/scenarios", { params: { replace: replace || null }, body: text, type: "application/yaml", signal }), ({ data }) => done(data));
   };
   const pick = async (event) => {
@@ -42,6 +43,10 @@ function Import({ done }) {
     const isLarge = file.size > MOST;
     setLarge(isLarge ? new ApiError(413, { detail: "a scenario has 4 MiB at most" }) : null);
     if (!isLarge) setText(await file.text());
+  };
+  const write = (event) => {
+    setLarge(null);
+    setText(event.currentTarget.value);
   };
   const goTo = ({ line, column }) => {
     /** @type {any} */
@@ -53,7 +58,7 @@ function Import({ done }) {
   return html`<form class="form" onSubmit=${submit} aria-label="Import a scenario">
     <${Field} label="File" help="A YAML file of up to 4 MiB">${(attributes) => html`<input ...${attributes} type="file" accept=".yaml,.yml" onChange=${pick} />`}</${Field}>
     <div id="scenario-text"><${Field} label="Text" help=${html`Checked as by <code>platform scenario validate</code>; storing it runs nothing`} fault=${lines.length ? `${lines.length} ${lines.length === 1 ? "fault" : "faults"}, listed below` : ""}>
-      ${(attributes) => html`<textarea ...${attributes} required class="code" rows="12" spellcheck="false" placeholder=${EXAMPLE} value=${text} onInput=${(event) => setText(event.currentTarget.value)}></textarea>`}</${Field}></div>
+      ${(attributes) => html`<textarea ...${attributes} required class="code" rows="12" spellcheck="false" placeholder=${EXAMPLE} value=${text} onInput=${write}></textarea>`}</${Field}></div>
     ${lines.length > 0 ? html`<ul>${lines.map((fault) => html`<li><button type="button" class="quiet bad" onClick=${() => goTo(fault)}>${fault.line}:${fault.column}</button> ${fault.detail}</li>`)}</ul>` : html`<${Failed} error=${error} />`}
     ${change.busy && html`<${Waiting} what="Checking and storing" cancel=${change.leave} />`}
     <label><input type="checkbox" checked=${replace} onChange=${(event) => setReplace(event.currentTarget.checked)} /> Replace another text that has this name and version; what runs does not change</label>
