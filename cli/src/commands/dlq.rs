@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use model::HumanDuration;
 use model::filter::LetterFilter;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::args::{
     ApiArgs, DlqArgs, DlqDropArgs, DlqListArgs, DlqReplayArgs, DlqVerb, LetterSelectionArgs, OutputFormat,
@@ -154,7 +154,7 @@ fn drop_letters(args: &DlqDropArgs) -> Result<(), Error> {
 }
 
 /// Means the times of what was rehearsed, by the Mixer's clock: what came since was not asked about. An end that it did not say stays.
-fn fix_times(body: &mut Value, rehearsed: &Value) {
+fn fix_times(body: &mut Value, rehearsed: &Map<String, Value>) {
     let Some(filter) = body.get_mut("filter") else { return };
     for end in ["since", "until"] {
         if let Some(at) = rehearsed.get(end).filter(|at| !at.is_null()) {
@@ -259,13 +259,15 @@ mod tests {
     #[test]
     fn times_of_a_rehearsal_are_meant_and_those_that_it_does_not_say_stay() {
         let mut body = json!({ "filter": { "gear": "pass", "since": "1h", "until": null } });
-        fix_times(&mut body, &json!({ "until": "2026-01-01T00:00:00Z", "since": null }));
+        let mut rehearsed = Map::from_iter([("until".to_owned(), json!("2026-01-01T00:00:00Z"))]);
+        rehearsed.insert("since".to_owned(), Value::Null);
+        fix_times(&mut body, &rehearsed);
         assert_eq!(
             body["filter"],
             json!({ "gear": "pass", "since": "1h", "until": "2026-01-01T00:00:00Z" })
         );
         let mut by_ids = json!({ "ids": ["a"] });
-        fix_times(&mut by_ids, &json!({ "until": "2026-01-01T00:00:00Z" }));
+        fix_times(&mut by_ids, &rehearsed);
         assert_eq!(by_ids, json!({ "ids": ["a"] }));
     }
 
