@@ -65,7 +65,23 @@ impl BrowserTab {
     ///
     /// # Errors
     /// See [`open`](Self::open).
-    pub fn open_with(url: &str, (width, height): (u32, u32), script: &str) -> Result<Self, Failure> {
+    pub fn open_with(url: &str, size: (u32, u32), script: &str) -> Result<Self, Failure> {
+        // Now and then the browser ends while it starts, which is not what is looked at here.
+        let mut tab = Self::start(url, size).or_else(|error| {
+            eprintln!("the browser is started once more: {error}");
+            Self::start(url, size)
+        })?;
+        for domain in ["Runtime", "Log", "Network", "Page"] {
+            tab.send(&format!("{domain}.enable"), json!({}))?;
+        }
+        tab.resize(size)?;
+        tab.send("Page.addScriptToEvaluateOnNewDocument", json!({ "source": script }))?;
+        tab.go(url)?;
+        Ok(tab)
+    }
+
+    /// Starts a browser and takes its first tab.
+    fn start(url: &str, (width, height): (u32, u32)) -> Result<Self, Failure> {
         let profile = tempfile::tempdir()?;
         // The browser reads commands from descriptor 3 and writes answers to 4.
         let start = r#"exec chromium --headless --no-sandbox --disable-gpu --disable-background-networking --remote-debugging-pipe \
@@ -103,22 +119,20 @@ impl BrowserTab {
             changes: Vec::new(),
             profile,
         };
-        // Commands come through before the browser can make tabs: one that is told to do so by then ends. It opens the first one itself.
+        // It can make no tab yet, and opens the first one itself.
+        let first = |targets: &Value| {
+            let mut targets = targets["targetInfos"].as_array()?.iter();
+            targets.find(|target| target["type"] == "page").cloned()
+        };
         let target = eventually("the first tab", SOON, || {
-            let targets = tab.send("Target.getTargets", json!({})).ok()?;
-            let targets = targets["targetInfos"].as_array()?.iter();
-            targets.clone().find(|target| target["type"] == "page").cloned()
-        });
-        let target = target.map_err(|error| format!("{error}; the browser said:\n{}", tab.said()))?;
+            match tab.send("Target.getTargets", json!({})) {
+                Ok(targets) => first(&targets).map(Ok),
+                Err(error) => Some(Err(error)),
+            }
+        })??;
         let attached = json!({ "targetId": target["targetId"], "flatten": true });
         let attached = tab.send("Target.attachToTarget", attached)?;
         tab.session = attached["sessionId"].as_str().ok_or("no session")?.to_owned();
-        for domain in ["Runtime", "Log", "Network", "Page"] {
-            tab.send(&format!("{domain}.enable"), json!({}))?;
-        }
-        tab.resize((width, height))?;
-        tab.send("Page.addScriptToEvaluateOnNewDocument", json!({ "source": script }))?;
-        tab.go(url)?;
         Ok(tab)
     }
 
