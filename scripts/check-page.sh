@@ -8,7 +8,7 @@ sha=7ecad6f67377e831856367ab062ef394f21506a611405bf8ac0ff039348637d3
 if [ "$(cat .tools/typescript/installed.txt 2>/dev/null)" != $sha ]; then
   [ "$(uname -s)-$(uname -m)" = Linux-x86_64 ] || { echo "check-page: the compiler is pinned for Linux x86_64 only" >&2; exit 69; }
   command -v npm >/dev/null \
-    || { [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get install --quiet --yes npm >/dev/null 2>&1; } \
+    || { [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update --quiet >/dev/null 2>&1 && apt-get install --quiet --yes npm >/dev/null 2>&1; } \
     || { echo "check-page: npm is missing; install it with: apt-get install npm" >&2; exit 69; }
   mkdir -p .tools
   work=$(mktemp -d "$PWD/.tools/fetch.XXXXXX")

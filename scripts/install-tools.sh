@@ -38,10 +38,11 @@ if ! [ -d ../.tools/pymodbus/pymodbus-3.16.1.dist-info ]; then
     --target ../.tools/pymodbus -r /dev/stdin <<< \
     "pymodbus==3.16.1 --hash=sha256:bb433f7417280bdea1190d95495aa6fb8e1fa8e0d720c436922b270bc378024c"
 fi
-# Packages of the distribution: tests that make system calls fail need strace, those of the MQTT gears the broker mosquitto, those of the
-# page a browser. Where one is missing, its tests say that they are skipped.
+# Packages of the distribution: tests that make system calls fail need strace, those of the MQTT gears the broker mosquitto, and say that they
+# are skipped without it; those of the page need a browser. Where the lists of packages are missing or old they are fetched.
+installs() { apt-get install --quiet --yes "$1" >/dev/null 2>&1; }
 for package in strace mosquitto chromium; do
   PATH="$PATH:/usr/sbin" command -v "$package" >/dev/null \
-    || { [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get install --quiet --yes "$package" >/dev/null 2>&1; } \
+    || { [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null && { installs "$package" || { apt-get update --quiet >/dev/null 2>&1 && installs "$package"; }; }; } \
     || echo "install-tools: $package is missing; install it with: apt-get install $package" >&2
 done
