@@ -26,7 +26,7 @@ pub(crate) const ANYTHING: &str = "size(text) > 3";
 type Letter = Map<String, Value>;
 
 /// Lines of a file on rack-a, of which a gear on rack-b cannot handle some.
-pub(crate) struct World {
+pub(crate) struct LetterPlant {
     pub(crate) mixer: TestMixer,
     pub(crate) a: TestRack,
     pub(crate) b: TestRack,
@@ -34,7 +34,7 @@ pub(crate) struct World {
     pub(crate) scenario: tempfile::TempDir,
 }
 
-impl World {
+impl LetterPlant {
     pub(crate) fn start() -> Result<Self, Failure> {
         let files = gear_files()?;
         let (mixer, scenario) = mixer_with(&Self::yaml(&files, "1", NUMBERS))?;

@@ -29,7 +29,7 @@ pub(super) struct TailFilter {
 
 impl TailFilter {
     /// How many of some rows, but for the first `skip`, are wanted, and which of all; `None` for all.
-    pub(super) async fn look_at(
+    pub(super) async fn matching_rows(
         &self,
         rows: &RecordBatch,
         skip: usize,
@@ -94,7 +94,7 @@ mod tests {
     async fn a_tail_that_filters_gives_others_their_turn_between_slices_and_finds_what_is_wanted() {
         let rows = rows(5_000);
         let all = of_logs(&LogFilter::default());
-        let (wanted, kept) = all.look_at(&rows, 1_000).now_or_never().unwrap().unwrap();
+        let (wanted, kept) = all.matching_rows(&rows, 1_000).now_or_never().unwrap().unwrap();
         assert_eq!((wanted, kept), (4_000, None));
         // Each leaves out one row: what ends with it.
         let values: BTreeSet<String> = (4_900..5_000).map(|number: i64| format!("ROW {number}")).collect();
@@ -104,8 +104,11 @@ mod tests {
             not_attributes: attributes.collect(),
             ..LogFilter::default()
         });
-        assert!(some.look_at(&rows, 0).now_or_never().is_none(), "it holds its thread");
-        let (wanted, kept) = some.look_at(&rows, 1_000).await.unwrap();
+        assert!(
+            some.matching_rows(&rows, 0).now_or_never().is_none(),
+            "it holds its thread"
+        );
+        let (wanted, kept) = some.matching_rows(&rows, 1_000).await.unwrap();
         assert_eq!(wanted, 3_900);
         let kept = kept.unwrap();
         assert_eq!((kept.len(), kept.true_count()), (5_000, 4_900));

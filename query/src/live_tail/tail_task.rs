@@ -330,7 +330,7 @@ impl TailTask {
         for arrival in arrivals {
             let left: Vec<TailBlock> = blocks(arrival, self.follow.position()).collect();
             for block in left {
-                let (rows, kept) = self.filter.look_at(&block.rows, block.skip).await?;
+                let (rows, kept) = self.filter.matching_rows(&block.rows, block.skip).await?;
                 if rows > 0 {
                     let rendered = self.tails.texts.of(self.tails.id(), self.shown, arrival, &block);
                     if rows == block.rows.num_rows() && text.is_empty() && rendered.all().len() >= LARGE {
@@ -363,7 +363,7 @@ impl TailTask {
                 let left: Vec<TailBlock> = blocks(arrival, self.follow.position()).collect();
                 let mut missed = 0;
                 for block in left {
-                    missed += self.filter.look_at(&block.rows, block.skip).await?.0 as u64;
+                    missed += self.filter.matching_rows(&block.rows, block.skip).await?.0 as u64;
                 }
                 self.missed += missed;
                 self.follow.pass(arrival, arrival.rows);

@@ -11,7 +11,7 @@ use crate::racks::states::events;
 #[test]
 fn a_request_that_changes_letters_is_one_entry_of_the_audit_log_and_one_event_and_others_are_none()
 -> Result<(), Failure> {
-    let world = World::start()?;
+    let world = LetterPlant::start()?;
     let told = events(&world.mixer)?;
     world.write(&lines(0..5, "bad"))?;
     let all = world.letters("gear=pass", 5)?;

@@ -8,7 +8,7 @@ use harness::process::{Finished, run};
 
 use super::*;
 
-fn ask(world: &World, args: &[&str]) -> Result<Finished, Failure> {
+fn ask(world: &LetterPlant, args: &[&str]) -> Result<Finished, Failure> {
     let all: Vec<_> = ["dlq"].iter().chain(args).copied().collect();
     let envs = [("PLATFORM_API_URL", world.mixer.api.base.as_str()), ("USER", "ada")];
     run(&binary("platform")?, &all, world.a.path(), &envs)
@@ -16,7 +16,7 @@ fn ask(world: &World, args: &[&str]) -> Result<Finished, Failure> {
 
 #[test]
 fn letters_are_listed_shown_replayed_and_dropped_by_the_command() -> Result<(), Failure> {
-    let world = World::start()?;
+    let world = LetterPlant::start()?;
     world.write(&lines(0..4, "bad"))?;
     let all = world.letters("gear=pass", 4)?;
     // Letters that come together are listed in any order.
@@ -101,7 +101,7 @@ fn letters_are_listed_shown_replayed_and_dropped_by_the_command() -> Result<(), 
 }
 
 /// Somebody who drops all letters at a terminal.
-fn drop_all_at_a_terminal(world: &World) -> Result<Child, Failure> {
+fn drop_all_at_a_terminal(world: &LetterPlant) -> Result<Child, Failure> {
     let line = format!("{} dlq drop --all --no-pager", binary("platform")?.display());
     let script = Command::new("script")
         .args(["-qec", &line, "/dev/null"])
@@ -114,7 +114,7 @@ fn drop_all_at_a_terminal(world: &World) -> Result<Child, Failure> {
 
 #[test]
 fn whoever_drops_letters_at_a_terminal_is_asked_first() -> Result<(), Failure> {
-    let world = World::start()?;
+    let world = LetterPlant::start()?;
     world.write(&lines(0..2, "bad"))?;
     world.letters("gear=pass", 2)?;
     let say = |answer: &str| -> Result<String, Failure> {
@@ -136,7 +136,7 @@ fn whoever_drops_letters_at_a_terminal_is_asked_first() -> Result<(), Failure> {
 
 #[test]
 fn letters_that_come_while_somebody_is_asked_are_left_alone() -> Result<(), Failure> {
-    let world = World::start()?;
+    let world = LetterPlant::start()?;
     world.write(&lines(0..2, "bad"))?;
     world.letters("gear=pass", 2)?;
     let mut script = drop_all_at_a_terminal(&world)?;
@@ -171,7 +171,7 @@ fn the_commands_of_the_page_work_as_they_are_written() -> Result<(), Failure> {
         .filter_map(|block| block.strip_prefix("sh\n"));
     let commands: Vec<&str> = blocks.flat_map(str::lines).filter(|line| !line.is_empty()).collect();
     assert!(commands.len() >= 8, "{commands:?}");
-    let world = World::start()?;
+    let world = LetterPlant::start()?;
     world.write(&lines(0..6, "bad"))?;
     let all = world.letters("gear=pass", 6)?;
     world.mend("2")?;

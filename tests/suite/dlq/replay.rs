@@ -5,7 +5,7 @@ use super::*;
 #[test]
 fn a_letter_goes_back_to_its_gear_once_fails_with_its_count_kept_and_passes_when_the_scenario_is_mended()
 -> Result<(), Failure> {
-    let world = World::start()?;
+    let world = LetterPlant::start()?;
     world.write(&["line 0 good\n".into(), "line bad row\n".into(), "line 2 good\n".into()])?;
     let first = world.letters("gear=pass", 1)?.remove(0);
     for (key, value) in [
@@ -77,11 +77,11 @@ fn a_letter_goes_back_to_its_gear_once_fails_with_its_count_kept_and_passes_when
 
 #[test]
 fn a_letter_waits_for_an_offline_rack_and_is_replayed_once_through_kill_9() -> Result<(), Failure> {
-    let mut world = World::start()?;
+    let mut world = LetterPlant::start()?;
     world.write(&lines(0..20, "bad"))?;
     let all = world.letters("gear=pass", 20)?;
     world.b.kill9()?;
-    world.activate(&World::yaml(&world.files, "2", ANYTHING), "0s")?;
+    world.activate(&LetterPlant::yaml(&world.files, "2", ANYTHING), "0s")?;
     let ask = json!({ "filter": { "gear": "pass" }, "wait": "0s" });
     let done = world.mixer.api.post("/api/v1/dlq/replay", &ask)?;
     assert_eq!(
@@ -131,7 +131,7 @@ fn a_letter_waits_for_an_offline_rack_and_is_replayed_once_through_kill_9() -> R
 
 #[test]
 fn letters_that_many_ask_for_at_once_are_each_handled_once() -> Result<(), Failure> {
-    let world = World::start()?;
+    let world = LetterPlant::start()?;
     world.write(&lines(0..240, "bad"))?;
     let all = world.letters("gear=pass&limit=1000", 240)?;
     world.mend("2")?;
@@ -169,10 +169,10 @@ fn letters_that_many_ask_for_at_once_are_each_handled_once() -> Result<(), Failu
 
 #[test]
 fn a_letter_whose_gear_or_wire_is_gone_says_so_and_goes_back_when_it_is_there_again() -> Result<(), Failure> {
-    let world = World::start()?;
+    let world = LetterPlant::start()?;
     world.write(&["line bad row\n".into()])?;
     let letter = world.letters("rack=rack-b", 1)?.remove(0);
-    let whole = World::yaml(&world.files, "2", ANYTHING);
+    let whole = LetterPlant::yaml(&world.files, "2", ANYTHING);
     let gone = whole
         .replace("name: pass", "name: other")
         .replace("pass.", "other.")
@@ -218,7 +218,7 @@ fn a_letter_whose_gear_or_wire_is_gone_says_so_and_goes_back_when_it_is_there_ag
 
 #[test]
 fn a_rack_that_is_killed_while_letters_go_back_takes_each_once() -> Result<(), Failure> {
-    let mut world = World::start()?;
+    let mut world = LetterPlant::start()?;
     world.write(&lines(0..60, "bad"))?;
     world.letters("gear=pass", 60)?;
     world.mend("2")?;

@@ -13,7 +13,7 @@ fn ends_now(report: &Value) {
 
 #[test]
 fn letters_are_chosen_by_filter_dropped_and_replayed_in_bulk_in_their_order() -> Result<(), Failure> {
-    let world = World::start()?;
+    let world = LetterPlant::start()?;
     world.write(&lines(0..25, "bad"))?;
     let all = world.letters("gear=pass&limit=1000", 25)?;
     let api = &world.mixer.api;

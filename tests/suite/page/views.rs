@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::*;
-use crate::dlq::{World, lines};
+use crate::dlq::{LetterPlant, lines};
 
 const PHONE: (u32, u32) = (360, 740);
 /// Views within pages, and the names of their pictures.
@@ -31,7 +31,7 @@ fn pictures() -> Option<PathBuf> {
 
 #[test]
 fn every_view_shows_real_rows_in_both_themes_and_on_a_phone_and_axe_finds_nothing() -> Result<(), Failure> {
-    let world = World::start()?;
+    let world = LetterPlant::start()?;
     fill(&world.mixer, &["order accepted", "payment refused", "mail sent"])?;
     world.write(&lines(0..3, "bad"))?;
     world.letters("gear=pass", 3)?;

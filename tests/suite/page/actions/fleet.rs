@@ -4,7 +4,7 @@ use harness::eventually;
 
 use super::super::*;
 use super::stage::{ActionStage, SOON};
-use crate::dlq::{ANYTHING, NUMBERS, World, lines};
+use crate::dlq::{ANYTHING, LetterPlant, NUMBERS, lines};
 
 /// How many lines its gear cannot handle.
 const BAD: u32 = 7;
@@ -18,7 +18,7 @@ pub(super) fn import(stage: &mut ActionStage) -> Result<(), Failure> {
     is_accessible(&mut stage.tab, "a scenario with faults")?;
     for (version, condition) in [("1", NUMBERS), ("2", ANYTHING), ("3", ANYTHING)] {
         stage.begin("fleet?view=scenarios&do=import")?;
-        let yaml = World::yaml(&stage.world.files, version, condition);
+        let yaml = LetterPlant::yaml(&stage.world.files, version, condition);
         stage.tab.fill_in("Text", &yaml)?;
         stage.press("Check and store")?;
         said(&mut stage.tab, &format!("plant:{version} "))?;

@@ -7,7 +7,7 @@ use harness::credentials::admin_token;
 use harness::{Api, TestRack, eventually, gear_files};
 
 use super::super::*;
-use crate::dlq::World;
+use crate::dlq::LetterPlant;
 
 pub(super) const SOON: Duration = Duration::from_secs(60);
 
@@ -22,7 +22,7 @@ pub(super) enum PageUser {
 
 /// See the module.
 pub(super) struct ActionStage {
-    pub(super) world: World,
+    pub(super) world: LetterPlant,
     pub(super) tab: BrowserTab,
     /// The keys that rack-a and rack-b print.
     pub(super) keys: [String; 2],
@@ -73,7 +73,7 @@ impl ActionStage {
         let (a, key_a) = pending("rack-a", &mixer)?;
         let (b, key_b) = pending("rack-b", &mixer)?;
         let tab = open(&mixer, "fleet")?;
-        let world = World {
+        let world = LetterPlant {
             mixer,
             a,
             b,
