@@ -51,7 +51,7 @@ fn print_files(tab: &mut BrowserTab) -> Result<(), Failure> {
     paths.sort();
     let served = tab.eval(&format!(
         "(async paths => {{ performance.clearResourceTimings(); performance.setResourceTimingBufferSize(1000); \
-         const base = document.querySelector('script[src$=main\\.js]').src.replace(/app\\/main\\.js$/, ''); \
+         const base = document.querySelector('script[src$=\"/app/main.js\"]').src.replace(/app\\/main\\.js$/, ''); \
          for (const path of paths) await (await fetch(base + path, {{ cache: 'no-store' }})).arrayBuffer(); \
          await new Promise(go => setTimeout(go, 200)); \
          return performance.getEntriesByType('resource').filter(({{ name, responseStatus }}) => name.startsWith(base) && responseStatus === 200) \
