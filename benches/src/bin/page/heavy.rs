@@ -73,7 +73,7 @@ pub(super) fn measure(mixer: &TestMixer, store: &FilledStore, cost: &mut Browser
 /// Opens the only row of the list, and asks for more of it until all is shown; how often and what came of it.
 fn open_row(tab: &mut BrowserTab, tasks: &mut HeavyTasks) -> Result<Value, Failure> {
     tab.click(ROW)?;
-    tab.wait(&format!("document.querySelector('{DRAWER} pre') !== null"))?;
+    tab.wait(&format!("document.querySelector('{DRAWER} .value') !== null"))?;
     tab.eval("bench.calm()")?;
     tasks.opened.take(tab)?;
     let unfolded = tab.eval(&format!("bench.unfold('{DRAWER}')"))?;

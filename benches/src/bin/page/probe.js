@@ -102,7 +102,13 @@ globalThis.bench = (() => {
         more().click();
         await calm();
       }
-      return [presses, document.querySelector(box).textContent.length];
+      // It is drawn piece by piece.
+      const shown = () => document.querySelector(box).textContent.length;
+      for (let [quiet, before] = [0, 0]; quiet < 30; before = shown()) {
+        await frame();
+        quiet = shown() === before ? quiet + 1 : 0;
+      }
+      return [presses, shown()];
     },
     /** Rows that came by live tail. */
     came: () => Number((/([\d,]+) came/.exec(document.querySelector("main").textContent) || ["", "0"])[1].replaceAll(",", "")),
