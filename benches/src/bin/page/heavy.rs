@@ -88,7 +88,7 @@ fn show_trace(
     tasks: &mut HeavyTasks,
     until: &mut PaintMeasure,
 ) -> Result<Value, Failure> {
-    let view = format!("#/traces?trace={}", store.trace);
+    let view = format!("#/traces?trace_id={}", store.trace);
     let spans = json!(SPANS);
     let is_shown = format!("() => document.querySelector({spans} + ' [role=rowgroup] [role=cell]')");
     until.take(tab, &format!("bench.go({}, {is_shown})", json!(view)))?;
