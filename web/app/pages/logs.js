@@ -1,24 +1,23 @@
 // Logs: what was recorded when, by whom; found, narrowed, followed live, and saved.
 import { count } from "../format.js";
 import { html, useEffect, useMemo, useRef, useState } from "../html.js";
+import { useRowKeys } from "../keys.js";
 import { change } from "../location.js";
 import { Chips } from "../parts/chips.js";
+import { Typed } from "../parts/field.js";
 import { ColumnMenu } from "../parts/log_columns.js";
 import { LogDrawer } from "../parts/log_drawer.js";
 import { LogExport } from "../parts/log_export.js";
 import { LogFacets, useFields } from "../parts/log_facets.js";
 import { LogHistogram } from "../parts/log_histogram.js";
 import { LogList } from "../parts/log_list.js";
-import { filters, isChip, LEVELS, logsCommand, oppositeOf, PATH, placeOf, question, rowAt, sqlOf } from "../parts/log_query.js";
-import { useLogRows } from "../parts/log_rows.js";
+import { filters, isChip, LEVELS, logsCommand, oppositeOf, PATH, placeOf, question, rowAt, sqlOf, useLogRows } from "../parts/log_query.js";
 import { useLogTail } from "../parts/log_tail.js";
 import { EmptyState, ErrorBox, Waiting } from "../parts/messages.js";
-import { Question } from "../parts/question.js";
-import { useRowKeys } from "../parts/row_keys.js";
-import { SavedViews } from "../parts/saved_views.js";
 import { ownStyle } from "../parts/own_style.js";
+import { Question } from "../parts/question.js";
+import { SavedViews } from "../parts/saved_views.js";
 import { TimePicker } from "../parts/time_picker.js";
-import { Typed } from "../parts/typed.js";
 
 ownStyle("logs.css");
 

@@ -1,6 +1,7 @@
 // Signal: what happened to one flux id over all Racks, messages, spans and log records on one time axis, and below it the same rows in order.
 import { count, time } from "../format.js";
 import { html, useMemo, useState } from "../html.js";
+import { useRowKeys } from "../keys.js";
 import { change, href } from "../location.js";
 import { CopyButton } from "../parts/copy_button.js";
 import { EmptyState, ErrorBox, Waiting } from "../parts/messages.js";
@@ -8,7 +9,6 @@ import { precise, zoomOf, zoomText } from "../parts/micros.js";
 import { ownStyle } from "../parts/own_style.js";
 import { Question } from "../parts/question.js";
 import { RecentSignals, SignalForm } from "../parts/recent_signals.js";
-import { useRowKeys } from "../parts/row_keys.js";
 import { SignalDrawer } from "../parts/signal_drawer.js";
 import { SignalDrawing } from "../parts/signal_drawing.js";
 import { arrangeLanes, LANES, laneName, MOST_ROWS, readSignal, textOf } from "../parts/signal_model.js";

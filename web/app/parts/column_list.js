@@ -1,7 +1,7 @@
 // A list with named columns, of which only visible rows are drawn: keys choose a row, Enter opens it, Space marks it.
 import { html, useState } from "../html.js";
+import { useRowKeys } from "../keys.js";
 import { visit } from "../location.js";
-import { useRowKeys } from "./row_keys.js";
 import { VirtualList } from "./virtual_list.js";
 
 /**

@@ -1,7 +1,7 @@
 // Columns of the table of logs: which, in which order and how wide, as `cols=ts:200,attr.order:80` of the address.
+import { cell, time } from "../format.js";
 import { html } from "../html.js";
 import { change } from "../location.js";
-import { cell, time } from "../format.js";
 import { Menu } from "./menu.js";
 
 const WIDTHS = { ts: 200, level: 70, entity_name: 120, entity_id: 290, flux_id: 290, message: 640 };
@@ -47,7 +47,7 @@ export function moveColumn(columns, from, to) {
 }
 
 /** The value of a row's field; attributes are `attr.<key>`. */
-export function valueOf(row, field) {
+function valueOf(row, field) {
   if (!field.startsWith("attr.")) return FIELDS.includes(field) ? row[field] : undefined;
   const attributes = row.attributes || {};
   return Object.hasOwn(attributes, field.slice(5)) ? attributes[field.slice(5)] : undefined;

@@ -4,13 +4,12 @@ import { age, bytes, cell } from "../format.js";
 import { html, useMemo, useState } from "../html.js";
 import { change, href } from "../location.js";
 import { CopyButton } from "./copy_button.js";
-import { Drawer } from "./drawer.js";
+import { Drawer, SlicedText } from "./drawer.js";
 import { addColumn, nameOf } from "./log_columns.js";
 import { LogContext } from "./log_context.js";
 import { filters, keyOf, notParameterOf, parameterOf, PATH, rowAt, withoutValue } from "./log_query.js";
 import { ErrorBox, Waiting } from "./messages.js";
 import { CELL } from "./row_stream.js";
-import { SlicedText } from "./sliced_text.js";
 
 /** Fields that are shown at first; characters of a value that is filtered by. */
 const [FIELDS, FILTERED] = [40, 1_000];

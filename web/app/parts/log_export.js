@@ -4,7 +4,7 @@ import { html } from "../html.js";
 import { PATH, question } from "./log_query.js";
 import { Menu } from "./menu.js";
 import { ErrorBox, Waiting } from "./messages.js";
-import { FORMATS, savePages } from "./paged_file.js";
+import { FORMATS, savePages } from "./save_file.js";
 import { useJob } from "./work.js";
 
 /** Rows of a file. */

@@ -2,13 +2,13 @@
 import { useAnswer } from "../api.js";
 import { count, time } from "../format.js";
 import { html } from "../html.js";
+import { useTableKeys } from "../keys.js";
 import { change, href } from "../location.js";
 import { timeConditions } from "../time_range.js";
+import { Typed } from "./field.js";
 import { Answering, EmptyState } from "./messages.js";
 import { literal, Question, quoted } from "./question.js";
-import { useTableKeys } from "./row_keys.js";
 import { TimePicker } from "./time_picker.js";
-import { Typed } from "./typed.js";
 
 /** Spans that are looked at, and signals that are listed. */
 const LOOKED = 500;

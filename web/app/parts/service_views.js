@@ -2,12 +2,12 @@
 import { useAnswer } from "../api.js";
 import { age, count } from "../format.js";
 import { html, useMemo } from "../html.js";
+import { useTableKeys } from "../keys.js";
 import { change, href } from "../location.js";
 import { Chips } from "./chips.js";
 import { Answering, EmptyState } from "./messages.js";
 import { precise } from "./micros.js";
 import { commandOf, Question } from "./question.js";
-import { useTableKeys } from "./row_keys.js";
 import { drawServiceMap, ServiceMap } from "./service_map.js";
 import { isFilter, listFilters, oppositeOf } from "./span_search.js";
 

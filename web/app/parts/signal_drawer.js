@@ -4,10 +4,9 @@ import { time } from "../format.js";
 import { html } from "../html.js";
 import { href } from "../location.js";
 import { CopyButton } from "./copy_button.js";
-import { Drawer } from "./drawer.js";
+import { Drawer, Facts, Fields, LongText } from "./drawer.js";
 import { Answering } from "./messages.js";
 import { moment, precise, timeOf } from "./micros.js";
-import { Facts, Fields, LongText } from "./row_fields.js";
 import { isSameLog, useWhole } from "./whole_row.js";
 
 /** Rows of one microsecond that are looked through for the message. */

@@ -1,7 +1,7 @@
 // One business signal in memory: its rows on lanes, where each is drawn, and who took which message.
 import { micros } from "./micros.js";
 import { CELL, readRows } from "./row_stream.js";
-import { slices } from "./slices.js";
+import { slices } from "./work.js";
 
 /** Rows that are read at first, and once more at each wish. */
 export const MOST_ROWS = 10_000;

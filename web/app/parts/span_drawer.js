@@ -4,10 +4,9 @@ import { count, time } from "../format.js";
 import { html, useState } from "../html.js";
 import { href } from "../location.js";
 import { CopyButton } from "./copy_button.js";
-import { Drawer } from "./drawer.js";
+import { Drawer, Facts, Fields, LongText } from "./drawer.js";
 import { Answering } from "./messages.js";
 import { micros, precise, timeOf } from "./micros.js";
-import { Facts, Fields, LongText } from "./row_fields.js";
 import { VirtualList } from "./virtual_list.js";
 import { useWhole } from "./whole_row.js";
 

@@ -2,17 +2,17 @@
 import { useAnswer } from "../api.js";
 import { count, time } from "../format.js";
 import { html, useMemo, useState } from "../html.js";
+import { useRowKeys } from "../keys.js";
 import { change } from "../location.js";
 import { range } from "../time_range.js";
 import { addFilter, Chips } from "./chips.js";
+import { Typed } from "./field.js";
 import { EmptyState, ErrorBox, Waiting } from "./messages.js";
 import { precise } from "./micros.js";
 import { Question } from "./question.js";
 import { NoRows } from "./repeated.js";
-import { useRowKeys } from "./row_keys.js";
 import { SpanScatter } from "./span_scatter.js";
 import { isFilter, listFilters, MOST, oppositeOf, PAGE, question, searchCommand, searchSql, useSpanSearch } from "./span_search.js";
-import { Typed } from "./typed.js";
 import { VirtualList } from "./virtual_list.js";
 
 const NUMBER = "[0-9]+(\\.[0-9]+)?";

@@ -1,12 +1,12 @@
 // One trace: what it is, its tools (filter, hide short spans, critical path, fold), the waterfall, and a span's details.
 import { count, time } from "../format.js";
 import { html, useMemo, useState } from "../html.js";
+import { useRowKeys } from "../keys.js";
 import { change, href } from "../location.js";
 import { CopyButton } from "./copy_button.js";
 import { EmptyState, ErrorBox, Waiting } from "./messages.js";
 import { precise, zoomOf, zoomText } from "./micros.js";
 import { literal, Question } from "./question.js";
-import { useRowKeys } from "./row_keys.js";
 import { SpanDrawer } from "./span_drawer.js";
 import { criticalPath, MOST_SPANS, readTrace, shownSpans } from "./trace_model.js";
 import { TraceMap, Waterfall } from "./trace_waterfall.js";

@@ -5,12 +5,10 @@ import { html, useMemo, useState } from "../../html.js";
 import { href } from "../../location.js";
 import { at } from "../../parts/act.js";
 import { CopyButton } from "../../parts/copy_button.js";
-import { Drawer } from "../../parts/drawer.js";
+import { Drawer, Facts, SlicedText } from "../../parts/drawer.js";
 import { Answering } from "../../parts/messages.js";
 import { Question } from "../../parts/question.js";
-import { Facts } from "../../parts/row_fields.js";
 import { saveFile } from "../../parts/save_file.js";
-import { SlicedText } from "../../parts/sliced_text.js";
 
 /** Bytes in hexadecimal; more of them would hold up the page. */
 const MOST = 16_384;

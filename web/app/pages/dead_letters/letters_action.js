@@ -3,8 +3,7 @@ import { ApiError, request, useAnswer } from "../../api.js";
 import { count } from "../../format.js";
 import { html } from "../../html.js";
 import { href } from "../../location.js";
-import { act, at } from "../../parts/act.js";
-import { Confirm } from "../../parts/confirm.js";
+import { act, at, Confirm } from "../../parts/act.js";
 import { ErrorBox, Waiting } from "../../parts/messages.js";
 
 /** How long the Mixer waits for the gears. */

@@ -2,13 +2,11 @@
 import { age, bytes, time } from "../../format.js";
 import { html, useState } from "../../html.js";
 import { href } from "../../location.js";
-import { act, at, Awaited } from "../../parts/act.js";
-import { Confirm } from "../../parts/confirm.js";
+import { act, at, Awaited, Confirm } from "../../parts/act.js";
 import { CopyButton } from "../../parts/copy_button.js";
-import { Drawer } from "../../parts/drawer.js";
+import { Drawer, Facts } from "../../parts/drawer.js";
 import { Field } from "../../parts/field.js";
 import { Question } from "../../parts/question.js";
-import { Facts } from "../../parts/row_fields.js";
 import { isNarrow, may } from "../../session.js";
 import { labelList, named, share } from "./rack_state.js";
 

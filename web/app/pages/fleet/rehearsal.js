@@ -1,8 +1,7 @@
 // An activation or a rollback: first what it would do to Racks and wires and in what the texts differ, then the confirmation, then what came of it.
 import { useAnswer } from "../../api.js";
 import { html, useState } from "../../html.js";
-import { act, at, Awaited } from "../../parts/act.js";
-import { Failed, isUnknown, useChange } from "../../parts/confirm.js";
+import { act, at, Awaited, Failed, isUnknown, useChange } from "../../parts/act.js";
 import { CopyButton } from "../../parts/copy_button.js";
 import { Drawer } from "../../parts/drawer.js";
 import { ErrorBox, Waiting } from "../../parts/messages.js";

@@ -2,8 +2,7 @@
 import { age, time } from "../../format.js";
 import { html, useState } from "../../html.js";
 import { href } from "../../location.js";
-import { act, at } from "../../parts/act.js";
-import { Confirm } from "../../parts/confirm.js";
+import { act, at, Confirm } from "../../parts/act.js";
 import { Answering, EmptyState } from "../../parts/messages.js";
 import { Question } from "../../parts/question.js";
 import { Table } from "../../parts/table.js";

@@ -5,13 +5,12 @@ import { html, useMemo } from "../../html.js";
 import { change, href } from "../../location.js";
 import { ColumnList } from "../../parts/column_list.js";
 import { CopyButton } from "../../parts/copy_button.js";
-import { Drawer } from "../../parts/drawer.js";
+import { Drawer, Facts } from "../../parts/drawer.js";
+import { Typed } from "../../parts/field.js";
 import { EmptyState, ErrorBox } from "../../parts/messages.js";
 import { commandOf, Question } from "../../parts/question.js";
 import { ListState, NoRows, usePagedRows } from "../../parts/repeated.js";
-import { Facts } from "../../parts/row_fields.js";
 import { TimePicker } from "../../parts/time_picker.js";
-import { Typed } from "../../parts/typed.js";
 
 const PAGE = 500;
 const KINDS = ["rack_pending", "rack_approved", "rack_adopted", "rack_suspended", "rack_resumed", "rack_removed", "rack_offline", "rack_online", "rack_renamed", "rack_labels", "rack_log_level", "scenario_imported", "scenario_activated", "scenario_rolled_back", "scenario_deleted",

@@ -1,17 +1,15 @@
 // API tokens: who has which roles and until when; made with the secret shown once, revoked at once.
 import { useAnswer } from "../../api.js";
 import { age, time } from "../../format.js";
-import { html, useState } from "../../html.js";
+import { html, useLayoutEffect, useRef, useState } from "../../html.js";
 import { change, href } from "../../location.js";
-import { act, at, Said } from "../../parts/act.js";
+import { act, at, Confirm, Said } from "../../parts/act.js";
 import { ColumnList } from "../../parts/column_list.js";
-import { Confirm } from "../../parts/confirm.js";
-import { Drawer } from "../../parts/drawer.js";
+import { CopyButton } from "../../parts/copy_button.js";
+import { Drawer, Facts } from "../../parts/drawer.js";
 import { Field } from "../../parts/field.js";
 import { Answering, EmptyState } from "../../parts/messages.js";
 import { Question } from "../../parts/question.js";
-import { Facts } from "../../parts/row_fields.js";
-import { Secret } from "../../parts/secret.js";
 import { ageOf } from "../../time_range.js";
 
 const ROLES = [
@@ -71,6 +69,16 @@ function NewToken({ done, close }) {
     ${text("rack", "Only Racks with the label", "site=lyon; empty for all. Nothing that concerns the whole fleet may be done then")}
     ${text("expires", "Expires after", form.expires ? "Then it opens nothing" : "It never ends: somebody has to revoke it")}
   </${Confirm}>`;
+}
+
+/** A secret that is shown once, in memory of this view only, with a way to copy it. @param {{ secret: string, what: string, clear: () => void, children?: any }} props */
+function Secret({ secret, what, clear, children }) {
+  const box = useRef(null);
+  useLayoutEffect(() => box.current.focus(), []);
+  return html`<div class="said" role="group" aria-label=${what} tabindex="-1" ref=${box}><div>
+    <p><strong>${what}: shown now and never again.</strong> ${children}</p>
+    <pre><code>${secret}</code></pre><${CopyButton} text=${secret} title="Copy the secret">Copy</${CopyButton}>
+    <button onClick=${clear}>I have it: forget it</button></div></div>`;
 }
 
 /** `press-1 press-2, tables logs`. */
