@@ -1,7 +1,7 @@
 // Dead letters: what gears could not handle, what arrived broken; found by filters, looked at, given back or dropped, one or many.
 import { age, bytes, time } from "../format.js";
 import { html, useEffect, useMemo, useState } from "../html.js";
-import { change, href } from "../location.js";
+import { change, changeBy, href, hrefHere } from "../location.js";
 import { Said } from "../parts/act.js";
 import { ColumnList } from "../parts/column_list.js";
 import { Typed } from "../parts/field.js";
@@ -23,16 +23,16 @@ const KINDS = ["gear", "message", "telemetry", "export", "unknown"];
 const TEXTS = [["reason", "Reason", "a part of it"], ["rack", "Rack", "press-1"], ["gear", "Gear", "filter"], ["subject", "Subject", "flux.msg.…"]];
 
 const COLUMNS = [
-  { name: "ts", title: "Time", width: 206, cell: ({ ts }) => time(ts) },
-  { name: "state", title: "State", width: 80, cell: ({ state }) => html`<span class=${state === "open" ? "bad" : state === "replayed" ? "good" : "dim"}>${state}</span>` },
-  { name: "kind", title: "Kind", width: 80, cell: ({ kind }) => kind },
-  { name: "place", title: "Rack, gear and port", width: 190, cell: ({ rack, gear, port }) => [rack, gear, port].filter(Boolean).join(".") },
-  { name: "reason", title: "Reason", width: 420, cell: ({ reason }) => reason },
-  { name: "replay", title: "Can go back", width: 200, cell: ({ replayable, why_not }) => (replayable ? "yes" : html`<span class="dim">no: ${why_not}</span>`), hint: ({ why_not }) => why_not || "" },
-  { name: "note", title: "Note", width: 240, cell: ({ note }) => note || "" },
-  { name: "bytes", title: "Bytes", width: 80, number: true, cell: (letter) => bytes(letter.bytes) },
-  { name: "subject", title: "Subject", width: 260, cell: ({ subject }) => subject },
-  { name: "tries", title: "Tries", width: 60, number: true, cell: ({ attempts }) => String(attempts ?? "") },
+  { title: "Time", width: 206, cell: ({ ts }) => time(ts) },
+  { title: "State", width: 80, cell: ({ state }) => html`<span class=${state === "open" ? "bad" : state === "replayed" ? "good" : "dim"}>${state}</span>` },
+  { field: "kind", title: "Kind", width: 80 },
+  { title: "Rack, gear and port", width: 190, cell: ({ rack, gear, port }) => [rack, gear, port].filter(Boolean).join(".") },
+  { field: "reason", title: "Reason", width: 420 },
+  { title: "Can go back", width: 200, cell: ({ replayable, why_not }) => (replayable ? "yes" : html`<span class="dim">no: ${why_not}</span>`), hint: ({ why_not }) => why_not || "" },
+  { field: "note", title: "Note", width: 240 },
+  { title: "Bytes", width: 80, number: true, cell: (letter) => bytes(letter.bytes) },
+  { field: "subject", title: "Subject", width: 260 },
+  { field: "attempts", title: "Tries", width: 60, number: true },
 ];
 
 /** What the API filters by. */
@@ -43,11 +43,10 @@ function filterOf(params) {
 }
 
 function Filters({ params }) {
-  const set = (key, replace) => (event) => change({ [key]: event.currentTarget.value }, replace);
   return html`<div class="bar" role="search" aria-label="Filter letters">
-    <label>State <select value=${params.get("state") || ""} onChange=${set("state")}>${STATES.map(([value, title]) => html`<option value=${value}>${title}</option>`)}</select></label>
-    <label>Kind <select value=${params.get("kind") || ""} onChange=${set("kind")}><option value="">all</option>${KINDS.map((kind) => html`<option>${kind}</option>`)}</select></label>
-    ${TEXTS.map(([key, title, example], index) => html`<label>${title} <${Typed} key=${key} type="search" size="12" data-search=${index === 0 ? "" : undefined} placeholder=${example} value=${params.get(key) || ""} onChange=${set(key)} /></label>`)}
+    <label>State <select value=${params.get("state") || ""} onChange=${changeBy("state")}>${STATES.map(([value, title]) => html`<option value=${value}>${title}</option>`)}</select></label>
+    <label>Kind <select value=${params.get("kind") || ""} onChange=${changeBy("kind")}><option value="">all</option>${KINDS.map((kind) => html`<option>${kind}</option>`)}</select></label>
+    ${TEXTS.map(([key, title, example], index) => html`<label>${title} <${Typed} key=${key} type="search" size="12" data-search=${index === 0 ? "" : undefined} placeholder=${example} value=${params.get(key) || ""} onChange=${changeBy(key)} /></label>`)}
     <${TimePicker} params=${params} fallback=${AGE} />
   </div>`;
 }
@@ -84,11 +83,6 @@ export default function DeadLetters({ params, caller }) {
     keys.forEach((key) => (on ? now.add(key) : now.delete(key)));
     setMarked(now);
   };
-  const to = ({ id }) => {
-    const now = new URLSearchParams(params);
-    now.set("letter", id);
-    return href("dead-letters", now);
-  };
   const wanted = params.get("letter");
   return html`<${Filters} params=${params} />
     <${Question} path="/api/v1/dlq" params=${{ ...filter, limit: PAGE }} command=${commandOf("platform dlq list", filter)} />
@@ -96,7 +90,7 @@ export default function DeadLetters({ params, caller }) {
     <${ErrorBox} error=${letters.error} again=${letters.again} />
     ${letters.partial && html`<p class="bad" role="alert">This list is partial: ${letters.partial}</p>`}
     ${acts && rows.length > 0 && html`<${Selection} marked=${marked} filter=${filter} newest=${!kind && letters.isCurrent && rows[0]} act=${setAction} clear=${() => setMarked(new Set())} />`}
-    ${rows.length > 0 ? html`<div class="list"><${ColumnList} label="Dead letters" columns=${COLUMNS} rows=${rows} keyOf=${({ id }) => id} to=${to} opened=${wanted} marked=${acts ? marked : undefined} mark=${acts ? mark : undefined} onEnd=${kind ? undefined : letters.more} /></div>
+    ${rows.length > 0 ? html`<div class="list"><${ColumnList} label="Dead letters" columns=${COLUMNS} rows=${rows} keyOf=${({ id }) => id} to=${({ id }) => hrefHere({ letter: id })} opened=${wanted} marked=${acts ? marked : undefined} mark=${acts ? mark : undefined} onEnd=${kind ? undefined : letters.more} /></div>
         <p class="dim">The newest is from ${age(rows[0].ts)}.</p>`
       : html`<${NoRows} pages=${letters} what="Asking for dead letters"><${EmptyState} command="platform dlq list --state all">No letter${kind && letters.rows.length ? " that is loaded" : ""} meets the filters${params.get("state") || kind ? "" : ": nothing waits to be mended"}. <a href=${href("dead-letters", { state: "all" })}>Letters of every state</a></${EmptyState}></${NoRows}>`}
     ${letters.rows.length > 0 && html`<${ListState} pages=${letters} shown=${rows} what=${kind ? "letters (the Mixer does not filter by kind)" : "letters"} />`}

@@ -13,7 +13,7 @@ function Findings({ answer }) {
   const findings = answer.data?.data;
   if (!findings) return html`<${Answering} answer=${answer} what="Asking what is off" />`;
   const sorted = [...findings].sort((one, other) => one.ok - other.ok);
-  return html`<${Question} path="/api/v1/security" params=${{}} command="platform doctor --security" />
+  return html`<${Question} path="/api/v1/security" command="platform doctor --security" />
     ${sorted.every(({ ok }) => ok) && html`<p class="good">Nothing is off.</p>`}
     ${!sorted.length ? html`<${EmptyState}>No check was made.</${EmptyState}>` : html`<${Table} heads=${["Check", "Result", "Found", "How to mend it"]} rows=${sorted.map(({ check, ok, found, fix }) => [check, html`<span class=${ok ? "good" : "bad"}>${ok ? "ok" : "off"}</span>`, found, fix])} />`}`;
 }

@@ -2,7 +2,7 @@
 import { count, time } from "../format.js";
 import { html, useMemo, useState } from "../html.js";
 import { useRowKeys } from "../keys.js";
-import { change, href } from "../location.js";
+import { change, changeBy, href, toggled } from "../location.js";
 import { CopyButton } from "../parts/copy_button.js";
 import { EmptyState, ErrorBox, Waiting } from "../parts/messages.js";
 import { precise, zoomOf, zoomText } from "../parts/micros.js";
@@ -55,11 +55,10 @@ function Summary({ id, signal, more }) {
 }
 
 function Tools({ params, kinds, by, shown, all }) {
-  const toggle = (kind) => change({ hide: kinds.includes(kind) ? [...params.getAll("hide"), kind] : params.getAll("hide").filter((other) => other !== kind) });
   return html`<div class="bar" role="group" aria-label="What is shown">
-    <label>Lanes by <select value=${by} onChange=${(event) => change({ lanes: event.target.value })}>${Object.entries(LANES).map(([name, title]) => html`<option value=${name}>${title}</option>`)}</select></label>
-    ${Object.entries(KINDS).map(([kind, [, name]]) => html`<label><input type="checkbox" checked=${kinds.includes(kind)} onChange=${() => toggle(kind)} /> ${name}</label>`)}
-    <label>Filter <input type="search" value=${params.get("find") || ""} onInput=${(event) => change({ find: event.target.value }, true)} size="16" placeholder="text" /></label>
+    <label>Lanes by <select value=${by} onChange=${changeBy("lanes")}>${Object.entries(LANES).map(([name, title]) => html`<option value=${name}>${title}</option>`)}</select></label>
+    ${Object.entries(KINDS).map(([kind, [, name]]) => html`<label><input type="checkbox" checked=${kinds.includes(kind)} onChange=${() => change({ hide: toggled(params.getAll("hide"), kind) })} /> ${name}</label>`)}
+    <label>Filter <input type="search" value=${params.get("find") || ""} onInput=${changeBy("find", true)} size="16" placeholder="text" /></label>
     ${params.has("zoom") && html`<button onClick=${() => change({ zoom: null })}>Whole time</button>`}
     <span class="dim" role="status">${shown < all ? `${count(shown)} of ${count(all)} rows` : ""}</span></div>`;
 }

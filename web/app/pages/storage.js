@@ -87,7 +87,7 @@ export default function Storage() {
   const answer = useRepeated("/api/v1/storage");
   const free = useFreeBytes();
   const storage = answer.data?.data;
-  return html`<${Question} path="/api/v1/storage" params=${{}} command="platform storage" />
+  return html`<${Question} path="/api/v1/storage" command="platform storage" />
     <${Answering} answer=${answer} what="Asking what is stored" />
     ${storage && html`
       ${storage.trouble && html`<p class="bad" role="alert"><strong>Trouble:</strong> ${storage.trouble} <a href=${href("overview")}>checks</a></p>`}

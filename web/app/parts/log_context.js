@@ -2,7 +2,7 @@
 import { request } from "../api.js";
 import { time } from "../format.js";
 import { html, useEffect, useLayoutEffect, useRef, useState } from "../html.js";
-import { change, href } from "../location.js";
+import { change, changeBy, href, hrefHere } from "../location.js";
 import { Level } from "./log_list.js";
 import { filters, PATH, placeOf } from "./log_query.js";
 import { ErrorBox, Waiting } from "./messages.js";
@@ -48,16 +48,9 @@ function useContext(row, among) {
   return { ...state, earlier: () => ask("earlier", position(0), FURTHER, 0), later: () => ask("later", position(-1), 0, FURTHER) };
 }
 
-/** The address of the view with another row open. */
-function openAt(params, row) {
-  const to = new URLSearchParams(params);
-  to.set("row", placeOf(row));
-  return href("logs", to);
-}
-
 /** Whose records are shown beside it. */
 function Near({ near, row }) {
-  return html`<select aria-label="Which records before and after" value=${near} onChange=${(event) => change({ near: event.target.value }, true)}>
+  return html`<select aria-label="Which records before and after" value=${near} onChange=${changeBy("near", true)}>
     <option value="">of ${row.entity_name.slice(0, 60)}</option><option value="filters">that the filters let through</option><option value="all">of all entities</option></select>`;
 }
 
@@ -88,7 +81,7 @@ export function LogContext({ row, params }) {
     <div class="scrolled" ref=${box} tabindex="0" role="region" aria-label="Records before and after"><table class="near">
       <thead><tr><th scope="col">Time</th><th scope="col">Level</th>${near && html`<th scope="col">Entity</th>`}<th scope="col">Message</th></tr></thead>
       <tbody>${rows.map((one) => html`<tr aria-current=${one === own ? "true" : undefined}>
-        <td>${one === own ? time(one.ts).slice(11) : html`<a href=${openAt(params, one)} title=${one.ts}>${time(one.ts).slice(11)}</a>`}</td>
+        <td>${one === own ? time(one.ts).slice(11) : html`<a href=${hrefHere({ row: placeOf(one) })} title=${one.ts}>${time(one.ts).slice(11)}</a>`}</td>
         <td><${Level} level=${one.level} /></td>${near && html`<td>${one.entity_name}</td>`}<td>${one.message.slice(0, 300)}</td></tr>`)}</tbody></table></div>
     <p><a href=${href("logs", wide)}>Five minutes before and after it</a>${!loading && !error && rows.length < 2 ? " Nothing else within a day." : ""}</p>
   </section>`;

@@ -2,7 +2,7 @@
 import { useAnswer } from "../api.js";
 import { cell, count } from "../format.js";
 import { html, useMemo, useRef } from "../html.js";
-import { change } from "../location.js";
+import { change, toggled } from "../location.js";
 import { range } from "../time_range.js";
 import { addColumn, nameOf } from "./log_columns.js";
 import { notParameterOf, parameterOf, PATH, question, withoutValue } from "./log_query.js";
@@ -66,7 +66,7 @@ export function LogFacets({ params, fields, ready }) {
   const shown = [...new Set([...FIRST, ...known, ...open.filter((field) => field.startsWith("attr."))])];
   const toggle = (event, field) => {
     event.preventDefault();
-    const chosen = open.includes(field) ? open.filter((other) => other !== field) : [...open, field];
+    const chosen = toggled(open, field);
     change({ facet: chosen.length ? chosen : ["none"] }, true);
   };
   return html`<div class="side facets" role="region" aria-label="Fields with counts">

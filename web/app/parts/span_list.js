@@ -3,7 +3,7 @@ import { useAnswer } from "../api.js";
 import { count, time } from "../format.js";
 import { html, useMemo, useState } from "../html.js";
 import { useRowKeys } from "../keys.js";
-import { change } from "../location.js";
+import { change, changeBy } from "../location.js";
 import { range } from "../time_range.js";
 import { addFilter, Chips } from "./chips.js";
 import { Typed } from "./field.js";
@@ -44,7 +44,7 @@ function SearchForm({ params }) {
   return html`<form class="bar search" onSubmit=${submit} onFocusIn=${() => setWanted(true)} aria-label="Search spans" role="search">
     <label>Service <${Typed} name="service" list="span-services" value=${value("service")} size="12" data-search /></label>
     <label>Span <${Typed} name="span_name" list="span-names" value=${value("span_name")} size="16" /></label>
-    <label>Status <select name="status" value=${value("status")} onChange=${(event) => change({ status: event.target.value })}>
+    <label>Status <select name="status" value=${value("status")} onChange=${changeBy("status")}>
       <option value="">any</option><option value="ok">ok</option><option value="error">error</option></select></label>
     <label>From <${Typed} name="min_duration_ms" inputmode="decimal" pattern=${NUMBER} value=${value("min_duration_ms")} size="6" title="Least duration in milliseconds" /></label>
     <label>to <${Typed} name="max_duration_ms" inputmode="decimal" pattern=${NUMBER} value=${value("max_duration_ms")} size="6" title="Greatest duration in milliseconds" /> ms</label>

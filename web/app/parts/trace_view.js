@@ -2,7 +2,7 @@
 import { count, time } from "../format.js";
 import { html, useMemo, useState } from "../html.js";
 import { useRowKeys } from "../keys.js";
-import { change, href } from "../location.js";
+import { change, changeBy, href } from "../location.js";
 import { CopyButton } from "./copy_button.js";
 import { EmptyState, ErrorBox, Waiting } from "./messages.js";
 import { precise, zoomOf, zoomText } from "./micros.js";
@@ -33,10 +33,9 @@ function Summary({ id, trace, more }) {
 }
 
 function Tools({ params, shown, all, path }) {
-  const set = (key) => (event) => change({ [key]: event.target.value }, true);
   return html`<div class="bar" role="group" aria-label="Which spans are shown">
-    <label>Filter <input type="search" data-search value=${params.get("find") || ""} onInput=${set("find")} size="18" placeholder="text of name, service, attributes" /></label>
-    <label>Hide below <input type="number" min="0" max="100" step="any" value=${params.get("hide") || ""} onInput=${set("hide")} class="narrow" placeholder="0" /> % of the trace</label>
+    <label>Filter <input type="search" data-search value=${params.get("find") || ""} onInput=${changeBy("find", true)} size="18" placeholder="text of name, service, attributes" /></label>
+    <label>Hide below <input type="number" min="0" max="100" step="any" value=${params.get("hide") || ""} onInput=${changeBy("hide", true)} class="narrow" placeholder="0" /> % of the trace</label>
     <label>Levels <select value=${params.get("depth") || ""} onChange=${(event) => change({ depth: event.target.value, closed: null })}><option value="">all</option>${DEPTHS.map((depth) => html`<option value=${depth}>${depth}</option>`)}</select></label>
     <label><input type="checkbox" checked=${params.has("critical")} onChange=${(event) => change({ critical: event.target.checked ? "1" : null })} /> critical path</label>
     ${params.has("critical") && path.value && html`<label><input type="checkbox" checked=${params.get("critical") === "only"} onChange=${(event) => change({ critical: event.target.checked ? "only" : "1" })} /> only its ${count(path.value.size)} spans</label>`}

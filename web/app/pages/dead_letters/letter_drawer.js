@@ -96,6 +96,6 @@ export function LetterDrawer({ id, offers, act, close }) {
       <${Facts} facts=${factsOf(letter)} />
       <${Payload} hex=${letter.payload} message=${letter.message} type=${letter.content_type} />
       ${headers.length > 0 && html`<section aria-label="Headers"><h3>What came with it</h3><${Facts} facts=${headers.map(([name, value]) => [html`<code>${name}</code>`, cell(value)])} /></section>`}
-      <${Question} path=${at("/api/v1/dlq", id)} params=${{}} command=${`platform dlq show ${id}`} />`}
+      <${Question} path=${at("/api/v1/dlq", id)} command=${`platform dlq show ${id}`} />`}
   </${Drawer}>`;
 }

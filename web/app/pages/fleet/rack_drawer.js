@@ -73,7 +73,7 @@ export function RackDrawer({ rack, wanted, caller, act, close }) {
       <a href=${href("logs", { rack_id: rack.id })}>its logs</a>
       <a href=${href("dead-letters", { rack: rack.name, state: "all" })}>its dead letters</a>
       ${may(caller, "audit") && html`<a href=${href("security", { view: "audit", rack: rack.id })}>what happened to it</a>`}</p>
-      <${Question} path=${`/api/v1/racks/${rack.id}`} params=${{}} command=${`platform racks show ${rack.name}`} /></section>
+      <${Question} path=${`/api/v1/racks/${rack.id}`} command=${`platform racks show ${rack.name}`} /></section>
   </${Drawer}>`;
 }
 

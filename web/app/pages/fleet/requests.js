@@ -21,7 +21,7 @@ export function Requests({ answer, say }) {
   const requests = answer.data?.data;
   const withdraw = (signal) => act(at("/api/v1/requests", String(withdrawn.id), "withdraw"), { signal });
   return html`<p class="dim">Nothing is changed before a second person asks for exactly the same within an hour (<code>api.second_person</code>).</p>
-    <${Question} path="/api/v1/requests" params=${{}} command="platform requests list" />
+    <${Question} path="/api/v1/requests" command="platform requests list" />
     <${Answering} answer=${answer} what="Asking what waits" />
     ${requests && (requests.length ? html`<${Table} heads=${["Request", "What", "Of", "Details", "Asked by", "Waits until", html`<span class="hidden">Action</span>`]} rows=${requests.map((request) => [
         request.id, WHAT[request.change] || request.change,

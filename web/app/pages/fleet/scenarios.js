@@ -65,11 +65,11 @@ function Import({ done }) {
 }
 
 const COLUMNS = [
-  { name: "reference", title: "Scenario", width: 200, cell: ({ reference }) => reference },
-  { name: "hash", title: "Hash", width: 90, cell: ({ hash }) => short(hash), hint: ({ hash }) => hash },
-  { name: "active", title: "Active", width: 80, cell: ({ active }) => active && html`<strong class="good">active</strong>` },
-  { name: "stored", title: "Stored", width: 200, cell: ({ stored }) => time(stored) },
-  { name: "age", title: "Age", width: 130, cell: ({ stored }) => age(stored) },
+  { field: "reference", title: "Scenario", width: 200 },
+  { title: "Hash", width: 90, cell: ({ hash }) => short(hash), hint: ({ hash }) => hash },
+  { title: "Active", width: 80, cell: ({ active }) => active && html`<strong class="good">active</strong>` },
+  { title: "Stored", width: 200, cell: ({ stored }) => time(stored) },
+  { title: "Age", width: 130, cell: ({ stored }) => age(stored) },
 ];
 
 /** Which one is active, and what was before. */
@@ -95,7 +95,7 @@ function ScenarioDrawer({ wanted, listed, caller, decides, close, activate, remo
         ${may(caller, "author") && !isNarrow(caller) && !one.active && html`<button class="danger" onClick=${() => remove(one)}>Delete…</button>`}</p>
       <${Facts} facts=${[["Hash", html`<code>${one.hash}</code>`], ["Stored", time(one.stored)], ["Active", one.active ? html`yes <a href=${href("fleet", { view: "topology" })}>its topology</a>` : "no"]]} />
       ${one.text !== undefined ? html`<pre tabindex="0" role="group" aria-label="Text of the scenario"><code>${one.text}</code></pre>` : !readable && html`<p class="dim">The text is for authors, operators and admins.</p>`}
-      <${Question} path=${at("/api/v1/scenarios", one.reference)} params=${{}} command=${`platform scenario show ${one.reference}`} />`}
+      <${Question} path=${at("/api/v1/scenarios", one.reference)} command=${`platform scenario show ${one.reference}`} />`}
   </${Drawer}>`;
 }
 
@@ -120,7 +120,7 @@ export function Scenarios({ params, caller, status, say }) {
   const listed = rows.find(({ hash, reference }) => wanted === reference || (wanted && hash.startsWith(wanted)));
   return html`${status && html`<${Active} status=${status} canActivate=${decides} rollBack=${() => change({ do: "rollback" })} />`}
     <p class="bar">${authors && html`<button aria-expanded=${doing === "import"} onClick=${() => change({ do: doing === "import" ? null : "import" })}>Import…</button>`}
-      <${Question} path="/api/v1/scenarios" params=${{}} command="platform scenario list" /></p>
+      <${Question} path="/api/v1/scenarios" command="platform scenario list" /></p>
     ${authors && doing === "import" && html`<${Import} done=${(imported) => {
       change({ do: null, scenario: imported.reference });
       told(html`<p>${imported.reference} ${short(imported.hash)} is ${imported.new ? "stored" : "stored already"}; nothing runs it before it is activated. ${imported.warnings.map(({ line, text }) => `Line ${line}: ${text} `)}</p>`);

@@ -50,19 +50,19 @@ function curve(from, to) {
 const MOST = 300;
 
 const WIRES = [
-  { name: "from", title: "From", width: 240, cell: ({ from }) => from },
-  { name: "to", title: "To", width: 240, cell: ({ to }) => to },
-  { name: "lane", title: "Lane", width: 100, cell: ({ lane }) => lane },
-  { name: "limits", title: "Limits", width: 260, cell: ({ max_bytes, max_age, overflow }) => [max_bytes && bytes(max_bytes), max_age, overflow].filter(Boolean).join(", ") },
+  { field: "from", title: "From", width: 240 },
+  { field: "to", title: "To", width: 240 },
+  { field: "lane", title: "Lane", width: 100 },
+  { title: "Limits", width: 260, cell: ({ max_bytes, max_age, overflow }) => [max_bytes && bytes(max_bytes), max_age, overflow].filter(Boolean).join(", ") },
 ];
 const WAITING = [
-  { name: "wire", title: "Guaranteed wire", width: 380, cell: ({ wire }) => wire },
-  { name: "rack", title: "Rack", width: 110, cell: ({ rack }) => rack || "" },
-  { name: "batches", title: "Waiting", width: 90, number: true, cell: ({ waiting_batches }) => (waiting_batches === null ? "not known" : count(waiting_batches)) },
-  { name: "bytes", title: "Bytes", width: 90, number: true, cell: ({ waiting_bytes }) => bytes(waiting_bytes) },
-  { name: "limit", title: "May wait", width: 90, number: true, cell: ({ limit_bytes }) => (limit_bytes === null ? "no limit" : bytes(limit_bytes)) },
-  { name: "state", title: "State", width: 210, cell: (wire) => (wire.is_held ? html`<span class="bad">full: its senders wait</span>` : wire.is_paused ? "paused" : "flows") },
-  { name: "dropped", title: "Dropped", width: 90, number: true, cell: ({ dropped_messages }) => count(dropped_messages) },
+  { field: "wire", title: "Guaranteed wire", width: 380 },
+  { field: "rack", title: "Rack", width: 110 },
+  { title: "Waiting", width: 90, number: true, cell: ({ waiting_batches }) => (waiting_batches === null ? "not known" : count(waiting_batches)) },
+  { title: "Bytes", width: 90, number: true, cell: ({ waiting_bytes }) => bytes(waiting_bytes) },
+  { title: "May wait", width: 90, number: true, cell: ({ limit_bytes }) => (limit_bytes === null ? "no limit" : bytes(limit_bytes)) },
+  { title: "State", width: 210, cell: (wire) => (wire.is_held ? html`<span class="bad">full: its senders wait</span>` : wire.is_paused ? "paused" : "flows") },
+  { title: "Dropped", width: 90, number: true, cell: ({ dropped_messages }) => count(dropped_messages) },
 ];
 
 /** As high as its rows need, up to a limit. */

@@ -2,7 +2,7 @@
 import { useAnswer } from "../../api.js";
 import { age, time } from "../../format.js";
 import { html, useMemo } from "../../html.js";
-import { change, href } from "../../location.js";
+import { change, changeBy, href, hrefHere } from "../../location.js";
 import { ColumnList } from "../../parts/column_list.js";
 import { CopyButton } from "../../parts/copy_button.js";
 import { Drawer, Facts } from "../../parts/drawer.js";
@@ -21,13 +21,13 @@ const shortened = (text) => (/^[0-9a-f]{64}$/.test(text || "") ? text.slice(0, 8
 const changed = ({ from, to }) => (from || to ? `${shortened(from)} → ${shortened(to)}` : "");
 
 const COLUMNS = [
-  { name: "id", title: "No.", width: 70, cell: ({ id }) => String(id) },
-  { name: "ts", title: "Time", width: 206, cell: ({ ts }) => time(ts) },
-  { name: "kind", title: "What", width: 160, cell: ({ kind }) => html`<span class=${kind === "call_refused" || kind === "invite_refused" || kind === "rack_removed" ? "bad" : ""}>${kind}</span>` },
-  { name: "of", title: "Of", width: 150, cell: ({ rack, reference }) => rack || reference || "" },
-  { name: "change", title: "Change", width: 200, cell: changed },
-  { name: "by", title: "By", width: 280, cell: ({ by }) => by },
-  { name: "why", title: "Why, or details", width: 520, cell: ({ why }) => why || "" },
+  { field: "id", title: "No.", width: 70 },
+  { title: "Time", width: 206, cell: ({ ts }) => time(ts) },
+  { title: "What", width: 160, cell: ({ kind }) => html`<span class=${kind === "call_refused" || kind === "invite_refused" || kind === "rack_removed" ? "bad" : ""}>${kind}</span>` },
+  { title: "Of", width: 150, cell: ({ rack, reference }) => rack || reference || "" },
+  { title: "Change", width: 200, cell: changed },
+  { field: "by", title: "By", width: 280 },
+  { field: "why", title: "Why, or details", width: 520 },
 ];
 
 function EntryDrawer({ entry, close }) {
@@ -50,32 +50,25 @@ export function Audit({ params }) {
   const rows = useMemo(() => entries.rows.filter((entry) => !text || Object.values(entry).some((value) => value !== null && String(value).toLowerCase().includes(text))), [entries.rows, text]);
   const wanted = params.get("entry");
   const open = wanted && entries.rows.find(({ id }) => String(id) === wanted);
-  const to = ({ id }) => {
-    const now = new URLSearchParams(params);
-    now.set("view", "audit");
-    now.set("entry", id);
-    return href("security", now);
-  };
-  const set = (key, replace) => (event) => change({ [key]: event.currentTarget.value }, replace);
   return html`<div class="bar" role="search" aria-label="Filter entries">
-      <label>Kind <select value=${filter.kind || ""} onChange=${set("kind")}><option value="">all</option>${KINDS.map((kind) => html`<option>${kind}</option>`)}</select></label>
-      <label>Rack <${Typed} type="search" size="12" placeholder="name or id" value=${filter.rack || ""} onChange=${set("rack")} /></label>
-      <label>Text <input type="search" data-search size="16" placeholder="in loaded entries" value=${params.get("q") || ""} onInput=${set("q", true)} /></label>
+      <label>Kind <select value=${filter.kind || ""} onChange=${changeBy("kind")}><option value="">all</option>${KINDS.map((kind) => html`<option>${kind}</option>`)}</select></label>
+      <label>Rack <${Typed} type="search" size="12" placeholder="name or id" value=${filter.rack || ""} onChange=${changeBy("rack")} /></label>
+      <label>Text <input type="search" data-search size="16" placeholder="in loaded entries" value=${params.get("q") || ""} onInput=${changeBy("q", true)} /></label>
       <${TimePicker} params=${params} fallback="90d" /></div>
     <${Question} path="/api/v1/audit" params=${asked} command=${commandOf("platform audit", filter)} />
     <${ErrorBox} error=${entries.error} again=${entries.again} />
-    ${rows.length ? html`<div class="list"><${ColumnList} label="Audit log" columns=${COLUMNS} rows=${rows} keyOf=${({ id }) => String(id)} to=${to} opened=${wanted} onEnd=${text ? undefined : entries.more} /></div>`
+    ${rows.length ? html`<div class="list"><${ColumnList} label="Audit log" columns=${COLUMNS} rows=${rows} keyOf=${({ id }) => String(id)} to=${({ id }) => hrefHere({ view: "audit", entry: id })} opened=${wanted} onEnd=${text ? undefined : entries.more} /></div>`
       : html`<${NoRows} pages=${entries} what="Asking for the audit log"><${EmptyState}>Nothing ${entries.rows.length ? "that is loaded" : "that was recorded"} meets the filters. <a href=${href("security", { view: "audit" })}>Without filters</a></${EmptyState}></${NoRows}>`}
     ${entries.rows.length > 0 && html`<${ListState} pages=${entries} shown=${rows} what="entries" />`}
     ${open && html`<${EntryDrawer} key=${wanted} entry=${open} close=${() => change({ entry: null })} />`}`;
 }
 
 const CHECKPOINT_COLUMNS = [
-  { name: "id", title: "Up to entry", width: 100, cell: ({ id }) => String(id) },
-  { name: "ts", title: "Signed", width: 206, cell: ({ ts }) => time(ts) },
-  { name: "age", title: "Age", width: 130, cell: ({ ts }) => age(ts) },
-  { name: "chain", title: "Link of that entry", width: 520, cell: ({ chain }) => html`<code>${chain}</code>`, hint: ({ chain }) => chain },
-  { name: "by", title: "By key", width: 520, cell: ({ signed_by }) => html`<code>${signed_by}</code>`, hint: ({ signed_by }) => signed_by },
+  { field: "id", title: "Up to entry", width: 100 },
+  { title: "Signed", width: 206, cell: ({ ts }) => time(ts) },
+  { title: "Age", width: 130, cell: ({ ts }) => age(ts) },
+  { title: "Link of that entry", width: 520, cell: ({ chain }) => html`<code>${chain}</code>`, hint: ({ chain }) => chain },
+  { title: "By key", width: 520, cell: ({ signed_by }) => html`<code>${signed_by}</code>`, hint: ({ signed_by }) => signed_by },
 ];
 
 export function Checkpoints() {

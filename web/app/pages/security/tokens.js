@@ -2,7 +2,7 @@
 import { useAnswer } from "../../api.js";
 import { age, time } from "../../format.js";
 import { html, useLayoutEffect, useRef, useState } from "../../html.js";
-import { change, href } from "../../location.js";
+import { change, changeBy, href, hrefHere, toggled } from "../../location.js";
 import { act, at, Confirm, Said } from "../../parts/act.js";
 import { ColumnList } from "../../parts/column_list.js";
 import { CopyButton } from "../../parts/copy_button.js";
@@ -48,9 +48,8 @@ function bodyOf({ name, roles, tables, entities, rack, expires }) {
 }
 
 function Choices({ legend, choices, chosen, set, fault }) {
-  const toggle = (name) => set(chosen.includes(name) ? chosen.filter((other) => other !== name) : [...chosen, name]);
   return html`<fieldset><legend>${legend}</legend>
-    ${choices.map(([name, title]) => html`<label title=${title}><input type="checkbox" checked=${chosen.includes(name)} onChange=${() => toggle(name)} /> ${name}${title ? html` <span class="dim">${title}</span>` : ""}</label>`)}
+    ${choices.map(([name, title]) => html`<label title=${title}><input type="checkbox" checked=${chosen.includes(name)} onChange=${() => set(toggled(chosen, name))} /> ${name}${title ? html` <span class="dim">${title}</span>` : ""}</label>`)}
     ${fault && html`<span class="bad" role="alert">${fault}</span>`}</fieldset>`;
 }
 
@@ -90,14 +89,14 @@ function scopeText({ entities = [], tables = [], racks = {} }) {
 const ends = ({ expires }) => !expires ? "never" : Date.parse(expires) < Date.now() ? "expired" : age(expires);
 
 const COLUMNS = [
-  { name: "name", title: "Token", width: 170, cell: ({ name }) => name },
-  { name: "roles", title: "Roles", width: 170, cell: ({ roles }) => roles.join(", ") },
-  { name: "scope", title: "Limited to", width: 240, cell: ({ scope }) => scopeText(scope) },
-  { name: "expires", title: "Expires", width: 120, cell: (token) => html`<span class=${token.expires ? "" : "bad"}>${ends(token)}</span>`, hint: ({ expires }) => time(expires) },
-  { name: "used", title: "Last used", width: 120, cell: ({ last_used }) => (last_used ? age(last_used) : "never"), hint: ({ last_used }) => time(last_used) },
-  { name: "by", title: "Made by", width: 280, cell: ({ created_by }) => created_by },
-  { name: "created", title: "Made", width: 120, cell: ({ created }) => age(created), hint: ({ created }) => time(created) },
-  { name: "id", title: "Id", width: 140, cell: ({ id }) => id },
+  { field: "name", title: "Token", width: 170 },
+  { title: "Roles", width: 170, cell: ({ roles }) => roles.join(", ") },
+  { title: "Limited to", width: 240, cell: ({ scope }) => scopeText(scope) },
+  { title: "Expires", width: 120, cell: (token) => html`<span class=${token.expires ? "" : "bad"}>${ends(token)}</span>`, hint: ({ expires }) => time(expires) },
+  { title: "Last used", width: 120, cell: ({ last_used }) => (last_used ? age(last_used) : "never"), hint: ({ last_used }) => time(last_used) },
+  { field: "created_by", title: "Made by", width: 280 },
+  { title: "Made", width: 120, cell: ({ created }) => age(created), hint: ({ created }) => time(created) },
+  { field: "id", title: "Id", width: 140 },
 ];
 
 function TokenDrawer({ token, wanted, close, revoke }) {
@@ -132,13 +131,13 @@ export function Tokens({ params }) {
     answer.again();
   };
   return html`<div class="bar"><button onClick=${() => setDoing("create")}>New token…</button>
-      <input type="search" data-search aria-label="Text" placeholder="name, role, who made it" value=${params.get("q") || ""} onInput=${(event) => change({ q: event.currentTarget.value }, true)} />
-      <${Question} path="/api/v1/tokens" params=${{}} command="platform token list" /></div>
+      <input type="search" data-search aria-label="Text" placeholder="name, role, who made it" value=${params.get("q") || ""} onInput=${changeBy("q", true)} />
+      <${Question} path="/api/v1/tokens" command="platform token list" /></div>
     ${made && html`<${Secret} secret=${made.token} what=${`The secret of ${made.name}`} clear=${() => setMade(null)}>It goes into <code>Authorization: Bearer</code>, or into the password of a PostgreSQL client with the user ${made.name}.</${Secret}>`}
     <${Said} said=${said} clear=${() => setSaid(null)} />
     <${Answering} answer=${answer} what="Asking for the tokens" />
     ${!tokens ? "" : !tokens.length ? html`<${EmptyState} command="platform token create grafana --role reader --expires-in 90d">No token was made. Local users need none where api.auth is "auto"; everybody else does:</${EmptyState}>`
-      : html`<div class="list"><${ColumnList} label="Tokens" columns=${COLUMNS} rows=${rows} keyOf=${({ id }) => id} to=${({ id }) => href("security", { view: "tokens", q: params.get("q"), token: id })} opened=${open?.id} /></div>`}
+      : html`<div class="list"><${ColumnList} label="Tokens" columns=${COLUMNS} rows=${rows} keyOf=${({ id }) => id} to=${({ id }) => hrefHere({ token: id })} opened=${open?.id} /></div>`}
     ${wanted && tokens && html`<${TokenDrawer} key=${wanted} token=${open} wanted=${wanted} close=${() => change({ token: null })} revoke=${() => setDoing(open)} />`}
     ${doing === "create" && html`<${NewToken} close=${() => setDoing(null)} done=${({ data }) => {
       setMade(data);
