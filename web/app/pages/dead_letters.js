@@ -10,7 +10,7 @@ import { micros, timeOf } from "../parts/micros.js";
 import { commandOf, Question } from "../parts/question.js";
 import { ListState, NoRows, usePagedRows } from "../parts/repeated.js";
 import { TimePicker } from "../parts/time_picker.js";
-import { isNarrow, may } from "../session.js";
+import { mayForAll } from "../session.js";
 import { ageOf } from "../time_range.js";
 import { LetterDrawer } from "./dead_letters/letter_drawer.js";
 import { LettersAction } from "./dead_letters/letters_action.js";
@@ -73,7 +73,7 @@ export default function DeadLetters({ params, caller }) {
   const [action, setAction] = useState(null);
   const [said, setSaid] = useState(null);
   const [acted, setActed] = useState(0);
-  const acts = may(caller, "operate") && !isNarrow(caller);
+  const acts = mayForAll(caller, "operate");
   const rows = useMemo(() => (kind ? letters.rows.filter((letter) => letter.kind === kind) : letters.rows), [letters.rows, kind]);
   // What the list does not have is not acted on unseen, and has to be marked again.
   const marked = useMemo(() => new Set(rows.map(({ id }) => id).filter((id) => kept.has(id))), [rows, kept]);

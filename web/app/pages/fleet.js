@@ -4,7 +4,7 @@ import { Said } from "../parts/act.js";
 import { Answering, ErrorBox } from "../parts/messages.js";
 import { useRepeated } from "../parts/repeated.js";
 import { Tabs } from "../parts/tabs.js";
-import { isNarrow, may } from "../session.js";
+import { mayForAll } from "../session.js";
 import { Racks } from "./fleet/racks.js";
 import { Requests } from "./fleet/requests.js";
 import { Scenarios } from "./fleet/scenarios.js";
@@ -12,7 +12,7 @@ import { Topology } from "./fleet/topology.js";
 
 export default function Fleet({ params, caller }) {
   const [said, setSaid] = useState(null);
-  const decides = may(caller, "operate") && !isNarrow(caller);
+  const decides = mayForAll(caller, "operate");
   const racks = useRepeated("/api/v1/racks");
   const status = useRepeated("/api/v1/scenarios/status");
   const requests = useRepeated(decides ? "/api/v1/requests" : null);

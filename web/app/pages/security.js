@@ -5,7 +5,7 @@ import { Answering, EmptyState } from "../parts/messages.js";
 import { Question } from "../parts/question.js";
 import { Table } from "../parts/table.js";
 import { Tabs } from "../parts/tabs.js";
-import { isNarrow, may } from "../session.js";
+import { mayForAll } from "../session.js";
 import { Audit, Checkpoints } from "./security/audit.js";
 import { Tokens } from "./security/tokens.js";
 
@@ -20,7 +20,7 @@ function Findings({ answer }) {
 
 export default function Security({ params, caller }) {
   const findings = useAnswer("/api/v1/security");
-  const manages = may(caller, "tokens") && !isNarrow(caller);
+  const manages = mayForAll(caller, "tokens");
   const views = [["audit", "Audit log"], ["checkpoints", "Checkpoints"], ["checks", "Checks", findings.data?.data.filter(({ ok }) => !ok).length]];
   if (manages) views.unshift(["tokens", "Tokens"]);
   const view = params.get("view") || views[0][0];

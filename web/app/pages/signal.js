@@ -4,7 +4,7 @@ import { html, useMemo, useState } from "../html.js";
 import { useRowKeys } from "../keys.js";
 import { change, changeBy, href, toggled } from "../location.js";
 import { CopyButton } from "../parts/copy_button.js";
-import { EmptyState, ErrorBox, Waiting } from "../parts/messages.js";
+import { EmptyState, Reading } from "../parts/messages.js";
 import { precise, zoomOf, zoomText } from "../parts/micros.js";
 import { ownStyle } from "../parts/own_style.js";
 import { Question } from "../parts/question.js";
@@ -12,7 +12,7 @@ import { RecentSignals, SignalForm } from "../parts/recent_signals.js";
 import { SignalDrawer } from "../parts/signal_drawer.js";
 import { SignalDrawing } from "../parts/signal_drawing.js";
 import { arrangeLanes, LANES, laneName, MOST_ROWS, readSignal, textOf } from "../parts/signal_model.js";
-import { VirtualList } from "../parts/virtual_list.js";
+import { headOf, VirtualList } from "../parts/virtual_list.js";
 import { useWork } from "../parts/work.js";
 
 await ownStyle("traces.css");
@@ -27,8 +27,7 @@ function words({ kind, row, to }) {
   return `${row.src_gear_id}.${row.msg_type}${taker ? ` → ${taker}` : ""}`;
 }
 
-const COLUMNS = [["After", "l-at"], ["Kind", "s-kind"], ["Lane", "c-service"], ["What", "c-name"], ["Duration", "c-length"], ["State", "c-state"]];
-const head = html`<div role="row" class="head">${COLUMNS.map(([title, kind]) => html`<span role="columnheader" class=${kind}>${title}</span>`)}</div>`;
+const head = headOf([["After", "l-at"], ["Kind", "s-kind"], ["Lane", "c-service"], ["What", "c-name"], ["Duration", "c-length"], ["State", "c-state"]]);
 
 function ItemRow({ item, index, start, lanes, selected, open }) {
   const { row, kind } = item;
@@ -99,11 +98,9 @@ function OneSignal({ params, id }) {
   const signal = read.value;
   return html`<div class="bar"><a href=${href("signal")}>← signals</a><${SignalForm} key=${id} id=${id} />
       <${Question} path=${`/api/v1/flux/${encodeURIComponent(id)}`} params=${{ raw: "none", limit: 5_000 }} command=${`platform flux ${id}`} /></div>
-    <${ErrorBox} error=${read.error} again=${read.again} />
+    <${Reading} read=${read} what="the signal" rows="rows" />
     ${read.error?.code === "flux_not_found" && html`<p>Ids of signals that are stored: <a href=${href("signal", { since: "7d" })}>those of 7 days</a>.</p>`}
-    ${read.progress !== null && html`<${Waiting} what=${`Reading the signal: ${count(read.progress)} rows`} cancel=${read.stop} />`}
-    ${signal?.items.length > 0 && html`<${Shown} params=${params} id=${id} signal=${signal} more=${() => setMost(most + MOST_ROWS)} />`}
-    ${!signal && read.progress === null && !read.error && html`<p>Stopped. <button onClick=${read.again}>Read it</button></p>`}`;
+    ${signal?.items.length > 0 && html`<${Shown} params=${params} id=${id} signal=${signal} more=${() => setMost(most + MOST_ROWS)} />`}`;
 }
 
 export default function Signal({ params }) {

@@ -34,9 +34,11 @@ export function setColumns(columns, replace = false) {
   change({ cols: columns.map(({ field, width }) => `${field.replace(/[%,]/g, encodeURIComponent)}:${width}`).join(",") }, replace);
 }
 
+/** Shows the table, with a column for a field. */
 export function addColumn(params, field) {
+  change({ view: "table" }, true);
   const columns = columnsOf(params);
-  if (field && !columns.some((column) => column.field === field)) setColumns([...columns, usual(field)]);
+  if (!columns.some((column) => column.field === field)) setColumns([...columns, usual(field)]);
 }
 
 /** Puts a column at another place. */

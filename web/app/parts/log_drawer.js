@@ -20,10 +20,7 @@ function Actions({ field, value, text, params }) {
   const filters = key && value !== null && value !== undefined && typeof value !== "object" && text.length <= FILTERED;
   return html`${filters && html`<button class="quiet" aria-label=${`Only records with this ${name}`} title="Only records with this" onClick=${() => change({ [key]: text, row: null })}>⊕</button>`}
     ${filters && notParameterOf(field) && html`<button class="quiet" aria-label=${`Leave out records with this ${name}`} title="Leave out records with this" onClick=${() => change(withoutValue(params, field, text))}>⊖</button>`}
-    <button class="quiet" aria-label=${`Show ${name} as a column`} title="As a column" onClick=${() => {
-      change({ view: "table" }, true);
-      addColumn(params, field);
-    }}>▤</button>
+    <button class="quiet" aria-label=${`Show ${name} as a column`} title="As a column" onClick=${() => addColumn(params, field)}>▤</button>
     <${CopyButton} text=${text} title=${`Copy ${name}`}>copy</${CopyButton}>`;
 }
 

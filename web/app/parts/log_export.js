@@ -23,7 +23,7 @@ export function LogExport({ params }) {
   return html`<${Menu} label="Export">
     ${progress !== null
       ? html`<${Waiting} what=${`${count(progress)} rows so far`} cancel=${stop} />`
-      : html`<div class="bar">${Object.keys(FORMATS).map((format) => html`<button onClick=${() => run((signal, tell) => exported(params, format, signal, tell))}>${format === "ndjson" ? "NDJSON" : format.toUpperCase()}</button>`)}</div>`}
+      : html`<div class="bar">${Object.keys(FORMATS).map((format) => html`<button onClick=${() => run((signal, tell) => exported(params, format, signal, tell))}>${format.toUpperCase()}</button>`)}</div>`}
     <p class="dim" role="status">${said || "All records of the time range that the filters let through."}</p>
     <${ErrorBox} error=${error} />
   </${Menu}>`;

@@ -77,10 +77,7 @@ export function LogFacets({ params, fields, ready }) {
       ${open.includes(field) && html`<div>
         <${Values} field=${field} params=${params} ready=${ready} />
         <button class="quiet" aria-label=${`split chart by ${nameOf(field)}`} onClick=${() => change({ by: field === "level" ? null : field })}>split chart</button>
-        <button class="quiet" aria-label=${`${nameOf(field)} as column`} onClick=${() => {
-          change({ view: "table" }, true);
-          addColumn(params, field);
-        }}>as column</button></div>`}
+        <button class="quiet" aria-label=${`${nameOf(field)} as column`} onClick=${() => addColumn(params, field)}>as column</button></div>`}
     </details>`)}
     ${known.length >= FIELDS && html`<p class="dim">Rarer fields are not listed.</p>`}${partial && known.length < FIELDS && html`<p class="bad">Incomplete: ${partial}</p>`}
   </div>`;

@@ -1,4 +1,5 @@
 // What is said in place of rows: that something failed and how it is mended, that there is nothing and what to do next, that it is awaited.
+import { count } from "../format.js";
 import { html } from "../html.js";
 
 /** An error of the API, with a way to ask again. */
@@ -31,6 +32,13 @@ export function Answering({ answer: { data, error, loading, again, cancel }, wha
   if (error) return html`<${ErrorBox} error=${error} again=${again} />`;
   if (data) return null;
   return loading ? html`<${Waiting} what=${what} cancel=${cancel} />` : html`<p class="dim">Not asked any more. <button onClick=${again}>Ask again</button></p>`;
+}
+
+/** How far the reading of many rows is. @param {{ read: ReturnType<typeof import("./work.js").useWork>, what: string, rows: string }} props what is read, and what its rows are */
+export function Reading({ read: { value, error, progress, stop, again }, what, rows }) {
+  if (error) return html`<${ErrorBox} error=${error} again=${again} />`;
+  if (progress !== null) return html`<${Waiting} what=${`Reading ${what}: ${count(progress)} ${rows}`} cancel=${stop} />`;
+  return value ? null : html`<p>Stopped. <button onClick=${again}>Read it</button></p>`;
 }
 
 /** A number to be seen at once. */

@@ -7,7 +7,7 @@ import { CopyButton } from "./copy_button.js";
 import { Drawer, Facts, Fields, LongText } from "./drawer.js";
 import { Answering } from "./messages.js";
 import { micros, precise, timeOf } from "./micros.js";
-import { VirtualList } from "./virtual_list.js";
+import { headOf, VirtualList } from "./virtual_list.js";
 import { useWhole } from "./whole_row.js";
 
 /** How far the clocks of who logs and who traces may be apart, µs. */
@@ -36,7 +36,7 @@ function LogRow({ row, index, origin, own }) {
   </div>`;
 }
 
-const logHead = html`<div role="row" class="head"><span role="columnheader" class="l-at">After</span><span role="columnheader" class="l-level">Level</span><span role="columnheader" class="l-text">Message</span></div>`;
+const logHead = headOf([["After", "l-at"], ["Level", "l-level"], ["Message", "l-text"]]);
 
 /** The logs of a trace; with a span, its own ones are marked and can be had alone. */
 function TraceLogs({ trace, id, span }) {

@@ -13,7 +13,7 @@ import { Question } from "./question.js";
 import { NoRows } from "./repeated.js";
 import { SpanScatter } from "./span_scatter.js";
 import { isFilter, listFilters, MOST, oppositeOf, PAGE, question, searchCommand, searchSql, useSpanSearch } from "./span_search.js";
-import { VirtualList } from "./virtual_list.js";
+import { headOf, VirtualList } from "./virtual_list.js";
 
 const NUMBER = "[0-9]+(\\.[0-9]+)?";
 
@@ -56,8 +56,7 @@ function SearchForm({ params }) {
   </form>`;
 }
 
-const head = html`<div role="row" class="head">
-  ${[["Time", "time"], ["Duration", "length"], ["Status", "state"], ["Service", "service"], ["Span", "name"], ["Trace", "trace"]].map(([title, kind]) => html`<span role="columnheader" class=${`c-${kind}`}>${title}</span>`)}</div>`;
+const head = headOf([["Time", "c-time"], ["Duration", "c-length"], ["Status", "c-state"], ["Service", "c-service"], ["Span", "c-name"], ["Trace", "c-trace"]]);
 
 function SpanRow({ row, index, selected, most, open }) {
   const bad = row.status === "error";

@@ -4,7 +4,7 @@ import { html, useMemo, useState } from "../html.js";
 import { useRowKeys } from "../keys.js";
 import { change, changeBy, href } from "../location.js";
 import { CopyButton } from "./copy_button.js";
-import { EmptyState, ErrorBox, Waiting } from "./messages.js";
+import { EmptyState, ErrorBox, Reading, Waiting } from "./messages.js";
 import { precise, zoomOf, zoomText } from "./micros.js";
 import { literal, Question } from "./question.js";
 import { SpanDrawer } from "./span_drawer.js";
@@ -89,9 +89,7 @@ export function TraceView({ params, trace: named }) {
   const asked = { trace_id: id, since: "1970-01-01T00:00:00Z", order: "asc", limit: 10_000 };
   return html`<div class="bar"><a href=${href("traces", search)}>← to the search</a>
       <${Question} path="/api/v1/telemetry/traces" params=${asked} command=${`platform trace ${id}`} sql=${`SELECT * FROM traces WHERE trace_id = ${literal(id)} ORDER BY ts`} /></div>
-    <${ErrorBox} error=${read.error} again=${read.again} />
-    ${read.progress !== null && html`<${Waiting} what=${`Reading the trace: ${count(read.progress)} spans`} cancel=${read.stop} />`}
+    <${Reading} read=${read} what="the trace" rows="spans" />
     ${trace?.nodes.length > 0 && html`<${Shown} key=${`${id} ${most}`} params=${params} id=${id} trace=${trace} more=${() => setMost(most + MOST_SPANS)} />`}
-    ${trace?.nodes.length === 0 && html`<${EmptyState} command=${`platform logs --trace-id ${id} --since 7d`}>No span of trace ${id} is stored: its spans have not arrived, were not sampled, or are past their retention. Its logs may be there:</${EmptyState}>`}
-    ${!trace && read.progress === null && !read.error && html`<p>Stopped. <button onClick=${read.again}>Read it</button></p>`}`;
+    ${trace?.nodes.length === 0 && html`<${EmptyState} command=${`platform logs --trace-id ${id} --since 7d`}>No span of trace ${id} is stored: its spans have not arrived, were not sampled, or are past their retention. Its logs may be there:</${EmptyState}>`}`;
 }

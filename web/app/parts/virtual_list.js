@@ -4,6 +4,9 @@ import { html, useEffect, useLayoutEffect, useRef, useState } from "../html.js";
 /** Rows beyond the edge that are drawn already. */
 const SPARE = 8;
 
+/** The heads of columns: what they are called, and their classes. @param {[string, string][]} columns */
+export const headOf = (columns) => html`<div role="row" class="head">${columns.map(([title, kind]) => html`<span role="columnheader" class=${kind}>${title}</span>`)}</div>`;
+
 /**
  * @param {{ rows: any[], height: number, row: (row: any, index: number) => any, selected?: number, label: string,
  *   onEnd?: () => void, head?: any }} props `row` draws one, with role="row"; `onEnd` is called when the last one is near

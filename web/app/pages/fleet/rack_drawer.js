@@ -7,7 +7,7 @@ import { CopyButton } from "../../parts/copy_button.js";
 import { Drawer, Facts } from "../../parts/drawer.js";
 import { Field } from "../../parts/field.js";
 import { Question } from "../../parts/question.js";
-import { isNarrow, may } from "../../session.js";
+import { may, mayForAll } from "../../session.js";
 import { labelList, named, share } from "./rack_state.js";
 
 function heartbeat({ facts, last_seen, spool_bytes }) {
@@ -55,7 +55,7 @@ function actionsOf(rack, caller) {
     if (rack.state === "pending") offered.push(["approve", "Approve…"]);
     if (online) offered.push(["suspend", "Suspend…"]);
     if (rack.state === "suspended" || rack.state === "offline") offered.push(["resume", "Resume…"]);
-    if (!isNarrow(caller)) offered.push(["labels", "Labels…"]);
+    if (mayForAll(caller, "operate")) offered.push(["labels", "Labels…"]);
     if (rack.state === "active" || rack.state === "suspended") offered.push(["log-level", "Log level…"]);
   }
   if (may(caller, "remove")) offered.push(["remove", "Remove…", "danger"]);

@@ -11,7 +11,7 @@ import { Field } from "../../parts/field.js";
 import { Answering, EmptyState, Waiting } from "../../parts/messages.js";
 import { Question } from "../../parts/question.js";
 import { saveFile } from "../../parts/save_file.js";
-import { isNarrow, may } from "../../session.js";
+import { may, mayForAll } from "../../session.js";
 import { named, short } from "./rack_state.js";
 import { Rehearsal } from "./rehearsal.js";
 
@@ -92,7 +92,7 @@ function ScenarioDrawer({ wanted, listed, caller, decides, close, activate, remo
     ${one && html`
       <p class="bar">${decides && !one.active && html`<button class="primary" onClick=${activate}>Activate: dry run first…</button>`}
         ${one.text !== undefined && html`<button onClick=${() => saveFile([one.text], `${one.name}-${one.version}.yaml`, "application/yaml")}>Save as a file</button><${CopyButton} text=${one.text} title="Copy the text">copy</${CopyButton}>`}
-        ${may(caller, "author") && !isNarrow(caller) && !one.active && html`<button class="danger" onClick=${() => remove(one)}>Delete…</button>`}</p>
+        ${mayForAll(caller, "author") && !one.active && html`<button class="danger" onClick=${() => remove(one)}>Delete…</button>`}</p>
       <${Facts} facts=${[["Hash", html`<code>${one.hash}</code>`], ["Stored", time(one.stored)], ["Active", one.active ? html`yes <a href=${href("fleet", { view: "topology" })}>its topology</a>` : "no"]]} />
       ${one.text !== undefined ? html`<pre tabindex="0" role="group" aria-label="Text of the scenario"><code>${one.text}</code></pre>` : !readable && html`<p class="dim">The text is for authors, operators and admins.</p>`}
       <${Question} path=${at("/api/v1/scenarios", one.reference)} command=${`platform scenario show ${one.reference}`} />`}
@@ -108,8 +108,8 @@ function Delete({ scenario, done, close }) {
 export function Scenarios({ params, caller, status, say }) {
   const answer = useAnswer("/api/v1/scenarios");
   const [deleted, setDeleted] = useState(null);
-  const decides = may(caller, "operate") && !isNarrow(caller);
-  const authors = may(caller, "author") && !isNarrow(caller);
+  const decides = mayForAll(caller, "operate");
+  const authors = mayForAll(caller, "author");
   const rows = [...(answer.data?.data || [])].sort((one, other) => other.active - one.active || other.stored.localeCompare(one.stored));
   const [wanted, doing] = [params.get("scenario"), params.get("do")];
   const close = () => change({ scenario: null, do: null });
