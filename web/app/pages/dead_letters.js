@@ -96,7 +96,6 @@ export default function DeadLetters({ params, caller }) {
     ${letters.rows.length > 0 && html`<${ListState} pages=${letters} shown=${rows} what=${kind ? "letters (the Mixer does not filter by kind)" : "letters"} />`}
     ${wanted && html`<${LetterDrawer} key=${`${wanted} ${acted}`} id=${wanted} offers=${acts} act=${setAction} close=${() => change({ letter: null })} />`}
     ${action && html`<${LettersAction} ...${action} by=${caller.caller} close=${() => setAction(null)} done=${(text) => {
-      setAction(null);
       setMarked(new Set());
       setSaid(text);
       setActed(acted + 1);

@@ -73,7 +73,8 @@ export function useChange(close) {
 
 /**
  * @param {{ title: string, action: string, danger?: boolean, typed?: string, ready?: boolean, run: (signal: AbortSignal) => Promise<any>,
- *   done: (result: any) => void, close: () => void, children?: any }} props `typed` has to be typed back first
+ *   done: (result: any) => void, close: () => void, children?: any }} props `typed` has to be typed back first;
+ *   `done` is told what came of it once the dialog is closed
  */
 export function Confirm({ title, action, danger = false, typed, ready = true, run, done, close, children }) {
   const box = useRef(null);
@@ -88,7 +89,10 @@ export function Confirm({ title, action, danger = false, typed, ready = true, ru
   }, []);
   const submit = (event) => {
     event.preventDefault();
-    change.run(run, done);
+    change.run(run, (came) => {
+      close();
+      done(came);
+    });
   };
   const wrong = typed && text !== typed;
   return html`<dialog class="confirm" ref=${box} aria-label=${title} onCancel=${(event) => {

@@ -5,13 +5,14 @@ let last = 0;
 
 /**
  * A labelled input of a form, with its help and its fault beside it.
- * @param {{ label: string, help?: any, fault?: string, children: (attributes: any) => any }} props `children` draws the input with the attributes
+ * @param {{ label: string, help?: any, fault?: string, children?: (attributes: any) => any, [attribute: string]: any }} props
+ *   `children` draws what is no plain input with the attributes
  */
-export function Field({ label, help, fault, children }) {
+export function Field({ label, help, fault, children, ...input }) {
   const id = useRef(null);
   id.current ??= `field-${(last += 1)}`;
   const attributes = { id: id.current, "aria-invalid": fault ? "true" : undefined, "aria-describedby": `${id.current}-help` };
-  return html`<div class="field"><label for=${id.current}>${label}</label>${children(attributes)}
+  return html`<div class="field"><label for=${id.current}>${label}</label>${children ? children(attributes) : html`<input autocomplete="off" spellcheck="false" ...${input} ...${attributes} />`}
     <span id=${`${id.current}-help`} class=${fault ? "bad" : "dim"} role=${fault ? "alert" : undefined}>${fault || help}</span></div>`;
 }
 

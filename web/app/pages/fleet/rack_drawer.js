@@ -97,10 +97,8 @@ function Approve({ rack, done, close }) {
   return html`<${Confirm} title=${`Approve ${rack.name}`} action="Approve" ready=${same && !faults.name} run=${run} done=${end} close=${close}>
     <p>From ${rack.host} ${rack.ip}. It shows this key; the Rack prints its own at its start and while it waits:</p>
     <pre><code>${own}</code></pre>
-    <${Field} label="Key that the Rack prints" help=${`All of it, or its last ${ENOUGH} characters`} fault=${faults.key}>
-      ${(attributes) => html`<input ...${attributes} autocomplete="off" spellcheck="false" value=${typed} onInput=${(event) => setTyped(event.currentTarget.value)} />`}</${Field}>
-    <${Field} label="Admit as" help="Its name in scenarios" fault=${faults.name}>
-      ${(attributes) => html`<input ...${attributes} spellcheck="false" value=${name} onInput=${(event) => setName(event.currentTarget.value)} />`}</${Field}>
+    <${Field} label="Key that the Rack prints" help=${`All of it, or its last ${ENOUGH} characters`} fault=${faults.key} value=${typed} onInput=${(event) => setTyped(event.currentTarget.value)} />
+    <${Field} label="Admit as" help="Its name in scenarios" fault=${faults.name} value=${name} onInput=${(event) => setName(event.currentTarget.value)} />
     <p class="dim"><${CopyButton} text=${`platform racks approve ${rack.name} --key '${own}'`} title="Copy as a command">command</${CopyButton}></p>
   </${Confirm}>`;
 }
@@ -116,8 +114,7 @@ function Labels({ rack, done, close }) {
   return html`<${Confirm} title=${`Labels of ${rack.name}`} action="Set labels" ready=${!fault && Object.keys(changes).length > 0} run=${run} done=${() => done(html`<p>Labels of ${rack.name} are set.</p>`)} close=${close}>
     <p>Groups of a scenario choose Racks by their labels: this may start and stop gears at once.</p>
     <ul class="chips" aria-label="Labels">${labels.map(([known, now]) => html`<li><code>${known}=${now}</code><button type="button" class="quiet" aria-label=${`Remove ${known}=${now}`} onClick=${() => setLabels(labels.filter(([other]) => other !== known))}>×</button></li>`)}</ul>
-    <${Field} label="Add or change" help="role=press" fault=${fault}>
-      ${(attributes) => html`<input ...${attributes} spellcheck="false" value=${added} onInput=${(event) => setAdded(event.currentTarget.value.trim())} />`}</${Field}>
+    <${Field} label="Add or change" help="role=press" fault=${fault} value=${added} onInput=${(event) => setAdded(event.currentTarget.value.trim())} />
     <p class="dim">It will: ${Object.entries(changes).map(([known, now]) => html`<code>${now === null ? `${known}-` : `${known}=${now}`}</code> `)}${!Object.keys(changes).length && "change nothing"}</p>
   </${Confirm}>`;
 }

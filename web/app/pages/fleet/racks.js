@@ -70,7 +70,6 @@ export function Racks({ params, caller, status, racks, say }) {
   const shown = filtered(all, params);
   const wanted = params.get("rack");
   const open = wanted && all.find(({ id, name, state }) => id === wanted || (name === wanted && state !== "removed"));
-  const close = () => setAction(null);
   return html`<${Pending} racks=${all} caller=${caller} act=${setAction} />
     <${Filters} params=${params} racks=${all} />
     <${Question} path="/api/v1/racks" command="platform racks list" />
@@ -79,8 +78,5 @@ export function Racks({ params, caller, status, racks, say }) {
       : html`<p class="dim">${shown.length} of ${all.length} Racks <${CopyButton} text=${() => shown.map(({ name }) => name).join("\n")} title="Copy the names">copy names</${CopyButton}></p>
         <div class="list"><${ColumnList} label="Racks" columns=${COLUMNS} rows=${shown} keyOf=${({ id }) => id} to=${({ id }) => hrefHere({ rack: id })} opened=${open?.id} /></div>`}
     ${wanted && html`<${RackDrawer} key=${wanted} rack=${open} wanted=${wanted} caller=${caller} act=${setAction} close=${() => change({ rack: null })} />`}
-    ${action && html`<${RackAction} ...${action} close=${close} done=${(text) => {
-      close();
-      say(text);
-    }} />`}`;
+    ${action && html`<${RackAction} ...${action} close=${() => setAction(null)} done=${say} />`}`;
 }

@@ -29,8 +29,6 @@ export function Requests({ answer, say }) {
         html`<code>${request.details}</code>`, `${request.requested_by}, ${age(request.requested)}`, `${time(request.until)}, ${age(request.until)}`,
         html`<button aria-label=${`Withdraw request ${request.id}`} onClick=${() => setWithdrawn(request)}>Withdraw…</button>`,
       ])} />` : html`<${EmptyState}>Nothing waits for a second person.</${EmptyState}>`)}
-    ${withdrawn && html`<${Confirm} title=${`Withdraw request ${withdrawn.id}`} action="Withdraw" run=${withdraw} close=${() => setWithdrawn(null)} done=${() => {
-      setWithdrawn(null);
-      say(html`<p>Request ${withdrawn.id} is withdrawn; nothing was changed.</p>`);
-    }}><p>${withdrawn.requested_by} asked to ${WHAT[withdrawn.change] || withdrawn.change}: ${withdrawn.rack || withdrawn.reference}.</p></${Confirm}>`}`;
+    ${withdrawn && html`<${Confirm} title=${`Withdraw request ${withdrawn.id}`} action="Withdraw" run=${withdraw} close=${() => setWithdrawn(null)}
+      done=${() => say(html`<p>Request ${withdrawn.id} is withdrawn; nothing was changed.</p>`)}><p>${withdrawn.requested_by} asked to ${WHAT[withdrawn.change] || withdrawn.change}: ${withdrawn.rack || withdrawn.reference}.</p></${Confirm}>`}`;
 }

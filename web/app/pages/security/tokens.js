@@ -57,11 +57,10 @@ function NewToken({ done, close }) {
   const [form, setForm] = useState(EMPTY);
   const faults = faultsOf(form);
   const set = (key) => (value) => setForm({ ...form, [key]: value });
-  const text = (key, label, help, more = {}) => html`<${Field} label=${label} help=${help} fault=${faults[key]}>
-    ${(attributes) => html`<input ...${attributes} ...${more} autocomplete="off" spellcheck="false" value=${form[key]} onInput=${(event) => set(key)(event.currentTarget.value.trimStart())} />`}</${Field}>`;
+  const text = (key, label, help, required = false) => html`<${Field} label=${label} help=${help} fault=${faults[key]} required=${required} value=${form[key]} onInput=${(event) => set(key)(event.currentTarget.value.trimStart())} />`;
   const ready = form.name !== "" && Object.values(faults).every((fault) => !fault);
   return html`<${Confirm} title="New token" action="Make the token" ready=${ready} run=${(signal) => act("/api/v1/tokens", { body: bodyOf(form), signal })} done=${done} close=${close}>
-    ${text("name", "Name", "What or who uses it: grafana, anna", { required: true })}
+    ${text("name", "Name", "What or who uses it: grafana, anna", true)}
     <${Choices} legend="Roles" choices=${ROLES} chosen=${form.roles} set=${set("roles")} fault=${faults.roles} />
     <${Choices} legend="Only these tables" choices=${TABLES.map((name) => [name, ""])} chosen=${form.tables} set=${set("tables")} />
     ${text("entities", "Only these entities", "Names or ids, with spaces between; empty for all")}
@@ -126,7 +125,6 @@ export function Tokens({ params }) {
   const wanted = params.get("token");
   const open = tokens?.find(({ id, name }) => id === wanted || name === wanted);
   const end = (what) => {
-    setDoing(null);
     setSaid(what);
     answer.again();
   };
