@@ -23,6 +23,7 @@ ownStyle("logs.css");
 
 /** How long nobody must have typed before it is searched, ms; how far is scrolled before live tail holds still, pixels. */
 const [TYPED, SCROLLED] = [300, 30];
+const VIEWS = ["list", "table", "json"];
 const WIDE = "(min-width: 721px)";
 
 /** The text that is searched for: asked when nobody types any more. */
@@ -39,10 +40,6 @@ function Search({ params }) {
   }}><${Typed} type="search" data-search aria-label="Part of the message" name="q" placeholder="part of the message   /" value=${params.get("q") || ""} onInput=${(event) => search(event.target.value, TYPED)} /></form>`;
 }
 
-function Switch({ name, value, first, options, label }) {
-  return html`<div class="switch" role="group" aria-label=${label}>${options.map((option) => html`<button aria-pressed=${value === option} onClick=${() => change({ [name]: option === first ? null : option })}>${option}</button>`)}</div>`;
-}
-
 function Toolbar({ params, view, live, side, known }) {
   return html`<div class="bar">
       <button aria-pressed=${side} onClick=${() => change({ side: side ? "off" : "on" }, true)}>Fields</button>
@@ -51,7 +48,7 @@ function Toolbar({ params, view, live, side, known }) {
         <option value="">any level</option>${LEVELS.toReversed().map((level) => html`<option value=${level}>${level === "error" ? level : `${level} and up`}</option>`)}</select>
       ${live ? null : html`<${TimePicker} params=${params} />`}
       <button aria-pressed=${live} class=${live ? "on" : ""} onClick=${() => change({ live: live ? null : "1", row: null, until: null })}>${live ? "Stop live" : "Live"}</button>
-      <${Switch} name="view" label="View" value=${view} first="list" options=${["list", "table", "json"]} />
+      <div class="switch" role="group" aria-label="View">${VIEWS.map((one) => html`<button aria-pressed=${view === one} onClick=${() => change({ view: one === "list" ? null : one })}>${one}</button>`)}</div>
       ${view === "table" && html`<${ColumnMenu} params=${params} known=${known} />`}
       <${SavedViews} page="logs" without=${["row"]} />
       <${LogExport} params=${params} />
@@ -139,7 +136,7 @@ function useChosen({ rows, place, live, tail, asked }) {
 
 export default function Logs({ params }) {
   const live = params.get("live") === "1";
-  const view = ["table", "json"].includes(params.get("view")) ? params.get("view") : "list";
+  const view = VIEWS.find((one) => one === params.get("view")) || "list";
   const side = params.get("side") ? params.get("side") === "on" : matchMedia(WIDE).matches;
   const place = params.get("row");
   const list = useLogRows(params, !live);

@@ -87,7 +87,7 @@ function Shown({ params, id, signal, more }) {
   return html`<${Summary} id=${id} signal=${signal} more=${more} />
     <${Tools} params=${params} kinds=${kinds} by=${by} shown=${rows.length} all=${signal.items.length} />
     <${SignalDrawing} items=${drawn.items} lanes=${drawn.lanes} view=${view} selected=${rows[index]} open=${open} zoom=${zoom} tell=${(item) => `${item.kind}: ${words(item).slice(0, 200)}`} />
-    ${rows.length > 0 ? html`<div class="tall"><${VirtualList} rows=${rows} height=${24} selected=${index} label="Rows of the signal" head=${head} row=${(item, one) => html`<${ItemRow} item=${item} index=${one} start=${signal.start} lanes=${by} selected=${one === index} open=${() => open(item)} />`} /></div>`
+    ${rows.length > 0 ? html`<div class="tall"><${VirtualList} rows=${rows} selected=${index} label="Rows of the signal" head=${head} row=${(item, one) => html`<${ItemRow} item=${item} index=${one} start=${signal.start} lanes=${by} selected=${one === index} open=${() => open(item)} />`} /></div>`
       : html`<${EmptyState}>No row is left of ${count(signal.items.length)}. <button onClick=${() => change({ hide: null, find: null, zoom: null })}>Show all</button></${EmptyState}>`}
     ${chosen && html`<${SignalDrawer} key=${chosen.key} id=${id} item=${chosen} start=${signal.start} title=${`${chosen.kind}: ${words(chosen)}`} close=${close} />`}`;
 }

@@ -4,7 +4,7 @@ import { age, bytes, count, duration, time } from "../format.js";
 import { html, useEffect, useState } from "../html.js";
 import { href } from "../location.js";
 import { CopyButton } from "../parts/copy_button.js";
-import { Answering, Tile } from "../parts/messages.js";
+import { Answering, Section, Tile } from "../parts/messages.js";
 import { Question } from "../parts/question.js";
 import { useRepeated } from "../parts/repeated.js";
 import { Table } from "../parts/table.js";
@@ -39,14 +39,14 @@ function useFreeBytes() {
 
 function Tiles({ storage }) {
   const full = storage.wal_max_bytes > 0 && storage.wal_bytes / storage.wal_max_bytes > 0.8;
-  return html`<section aria-label="Store"><h2>Store</h2><div class="tiles">
+  return html`<${Section} title="Store"><div class="tiles">
     <${Tile} label="In files" value=${bytes(storage.bytes)} note=${`${count(storage.files)} files, ${count(storage.open_files)} of them open; ${count(storage.rows)} rows`} />
     <${Tile} label="Hot rows" value=${count(storage.hot_rows)} note=${`${bytes(storage.hot_bytes)} in memory and in the log, not in a file yet`} />
     <${Tile} label="Write-ahead log" value=${bytes(storage.wal_bytes)} bad=${full} note=${`of ${bytes(storage.wal_max_bytes)}${full ? ": ingest waits when it is full" : ""}`} />
     <${Tile} label="Indexes" value=${bytes(storage.index_bytes)} note=${`${count(storage.index_files)} files, ${count(storage.index_waiting)} to be made`} />
     <${Tile} label="Quarantined files" value=${count(storage.quarantined_files)} bad=${storage.quarantined_files > 0} note=${storage.quarantined_files > 0 ? "they cannot be read: platform-mixer check names them" : "every file can be read"} />
     <${Tile} label="Since the start" value=${count(storage.appended_rows, true)} note=${`rows taken; ${count(storage.duplicate_batches)} batches came twice, ${count(storage.misdated_rows)} rows have an impossible time`} />
-  </div></section>`;
+  </div></${Section}>`;
 }
 
 function Tables({ tables }) {
@@ -54,14 +54,14 @@ function Tables({ tables }) {
   for (const table of Object.values(tables)) for (const key of ["bytes", "files", "open_files", "rows", "hot_rows"]) all[key] = (all[key] || 0) + table[key];
   const row = (name, table) => [name, bytes(table.bytes), count(table.files), count(table.open_files), count(table.rows), count(table.hot_rows), time(table.earliest), time(table.latest)];
   const rows = Object.entries(tables).map(([name, table]) => row(html`<a href=${href(PAGES[name] || name)}>${name.replace("_", " ")}</a>`, table));
-  return html`<section aria-label="Tables"><h2>Tables</h2>
-    <${Table} heads=${["Table", "Bytes", "Files", "Open", "Rows in files", "Hot rows", "Earliest", "Latest"]} numbers=${[1, 2, 3, 4, 5]} rows=${[...rows, row("all", all)]} /></section>`;
+  return html`<${Section} title="Tables">
+    <${Table} heads=${["Table", "Bytes", "Files", "Open", "Rows in files", "Hot rows", "Earliest", "Latest"]} numbers=${[1, 2, 3, 4, 5]} rows=${[...rows, row("all", all)]} /></${Section}>`;
 }
 
 function ObjectStore({ store }) {
-  if (!store) return html`<section aria-label="Object store"><h2>Object store</h2><p class="dim">None: files are on this machine only. <code>observability.embedded.storage.url</code> names one.</p></section>`;
+  if (!store) return html`<${Section} title="Object store"><p class="dim">None: files are on this machine only. <code>observability.embedded.storage.url</code> names one.</p></${Section}>`;
   const behind = store.unuploaded_files > 0 || store.unuploaded_rows > 0;
-  return html`<section aria-label="Object store"><h2>Object store</h2>
+  return html`<${Section} title="Object store">
     <p><code>${store.url}</code>${store.read_only ? ", read only" : ""}</p>
     ${store.trouble && html`<p class="bad" role="alert">${store.trouble}</p>`}
     <div class="tiles">
@@ -71,16 +71,16 @@ function ObjectStore({ store }) {
       <${Tile} label="Local copies" value=${bytes(store.cached_bytes)} note=${`${count(store.cached_files)} files, of ${bytes(store.cache_max_bytes)}`} />
       <${Tile} label="Fetched" value=${bytes(store.fetched_bytes)} note=${`${count(store.fetched_files)} files since the start`} />
       <${Tile} label="Requests" value=${count(store.writes + store.reads, true)} note=${`${count(store.writes)} writes, ${count(store.reads)} reads, ${count(store.retries)} again`} />
-    </div></section>`;
+    </div></${Section}>`;
 }
 
 function Export({ state }) {
-  if (!state) return html`<section aria-label="Export"><h2>Export</h2><p class="dim">Nothing is sent to a collector. <code>observability.otlp</code> names one.</p></section>`;
+  if (!state) return html`<${Section} title="Export"><p class="dim">Nothing is sent to a collector. <code>observability.otlp</code> names one.</p></${Section}>`;
   const rows = Object.entries(state.signals).map(([name, signal]) => [name, count(signal.rows), count(signal.requests), count(signal.retries), count(signal.rejected_records),
     signal.dead_letters ? html`<a href=${href("dead-letters", { kind: "export", state: "all" })}>${count(signal.dead_letters)}</a>` : 0,
     signal.oldest_waiting ? age(signal.oldest_waiting) : "nothing waits", signal.trouble && html`<span class="bad">${signal.trouble}, since ${time(signal.trouble_since)}</span>`]);
-  return html`<section aria-label="Export"><h2>Export</h2><p>To <code>${state.collector}</code></p>
-    <${Table} heads=${["Signal", "Rows", "Requests", "Again", "Rejected", "Dead letters", "Oldest that waits", "Trouble"]} numbers=${[1, 2, 3, 4, 5]} rows=${rows} /></section>`;
+  return html`<${Section} title="Export"><p>To <code>${state.collector}</code></p>
+    <${Table} heads=${["Signal", "Rows", "Requests", "Again", "Rejected", "Dead letters", "Oldest that waits", "Trouble"]} numbers=${[1, 2, 3, 4, 5]} rows=${rows} /></${Section}>`;
 }
 
 export default function Storage() {

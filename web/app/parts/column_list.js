@@ -37,5 +37,5 @@ export function ColumnList({ label, columns, rows, keyOf, to, opened, marked, ma
       ${marked && html`<span role="cell" style=${{ width: "30px" }}><input type="checkbox" aria-label=${`Mark ${key}`} checked=${marked.has(key)} tabindex=${index === at ? 0 : -1} onClick=${(event) => event.stopPropagation()} onChange=${(event) => mark([key], event.currentTarget.checked)} /></span>`}
       ${cells}</div>`;
   };
-  return html`<${VirtualList} label=${label} rows=${rows} height=${24} row=${draw} selected=${at} head=${head} onEnd=${onEnd} />`;
+  return html`<${VirtualList} label=${label} rows=${rows} row=${draw} selected=${at} head=${head} onEnd=${onEnd} />`;
 }

@@ -5,7 +5,6 @@ import { columnsOf, moveColumn, nameOf, setColumns, shown, widthOf } from "./log
 import { keyOf } from "./log_query.js";
 import { VirtualList } from "./virtual_list.js";
 
-const HEIGHT = 24;
 const lines = new WeakMap();
 
 /** Characters of a message that are drawn; the drawer has all. */
@@ -78,5 +77,5 @@ export function LogList({ rows, view, params, selected, choose, onEnd }) {
   const cells = view === "table" ? tabled(drawn) : view === "json" ? asJson : listed;
   const row = (one, index) => html`<div key=${keyOf(one)} role="row" aria-rowindex=${index + 1} aria-selected=${index === selected} style=${wide} onClick=${() => choose(index)}>${cells(one)}</div>`;
   const head = view === "table" && html`<${Head} columns=${columns} resized=${resized} setResized=${setResized} />`;
-  return html`<${VirtualList} rows=${rows} height=${HEIGHT} row=${row} selected=${selected} label="Log records" onEnd=${onEnd} head=${head} />`;
+  return html`<${VirtualList} rows=${rows} row=${row} selected=${selected} label="Log records" onEnd=${onEnd} head=${head} />`;
 }

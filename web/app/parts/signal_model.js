@@ -91,10 +91,10 @@ export function laneName({ kind, entity_name, src_gear_id, attributes }, by) {
 /** Puts items on lanes, in the order of their first rows, and bars that overlap on lines below each other. */
 export function arrangeLanes(items, by) {
   const lanes = new Map();
-  const laneOf = (name) => {
-    const known = lanes.get(name);
-    if (known || lanes.size < MOST_LANES) return known || lanes.set(name, { name, index: lanes.size, ends: [], hasMarks: false, items: 0 }).get(name);
-    return lanes.get(OTHERS) || lanes.set(OTHERS, { name: OTHERS, index: lanes.size, ends: [], hasMarks: false, items: 0 }).get(OTHERS);
+  const laneOf = (wanted) => {
+    const name = lanes.has(wanted) || lanes.size < MOST_LANES ? wanted : OTHERS;
+    if (!lanes.has(name)) lanes.set(name, { name, index: lanes.size, ends: [], hasMarks: false, items: 0 });
+    return lanes.get(name);
   };
   for (const item of items) {
     const lane = (item.lane = laneOf(laneName(item.row, by)));

@@ -51,7 +51,7 @@ function TraceLogs({ trace, id, span }) {
     ${answer.data && html`<div class="bar"><span class="dim">${answer.data.next_cursor ? `the first ${count(logs.length)}` : count(logs.length)}, ${count(logs.filter(ofSpan).length)} of this span (marked)</span>
       ${span && html`<label><input type="checkbox" checked=${own} onChange=${() => setOwn(!own)} /> only this span</label>`}
       <a href=${href("logs", params)}>open in Logs</a></div>`}
-    ${shown.length > 0 ? html`<div class="short"><${VirtualList} rows=${shown} height=${24} label="Logs of the trace" head=${logHead} row=${(row, index) => html`<${LogRow} row=${row} index=${index} origin=${trace.start} own=${!own && ofSpan(row)} />`} /></div>`
+    ${shown.length > 0 ? html`<div class="short"><${VirtualList} rows=${shown} label="Logs of the trace" head=${logHead} row=${(row, index) => html`<${LogRow} row=${row} index=${index} origin=${trace.start} own=${!own && ofSpan(row)} />`} /></div>`
       : answer.data && html`<p class="dim">No log record carries ${own ? "this span's id" : "the id of this trace"}: log records have it as the attribute <code>trace_id</code>.</p>`}
   </section>`;
 }

@@ -87,7 +87,7 @@ function Found({ params, found, selected, setSelected, open }) {
   const most = useMemo(() => rows.reduce((longest, { duration_ms: ms }) => Math.max(longest, ms), 0), [rows]);
   return html`<${SpanScatter} rows=${rows} window=${window} open=${open} />
     ${found.loading ? html`<${Waiting} what="Searching spans" cancel=${found.cancel} />` : html`<p class="dim">${count(rows.length)} spans, newest first${next ? "; more as you scroll" : isCut ? `; more than ${count(MOST)} are not kept here: choose a shorter time` : ""}.</p>`}
-    <div class="tall"><${VirtualList} rows=${rows} height=${24} selected=${selected} label="Spans" head=${head} onEnd=${found.more}
+    <div class="tall"><${VirtualList} rows=${rows} selected=${selected} label="Spans" head=${head} onEnd=${found.more}
       row=${(row, index) => html`<${SpanRow} row=${row} index=${index} selected=${index === selected} most=${most} open=${() => { setSelected(index); open(row); }} />`} /></div>`;
 }
 

@@ -11,9 +11,12 @@ const WAIT = "10s";
 /** Letters of which each is looked at afterwards. */
 const EACH = 20;
 
+/** Some letters, with what is said of each. */
+const listed = (letters, say) => html`<ul>${letters.map((letter) => html`<li><a href=${href("dead-letters", { letter: letter.id, state: "all" })}><code>${letter.id.slice(0, 16)}</code></a> ${say(letter)}</li>`)}</ul>`;
+
 function Refused({ came }) {
   if (!came.refused_total) return null;
-  return html`<p class="bad">${count(came.refused_total)} cannot be:</p><ul>${came.refused.slice(0, EACH).map(({ id, reason }) => html`<li><a href=${href("dead-letters", { letter: id, state: "all" })}><code>${id.slice(0, 16)}</code></a> ${reason}</li>`)}</ul>`;
+  return html`<p class="bad">${count(came.refused_total)} cannot be:</p>${listed(came.refused.slice(0, EACH), ({ reason }) => reason)}`;
 }
 
 function Counts({ came, verb }) {
@@ -23,12 +26,6 @@ function Counts({ came, verb }) {
   if (came.waiting) parts.push(`${count(came.waiting)} wait for their gear`);
   if (came.dropped && verb === "drop") parts.push(`${count(came.dropped)} dropped`);
   return html`<p>${parts.join(", ")}.</p>${came.partial && html`<p class="bad">There may be more: ${came.partial}</p>`}`;
-}
-
-/** What became of each of a few letters. */
-function Each({ letters }) {
-  if (!letters.length) return null;
-  return html`<ul>${letters.map((letter) => html`<li><a href=${href("dead-letters", { letter: letter.id, state: "all" })}><code>${letter.id.slice(0, 16)}</code></a> ${letter.state}${letter.note ? `: ${letter.note}` : ""}</li>`)}</ul>`;
 }
 
 /** @param {{ verb: "replay" | "drop", ids: string[] | null, filter?: any, by: string, again?: boolean, done: (said: any) => void, close: () => void }} props */
@@ -53,7 +50,7 @@ export function LettersAction({ verb, ids, filter, by, again, done, close }) {
   const action = verb === "replay" ? "Replay" : "Drop";
   const means = verb === "replay" ? "Each goes back to the gear and port where it failed, and nowhere else, in the order in which they failed. Mend the cause first, or they come back as new letters."
     : "They are marked as dropped, and stay as rows until rotation removes them.";
-  const end = ({ came, letters }) => done(html`<strong>${action}:</strong><${Counts} came=${came} verb=${verb} /><${Refused} came=${came} /><${Each} letters=${letters} />`);
+  const end = ({ came, letters }) => done(html`<strong>${action}:</strong><${Counts} came=${came} verb=${verb} /><${Refused} came=${came} />${letters.length > 0 && listed(letters, ({ state, note }) => `${state}${note ? `: ${note}` : ""}`)}`);
   return html`<${Confirm} title=${ids ? `${action} ${ids.length === 1 ? "a letter" : `${ids.length} letters`}` : `${action} all letters that the filters mean`} action=${would ? `${action} ${count(would.changed)}` : action}
     danger=${verb === "drop"} typed=${!ids && verb === "drop" && would ? String(would.changed) : undefined} ready=${would?.changed > 0} run=${run} done=${end} close=${close}>
     <p>${means}</p>
