@@ -5,21 +5,45 @@ import { useRowKeys } from "../keys.js";
 import { change } from "../location.js";
 import { Chips } from "../parts/chips.js";
 import { Typed } from "../parts/field.js";
-import { ColumnMenu } from "../parts/log_columns.js";
 import { LogDrawer } from "../parts/log_drawer.js";
-import { LogExport } from "../parts/log_export.js";
 import { LogFacets, useFields } from "../parts/log_facets.js";
 import { LogHistogram } from "../parts/log_histogram.js";
-import { LogList } from "../parts/log_list.js";
+import { ColumnMenu, LogList } from "../parts/log_list.js";
 import { filters, isChip, LEVELS, logsCommand, oppositeOf, PATH, placeOf, question, rowAt, sqlOf, useLogRows } from "../parts/log_query.js";
 import { useLogTail } from "../parts/log_tail.js";
+import { Menu } from "../parts/menu.js";
 import { EmptyState, ErrorBox, Waiting } from "../parts/messages.js";
 import { ownStyle } from "../parts/own_style.js";
 import { Question } from "../parts/question.js";
+import { FORMATS, savePages } from "../parts/save_file.js";
 import { SavedViews } from "../parts/saved_views.js";
 import { TimePicker } from "../parts/time_picker.js";
+import { useJob } from "../parts/work.js";
 
 ownStyle("logs.css");
+
+/** Rows of a file. */
+const MOST = 500_000;
+
+/** @returns {Promise<string>} what was saved */
+async function exported(params, format, signal, tell) {
+  const name = `logs-${new Date().toISOString().slice(0, 19).replaceAll(":", "-")}`;
+  const { rows, isCut, partial } = await savePages({ path: PATH, params: question(params) }, { name, format, most: MOST }, signal, tell);
+  const cut = isCut ? ` These are the newest ${count(rows)}; for the others set “until” to the last one's time.` : "";
+  return `${count(rows)} rows saved.${cut}${partial ? ` Incomplete: ${partial}` : ""}`;
+}
+
+/** Saves what was asked for as a file, with progress and a way to stop. */
+function LogExport({ params }) {
+  const { run, stop, value: said, progress, error } = useJob();
+  return html`<${Menu} label="Export">
+    ${progress !== null
+      ? html`<${Waiting} what=${`${count(progress)} rows so far`} cancel=${stop} />`
+      : html`<div class="bar">${Object.keys(FORMATS).map((format) => html`<button onClick=${() => run((signal, tell) => exported(params, format, signal, tell))}>${format.toUpperCase()}</button>`)}</div>`}
+    <p class="dim" role="status">${said || "All records of the time range that the filters let through."}</p>
+    <${ErrorBox} error=${error} />
+  </${Menu}>`;
+}
 
 /** How long nobody must have typed before it is searched, ms; how far is scrolled before live tail holds still, pixels. */
 const [TYPED, SCROLLED] = [300, 30];

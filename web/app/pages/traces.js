@@ -3,7 +3,7 @@ import { html } from "../html.js";
 import { hrefHere } from "../location.js";
 import { ownStyle } from "../parts/own_style.js";
 import { Dependencies, Services } from "../parts/service_views.js";
-import { SpanList } from "../parts/span_list.js";
+import { SpanList } from "../parts/span_search.js";
 import { TimePicker } from "../parts/time_picker.js";
 import { TraceView } from "../parts/trace_view.js";
 

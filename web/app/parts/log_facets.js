@@ -4,7 +4,7 @@ import { cell, count } from "../format.js";
 import { html, useMemo, useRef } from "../html.js";
 import { change, toggled } from "../location.js";
 import { range } from "../time_range.js";
-import { addColumn, nameOf } from "./log_columns.js";
+import { addColumn, nameOf } from "./log_list.js";
 import { notParameterOf, parameterOf, PATH, question, withoutValue } from "./log_query.js";
 import { ErrorBox, Waiting } from "./messages.js";
 

@@ -40,11 +40,3 @@ export function Reading({ read: { value, error, progress, stop, again }, what, r
   if (progress !== null) return html`<${Waiting} what=${`Reading ${what}: ${count(progress)} ${rows}`} cancel=${stop} />`;
   return value ? null : html`<p>Stopped. <button onClick=${again}>Read it</button></p>`;
 }
-
-/** A part of a view, with its title. */
-export const Section = ({ title, children }) => html`<section aria-label=${title}><h2>${title}</h2>${children}</section>`;
-
-/** A number to be seen at once. */
-export function Tile({ label, value, note, bad, to }) {
-  return html`<div class=${bad ? "tile bad" : "tile"}><span class="dim">${to ? html`<a href=${to}>${label}</a>` : label}</span><strong>${value}</strong><span class="dim">${note}</span></div>`;
-}

@@ -2,10 +2,10 @@
 import { useAnswer } from "../../api.js";
 import { html, useState } from "../../html.js";
 import { act, at, Awaited, Failed, isUnknown, useChange } from "../../parts/act.js";
+import { Table } from "../../parts/blocks.js";
 import { CopyButton } from "../../parts/copy_button.js";
 import { Drawer } from "../../parts/drawer.js";
 import { ErrorBox, Waiting } from "../../parts/messages.js";
-import { Table } from "../../parts/table.js";
 import { named } from "./rack_state.js";
 
 /** Lines around a difference that are shown. */

@@ -5,10 +5,10 @@ import { bytes, count } from "../../format.js";
 import { html, useMemo } from "../../html.js";
 import { href } from "../../location.js";
 import { at } from "../../parts/act.js";
+import { Table } from "../../parts/blocks.js";
 import { ColumnList } from "../../parts/column_list.js";
 import { EmptyState, ErrorBox, Waiting } from "../../parts/messages.js";
 import { useRepeated } from "../../parts/repeated.js";
-import { Table } from "../../parts/table.js";
 import { named } from "./rack_state.js";
 
 /** @typedef {{ name: string, type: string, deploy: string, x: number, y: number }} GearBox */
