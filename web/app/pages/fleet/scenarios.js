@@ -54,7 +54,7 @@ function Import({ done }) {
     field.setSelectionRange(start, start + 1);
   };
   return html`<form class="form" onSubmit=${submit} aria-label="Import a scenario">
-    <${Field} label="File" help="A YAML file of up to 4 MiB" type="file" accept=".yaml,.yml" onChange=${pick} />
+    <${Field} label="File" help="A YAML file of up to 4 MiB">${(attributes) => html`<input ...${attributes} type="file" accept=".yaml,.yml" onChange=${pick} />`}</${Field}>
     <div id="scenario-text"><${Field} label="Text" help=${html`Checked as by <code>platform scenario validate</code>; storing it runs nothing`} fault=${lines.length ? `${lines.length} ${lines.length === 1 ? "fault" : "faults"}, listed below` : ""}>
       ${(attributes) => html`<textarea ...${attributes} required class="code" rows="12" spellcheck="false" placeholder=${EXAMPLE} value=${text} onInput=${write}></textarea>`}</${Field}></div>
     ${lines.length > 0 ? html`<ul>${lines.map((fault) => html`<li><button type="button" class="quiet bad" onClick=${() => goTo(fault)}>${fault.line}:${fault.column}</button> ${fault.detail}</li>`)}</ul>` : html`<${Failed} error=${error} />`}
