@@ -83,9 +83,10 @@ export function Confirm({ title, action, danger = false, typed, ready = true, ru
   const [text, setText] = useState("");
   useEscape(leave);
   useLayoutEffect(() => {
-    const before = document.activeElement;
-    box.current.showModal();
-    return () => before?.focus?.();
+    const dialog = box.current;
+    dialog.showModal();
+    // It gives the focus back.
+    return () => dialog.close();
   }, []);
   const submit = (event) => {
     event.preventDefault();
