@@ -1,5 +1,6 @@
 // Requests to the Mixer. A token is kept in memory only; a question that is not waited for any more is cancelled, at the server too.
 import { useLayoutEffect, useRef, useState } from "./html.js";
+import { withChanges } from "./location.js";
 
 /** Why a request failed: what, and how it is mended, as the Mixer says. */
 export class ApiError extends Error {
@@ -33,11 +34,7 @@ export function onUnauthorized(listener) {
 
 /** The address of a request, with its parameters. @param {string} path @param {RequestOptions["params"]} [params] */
 export function address(path, params = {}) {
-  const query = new URLSearchParams();
-  for (const [key, value] of Object.entries(params)) {
-    for (const one of [value].flat()) if (one !== null && one !== undefined && one !== "") query.append(key, String(one));
-  }
-  const text = query.toString();
+  const text = String(withChanges(new URLSearchParams(), params));
   return text ? `${path}?${text}` : path;
 }
 

@@ -10,17 +10,13 @@ export function setUtc(utc) {
   dispatchEvent(new HashChangeEvent("hashchange"));
 }
 
-const pad = (number, digits = 2) => String(number).padStart(digits, "0");
-
 /** `2026-11-30 14:05:09.123`, of a time as the API has it. */
 export function time(text) {
   if (!text) return "";
   const at = new Date(text);
   if (Number.isNaN(at.getTime())) return String(text);
-  const [year, month, day, hour, minute, second, milli] = isUtc()
-    ? [at.getUTCFullYear(), at.getUTCMonth(), at.getUTCDate(), at.getUTCHours(), at.getUTCMinutes(), at.getUTCSeconds(), at.getUTCMilliseconds()]
-    : [at.getFullYear(), at.getMonth(), at.getDate(), at.getHours(), at.getMinutes(), at.getSeconds(), at.getMilliseconds()];
-  return `${year}-${pad(month + 1)}-${pad(day)} ${pad(hour)}:${pad(minute)}:${pad(second)}.${pad(milli, 3)}`;
+  if (!isUtc()) at.setTime(at.getTime() - 60_000 * at.getTimezoneOffset());
+  return at.toISOString().slice(0, -1).replace("T", " ");
 }
 
 /** `3 s ago`. */

@@ -10,19 +10,28 @@ export function current() {
   return { page: path || "overview", params: new URLSearchParams(query || "") };
 }
 
+/** Sets parameters; what is empty is removed. @param {URLSearchParams} params @param {Record<string, any>} changes */
+export function withChanges(params, changes) {
+  for (const [key, value] of Object.entries(changes)) {
+    params.delete(key);
+    for (const one of [value].flat()) if (one !== null && one !== undefined && one !== "") params.append(key, String(one));
+  }
+  return params;
+}
+
 /**
  * The address of a view.
  * @param {string} page @param {AddressParameters | URLSearchParams} [params]
  */
 export function href(page, params = {}) {
-  const query = params instanceof URLSearchParams ? params : new URLSearchParams();
-  if (!(params instanceof URLSearchParams)) {
-    for (const [key, value] of Object.entries(params)) {
-      for (const one of [value].flat()) if (one !== null && one !== undefined && one !== "") query.append(key, one);
-    }
-  }
-  const text = query.toString();
+  const text = String(params instanceof URLSearchParams ? params : withChanges(new URLSearchParams(), params));
   return `#/${page}${text ? `?${text}` : ""}`;
+}
+
+/** The address of the view that is shown, with some parameters changed; null removes one. */
+export function hrefHere(changes) {
+  const { page, params } = current();
+  return href(page, withChanges(params, changes));
 }
 
 /** Goes to what `href` has made, at once; `replace` leaves no step to go back to, for what changes while somebody types. */
@@ -35,15 +44,14 @@ export function visit(to, replace = false) {
 /** Goes to a view. */
 export const go = (page, params, replace) => visit(href(page, params), replace);
 
-/** Changes some parameters of the view that is shown; null removes one. */
-export function change(changes, replace = false) {
-  const { page, params } = current();
-  for (const [key, value] of Object.entries(changes)) {
-    params.delete(key);
-    for (const one of [value].flat()) if (one !== null && one !== undefined && one !== "") params.append(key, one);
-  }
-  go(page, params, replace);
-}
+/** Changes some parameters of the view that is shown. */
+export const change = (changes, replace = false) => visit(hrefHere(changes), replace);
+
+/** What an input does that stands for a parameter. */
+export const changeBy = (key, replace = false) => (event) => change({ [key]: event.currentTarget.value }, replace);
+
+/** Values with one more, or without it if it is among them. */
+export const toggled = (values, one) => (values.includes(one) ? values.filter((other) => other !== one) : [...values, one]);
 
 /** The location, as it changes. */
 export function useLocation() {

@@ -87,6 +87,11 @@ async function isReloaded() {
   return true;
 }
 
+/** What failed, where the page has to be loaded anew. */
+function Broken({ what, children }) {
+  return html`<div class="error" role="alert"><strong>${what}</strong> ${children} <button onClick=${() => location.reload()}>Load the page anew</button></div>`;
+}
+
 /** A view that fails takes neither the frame with it nor the next address. */
 class Guard extends Component {
   componentDidCatch(error) {
@@ -98,7 +103,7 @@ class Guard extends Component {
   }
 
   render({ children }, { error }) {
-    return error ? html`<div class="error" role="alert"><strong>This view failed</strong> ${String(error)} <button onClick=${() => location.reload()}>Load the page anew</button></div>` : children;
+    return error ? html`<${Broken} what="This view failed">${String(error)}</${Broken}>` : children;
   }
 }
 
@@ -128,7 +133,7 @@ function App() {
   const body = () => {
     if (!page) return html`<p>There is no page ${at.page}. <a href="#/overview">Overview</a></p>`;
     if (!may(caller, page.needs)) return html`<p>The roles of ${caller.caller} (${caller.roles.join(", ")}) do not allow this page.</p>`;
-    if (failed === page.name) return html`<div class="error" role="alert"><strong>${page.title} could not be loaded</strong> Is the Mixer running? If it is another build by now, this page has to be loaded anew; a token has to be given again then. <button onClick=${() => location.reload()}>Load the page anew</button></div>`;
+    if (failed === page.name) return html`<${Broken} what=${`${page.title} could not be loaded`}>Is the Mixer running? If it is another build by now, this page has to be loaded anew; a token has to be given again then.</${Broken}>`;
     return View ? html`<${Guard} key=${page.name} at=${at}><${View} params=${at.params} caller=${caller} /></${Guard}>` : html`<${Waiting} what=${`Loading ${page.title}`} />`;
   };
   return html`<a class="skip" href="#content" onClick=${(event) => {

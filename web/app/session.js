@@ -17,36 +17,30 @@ const ROLES = {
   status: ["monitor", "reader", "operator", "author", "auditor", "admin"],
 };
 
-/** Whether a token is for some Racks only, so that nothing that concerns all of them may be done with it. */
-export const isNarrow = (caller) => Object.keys(caller?.scope?.racks || {}).length > 0;
-
 /** Whether a caller may do something. @param {Caller | null} caller @param {Ability} what */
 export function may(caller, what) {
   return !!caller && caller.roles.some((role) => ROLES[what].includes(role));
 }
 
+/** Whether a caller may do what concerns all Racks: not with a token that is for some of them only. @param {Caller} caller @param {Ability} what */
+export const mayForAll = (caller, what) => may(caller, what) && !Object.keys(caller.scope?.racks || {}).length;
+
 /** The caller; null while it is not known, and `asks` while a token is wanted. */
 export function useSession() {
   const [state, setState] = useState({ caller: null, asks: false, error: null });
   /** @param {Promise<Response>} [early] */
-  const look = (early) =>
-    request("/api/v1/whoami", { early }).then(
-      ({ data }) => setState({ caller: data, asks: false, error: null }),
-      (error) => setState({ caller: null, asks: error.status === 401, error: error.status === 401 ? null : error }),
-    );
+  const ask = async (early) => setState({ caller: (await request("/api/v1/whoami", { early })).data, asks: false, error: null });
+  const look = (early) => ask(early).catch((error) => setState({ caller: null, asks: error.status === 401, error: error.status === 401 ? null : error }));
   useLayoutEffect(() => {
     look(whoami);
     return onUnauthorized(() => setState((before) => ({ ...before, caller: null, asks: true })));
   }, []);
   const login = async (secret) => {
     setToken(secret.trim());
-    await request("/api/v1/whoami").then(
-      ({ data }) => setState({ caller: data, asks: false, error: null }),
-      (error) => {
-        setToken("");
-        throw error;
-      },
-    );
+    await ask().catch((error) => {
+      setToken("");
+      throw error;
+    });
   };
   const logout = () => {
     // Answers, drafts and the token are in the memory of the page: it is loaded anew, and what was asked is in its address no more.

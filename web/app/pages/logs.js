@@ -1,29 +1,53 @@
 // Logs: what was recorded when, by whom; found, narrowed, followed live, and saved.
 import { count } from "../format.js";
 import { html, useEffect, useMemo, useRef, useState } from "../html.js";
+import { useRowKeys } from "../keys.js";
 import { change } from "../location.js";
 import { Chips } from "../parts/chips.js";
-import { ColumnMenu } from "../parts/log_columns.js";
+import { Typed } from "../parts/field.js";
 import { LogDrawer } from "../parts/log_drawer.js";
-import { LogExport } from "../parts/log_export.js";
 import { LogFacets, useFields } from "../parts/log_facets.js";
 import { LogHistogram } from "../parts/log_histogram.js";
-import { LogList } from "../parts/log_list.js";
-import { filters, isChip, LEVELS, logsCommand, oppositeOf, PATH, placeOf, question, rowAt, sqlOf } from "../parts/log_query.js";
-import { useLogRows } from "../parts/log_rows.js";
+import { ColumnMenu, LogList } from "../parts/log_list.js";
+import { filters, isChip, LEVELS, logsCommand, oppositeOf, PATH, placeOf, question, rowAt, sqlOf, useLogRows } from "../parts/log_query.js";
 import { useLogTail } from "../parts/log_tail.js";
+import { Menu } from "../parts/menu.js";
 import { EmptyState, ErrorBox, Waiting } from "../parts/messages.js";
-import { Question } from "../parts/question.js";
-import { useRowKeys } from "../parts/row_keys.js";
-import { SavedViews } from "../parts/saved_views.js";
 import { ownStyle } from "../parts/own_style.js";
+import { Question } from "../parts/question.js";
+import { FORMATS, savePages } from "../parts/save_file.js";
+import { SavedViews } from "../parts/saved_views.js";
 import { TimePicker } from "../parts/time_picker.js";
-import { Typed } from "../parts/typed.js";
+import { useJob } from "../parts/work.js";
 
 ownStyle("logs.css");
 
+/** Rows of a file. */
+const MOST = 500_000;
+
+/** @returns {Promise<string>} what was saved */
+async function exported(params, format, signal, tell) {
+  const name = `logs-${new Date().toISOString().slice(0, 19).replaceAll(":", "-")}`;
+  const { rows, isCut, partial } = await savePages({ path: PATH, params: question(params) }, { name, format, most: MOST }, signal, tell);
+  const cut = isCut ? ` These are the newest ${count(rows)}; for the others set “until” to the last one's time.` : "";
+  return `${count(rows)} rows saved.${cut}${partial ? ` Incomplete: ${partial}` : ""}`;
+}
+
+/** Saves what was asked for as a file, with progress and a way to stop. */
+function LogExport({ params }) {
+  const { run, stop, value: said, progress, error } = useJob();
+  return html`<${Menu} label="Export">
+    ${progress !== null
+      ? html`<${Waiting} what=${`${count(progress)} rows so far`} cancel=${stop} />`
+      : html`<div class="bar">${Object.keys(FORMATS).map((format) => html`<button onClick=${() => run((signal, tell) => exported(params, format, signal, tell))}>${format.toUpperCase()}</button>`)}</div>`}
+    <p class="dim" role="status">${said || "All records of the time range that the filters let through."}</p>
+    <${ErrorBox} error=${error} />
+  </${Menu}>`;
+}
+
 /** How long nobody must have typed before it is searched, ms; how far is scrolled before live tail holds still, pixels. */
 const [TYPED, SCROLLED] = [300, 30];
+const VIEWS = ["list", "table", "json"];
 const WIDE = "(min-width: 721px)";
 
 /** The text that is searched for: asked when nobody types any more. */
@@ -40,10 +64,6 @@ function Search({ params }) {
   }}><${Typed} type="search" data-search aria-label="Part of the message" name="q" placeholder="part of the message   /" value=${params.get("q") || ""} onInput=${(event) => search(event.target.value, TYPED)} /></form>`;
 }
 
-function Switch({ name, value, first, options, label }) {
-  return html`<div class="switch" role="group" aria-label=${label}>${options.map((option) => html`<button aria-pressed=${value === option} onClick=${() => change({ [name]: option === first ? null : option })}>${option}</button>`)}</div>`;
-}
-
 function Toolbar({ params, view, live, side, known }) {
   return html`<div class="bar">
       <button aria-pressed=${side} onClick=${() => change({ side: side ? "off" : "on" }, true)}>Fields</button>
@@ -52,7 +72,7 @@ function Toolbar({ params, view, live, side, known }) {
         <option value="">any level</option>${LEVELS.toReversed().map((level) => html`<option value=${level}>${level === "error" ? level : `${level} and up`}</option>`)}</select>
       ${live ? null : html`<${TimePicker} params=${params} />`}
       <button aria-pressed=${live} class=${live ? "on" : ""} onClick=${() => change({ live: live ? null : "1", row: null, until: null })}>${live ? "Stop live" : "Live"}</button>
-      <${Switch} name="view" label="View" value=${view} first="list" options=${["list", "table", "json"]} />
+      <div class="switch" role="group" aria-label="View">${VIEWS.map((one) => html`<button aria-pressed=${view === one} onClick=${() => change({ view: one === "list" ? null : one })}>${one}</button>`)}</div>
       ${view === "table" && html`<${ColumnMenu} params=${params} known=${known} />`}
       <${SavedViews} page="logs" without=${["row"]} />
       <${LogExport} params=${params} />
@@ -140,7 +160,7 @@ function useChosen({ rows, place, live, tail, asked }) {
 
 export default function Logs({ params }) {
   const live = params.get("live") === "1";
-  const view = ["table", "json"].includes(params.get("view")) ? params.get("view") : "list";
+  const view = VIEWS.find((one) => one === params.get("view")) || "list";
   const side = params.get("side") ? params.get("side") === "on" : matchMedia(WIDE).matches;
   const place = params.get("row");
   const list = useLogRows(params, !live);

@@ -2,7 +2,8 @@
 import { age, bytes, count } from "../format.js";
 import { html } from "../html.js";
 import { href } from "../location.js";
-import { Answering, ErrorBox, Tile } from "../parts/messages.js";
+import { Tile } from "../parts/blocks.js";
+import { Answering, ErrorBox } from "../parts/messages.js";
 import { useRepeated } from "../parts/repeated.js";
 import { may } from "../session.js";
 import { whyBehind } from "./fleet/rack_state.js";

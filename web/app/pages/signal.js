@@ -1,21 +1,119 @@
 // Signal: what happened to one flux id over all Racks, messages, spans and log records on one time axis, and below it the same rows in order.
+import { useAnswer } from "../api.js";
 import { count, time } from "../format.js";
 import { html, useMemo, useState } from "../html.js";
-import { change, href } from "../location.js";
+import { useRowKeys, useTableKeys } from "../keys.js";
+import { change, changeBy, href, toggled } from "../location.js";
 import { CopyButton } from "../parts/copy_button.js";
-import { EmptyState, ErrorBox, Waiting } from "../parts/messages.js";
-import { precise, zoomOf, zoomText } from "../parts/micros.js";
+import { Drawer, Facts, Fields, LongText } from "../parts/drawer.js";
+import { Typed } from "../parts/field.js";
+import { Answering, EmptyState, Reading } from "../parts/messages.js";
+import { moment, precise, timeOf, zoomOf, zoomText } from "../parts/micros.js";
 import { ownStyle } from "../parts/own_style.js";
-import { Question } from "../parts/question.js";
-import { RecentSignals, SignalForm } from "../parts/recent_signals.js";
-import { useRowKeys } from "../parts/row_keys.js";
-import { SignalDrawer } from "../parts/signal_drawer.js";
+import { literal, Question, quoted } from "../parts/question.js";
 import { SignalDrawing } from "../parts/signal_drawing.js";
-import { arrangeLanes, LANES, laneName, MOST_ROWS, readSignal, textOf } from "../parts/signal_model.js";
-import { VirtualList } from "../parts/virtual_list.js";
+import { arrangeLanes, laneName, LANES, MOST_ROWS, readSignal, textOf } from "../parts/signal_model.js";
+import { TimePicker } from "../parts/time_picker.js";
+import { headOf, VirtualList } from "../parts/virtual_list.js";
+import { isSameLog, useWhole } from "../parts/whole_row.js";
 import { useWork } from "../parts/work.js";
+import { timeConditions } from "../time_range.js";
 
 await ownStyle("traces.css");
+
+/** Rows of one microsecond that are looked through for the message. */
+const SAME_TIME = 100;
+
+/** The message as it was sent; asked for only here, since it may be large. */
+function Body({ id, item: { row, at } }) {
+  const answer = useAnswer(`/api/v1/flux/${encodeURIComponent(id)}`, { ...moment(at), raw: "json", limit: SAME_TIME });
+  const same = (other) => other.kind === "message" && ["entity_name", "src_gear_id", "msg_type", "trace_id"].every((key) => other[key] === row[key]);
+  const raw = answer.data?.data.find(same)?.raw_msg;
+  if (!answer.data) return html`<${Answering} answer=${answer} what="Decoding the message" />`;
+  if (!raw) return html`<p class="dim">The message is not among the first ${SAME_TIME} rows of its microsecond.</p>`;
+  return html`<h3>Body${raw.body_is ? `, as ${raw.body_is}` : ""}</h3><${LongText} value=${raw.error ? raw : raw.body ?? null} />
+    <h3>Facts</h3><${Fields} fields=${raw.meta} />`;
+}
+
+/** Details of one row: a message with its decoded body, a span, or a log record. @param {{ id: string, item: any, start: number, close: () => void, title: string }} props */
+function SignalDrawer({ id, item, start, close, title }) {
+  const { kind } = item;
+  const same = (other) => other.kind === kind && (kind === "span" ? other.span_id === item.row.span_id : kind === "log" && isSameLog(other, item.row));
+  const [row, unread] = useWhole(item.row, item.at, `/api/v1/flux/${encodeURIComponent(id)}`, { raw: "none" }, same);
+  const trace = row.trace_id || row.attributes?.trace_id;
+  const span = row.span_id || row.attributes?.span_id;
+  const taken = item.to.map((one) => html`<span>${one.row.entity_name}${one.row.attributes?.["gear.id"] ? ` / ${one.row.attributes["gear.id"]}` : ""}, ${precise((one.at - item.at) / 1_000)} later</span> `);
+  const facts = [
+    ["When", `${time(row.ts)}, ${precise((item.at - start) / 1_000)} after the first row`],
+    ["Duration", kind === "span" ? precise(row.duration_ms) : null],
+    ["Level", row.level],
+    ["Status", row.status && html`<span class=${row.status === "error" ? "bad" : ""}>${row.status}</span>`],
+    ["Entity", row.entity_name],
+    ["From", kind === "message" ? `${row.src_gear_id}.${row.msg_type} (${row.direction})` : null],
+    ["For", row.dst_gear_id],
+    ["Taken by", kind === "message" ? (taken.length ? taken : "no span says it") : null],
+    ["Trace", trace && html`<a href=${href("traces", { trace_id: trace, span })}>${trace}</a>`],
+    ["Span", span && html`<code>${span}</code>`],
+    ["Carries the id", row.flux_id ? null : "no: it belongs to a trace of this signal"],
+  ];
+  return html`<${Drawer} title=${title.slice(0, 200)} close=${close}>
+    <div class="bar"><${CopyButton} text=${() => JSON.stringify(row, null, 2)}>JSON</${CopyButton}>
+      ${kind !== "message" && html`<a href=${href("logs", { flux_id: id, since: timeOf(start - 60e6), until: timeOf(item.end + 3_600e6) })}>logs of the signal</a>`}</div>
+    <${Facts} facts=${facts} />
+    ${unread}
+    ${kind === "log" && html`<h3>Message</h3><${LongText} value=${row.message} />`}
+    ${kind === "message" ? html`<${Body} id=${id} item=${item} />` : html`<h3>Attributes</h3><${Fields} fields=${row.attributes} />`}
+    ${row.promoted && Object.keys(row.promoted).length > 0 && html`<h3>Columns of its spec</h3><${Fields} fields=${row.promoted} />`}
+  </${Drawer}>`;
+}
+
+/** Spans that are looked at, and signals that are listed. */
+const LOOKED = 500;
+const LISTED = 100;
+
+/** The signals among spans, the newest first, with what was seen of each. */
+function signalsOf(rows) {
+  const signals = new Map();
+  for (const row of rows) {
+    const signal = signals.get(row.flux_id) || { id: row.flux_id, last: row.ts, spans: 0, errors: 0, names: new Set() };
+    signal.spans += 1;
+    signal.errors += row.status === "error" ? 1 : 0;
+    signal.names.add(row.entity_name);
+    signals.set(row.flux_id, signal);
+  }
+  return [...signals.values()].slice(0, LISTED);
+}
+
+/** The field for an id. */
+function SignalForm({ id = "" }) {
+  const submit = (event) => {
+    event.preventDefault();
+    const wanted = String(new FormData(event.currentTarget).get("flux_id")).trim().toLowerCase();
+    if (wanted) change({ flux_id: wanted, row: null, zoom: null });
+  };
+  return html`<form class="bar" role="search" aria-label="Signal" onSubmit=${submit}>
+    <label>Signal <${Typed} name="flux_id" data-search value=${id} size="38" placeholder="the flux id of a message, span or log" required /></label><button>Show</button></form>`;
+}
+
+/** Where no signal is chosen: a field for its id, and the signals of late, found by their spans. */
+function RecentSignals({ params }) {
+  useTableKeys();
+  const failed = params.has("failed");
+  const where = ["flux_id IS NOT NULL", ...timeConditions(params, literal), ...(failed ? ["status = 'error'"] : [])];
+  const query = `SELECT ts, flux_id, entity_name, status FROM traces WHERE ${where.join(" AND ")} ORDER BY ts DESC`;
+  const [body, sql] = [{ query, limit: LOOKED }, `${query} LIMIT ${LOOKED}`];
+  const answer = useAnswer("/api/v1/sql", {}, { method: "POST", body });
+  const signals = signalsOf(answer.data?.data || []);
+  return html`<div class="bar"><${SignalForm} /><${TimePicker} params=${params} />
+      <label><input type="checkbox" checked=${failed} onChange=${(event) => change({ failed: event.target.checked ? "1" : null })} /> failed only</label></div>
+    <${Question} path="/api/v1/sql" body=${body} text=${sql} command=${`platform sql ${quoted(sql)}`} sql=${sql} />
+    <${Answering} answer=${answer} what="Looking for signals" />
+    ${signals.length > 0 && html`<div class="scrolled"><table><caption class="dim">Signals of the newest ${count(LOOKED)} spans that carry one</caption>
+      <thead><tr><th scope="col">Signal</th><th scope="col">Last span</th><th scope="col" class="number">Spans</th><th scope="col" class="number">Errors</th><th scope="col">Racks and services</th></tr></thead>
+      <tbody>${signals.map((signal) => html`<tr><td><a href=${href("signal", { flux_id: signal.id })}><code>${signal.id}</code></a></td><td>${time(signal.last)}</td><td class="number">${count(signal.spans)}</td>
+        <td class=${signal.errors ? "number bad" : "number"}>${count(signal.errors)}</td><td>${[...signal.names].slice(0, 8).join(", ")}</td></tr>`)}</tbody></table></div>`}
+    ${answer.data && !signals.length && html`<${EmptyState} command="platform messages --since 7d">No span of this time ${failed ? "failed and carries" : "carries"} a signal. <button onClick=${() => change({ since: "7d", until: null, failed: null })}>Look at 7 days</button> Messages carry one too:</${EmptyState}>`}`;
+}
 
 const KINDS = { message: ["◆", "messages"], span: ["▬", "spans"], log: ["❙", "log records"] };
 
@@ -27,8 +125,7 @@ function words({ kind, row, to }) {
   return `${row.src_gear_id}.${row.msg_type}${taker ? ` → ${taker}` : ""}`;
 }
 
-const COLUMNS = [["After", "l-at"], ["Kind", "s-kind"], ["Lane", "c-service"], ["What", "c-name"], ["Duration", "c-length"], ["State", "c-state"]];
-const head = html`<div role="row" class="head">${COLUMNS.map(([title, kind]) => html`<span role="columnheader" class=${kind}>${title}</span>`)}</div>`;
+const head = headOf([["After", "l-at"], ["Kind", "s-kind"], ["Lane", "c-service"], ["What", "c-name"], ["Duration", "c-length"], ["State", "c-state"]]);
 
 function ItemRow({ item, index, start, lanes, selected, open }) {
   const { row, kind } = item;
@@ -55,11 +152,10 @@ function Summary({ id, signal, more }) {
 }
 
 function Tools({ params, kinds, by, shown, all }) {
-  const toggle = (kind) => change({ hide: kinds.includes(kind) ? [...params.getAll("hide"), kind] : params.getAll("hide").filter((other) => other !== kind) });
   return html`<div class="bar" role="group" aria-label="What is shown">
-    <label>Lanes by <select value=${by} onChange=${(event) => change({ lanes: event.target.value })}>${Object.entries(LANES).map(([name, title]) => html`<option value=${name}>${title}</option>`)}</select></label>
-    ${Object.entries(KINDS).map(([kind, [, name]]) => html`<label><input type="checkbox" checked=${kinds.includes(kind)} onChange=${() => toggle(kind)} /> ${name}</label>`)}
-    <label>Filter <input type="search" value=${params.get("find") || ""} onInput=${(event) => change({ find: event.target.value }, true)} size="16" placeholder="text" /></label>
+    <label>Lanes by <select value=${by} onChange=${changeBy("lanes")}>${Object.entries(LANES).map(([name, title]) => html`<option value=${name}>${title}</option>`)}</select></label>
+    ${Object.entries(KINDS).map(([kind, [, name]]) => html`<label><input type="checkbox" checked=${kinds.includes(kind)} onChange=${() => change({ hide: toggled(params.getAll("hide"), kind) })} /> ${name}</label>`)}
+    <label>Filter <input type="search" value=${params.get("find") || ""} onInput=${changeBy("find", true)} size="16" placeholder="text" /></label>
     ${params.has("zoom") && html`<button onClick=${() => change({ zoom: null })}>Whole time</button>`}
     <span class="dim" role="status">${shown < all ? `${count(shown)} of ${count(all)} rows` : ""}</span></div>`;
 }
@@ -89,7 +185,7 @@ function Shown({ params, id, signal, more }) {
   return html`<${Summary} id=${id} signal=${signal} more=${more} />
     <${Tools} params=${params} kinds=${kinds} by=${by} shown=${rows.length} all=${signal.items.length} />
     <${SignalDrawing} items=${drawn.items} lanes=${drawn.lanes} view=${view} selected=${rows[index]} open=${open} zoom=${zoom} tell=${(item) => `${item.kind}: ${words(item).slice(0, 200)}`} />
-    ${rows.length > 0 ? html`<div class="tall"><${VirtualList} rows=${rows} height=${24} selected=${index} label="Rows of the signal" head=${head} row=${(item, one) => html`<${ItemRow} item=${item} index=${one} start=${signal.start} lanes=${by} selected=${one === index} open=${() => open(item)} />`} /></div>`
+    ${rows.length > 0 ? html`<div class="tall"><${VirtualList} rows=${rows} selected=${index} label="Rows of the signal" head=${head} row=${(item, one) => html`<${ItemRow} item=${item} index=${one} start=${signal.start} lanes=${by} selected=${one === index} open=${() => open(item)} />`} /></div>`
       : html`<${EmptyState}>No row is left of ${count(signal.items.length)}. <button onClick=${() => change({ hide: null, find: null, zoom: null })}>Show all</button></${EmptyState}>`}
     ${chosen && html`<${SignalDrawer} key=${chosen.key} id=${id} item=${chosen} start=${signal.start} title=${`${chosen.kind}: ${words(chosen)}`} close=${close} />`}`;
 }
@@ -100,11 +196,9 @@ function OneSignal({ params, id }) {
   const signal = read.value;
   return html`<div class="bar"><a href=${href("signal")}>← signals</a><${SignalForm} key=${id} id=${id} />
       <${Question} path=${`/api/v1/flux/${encodeURIComponent(id)}`} params=${{ raw: "none", limit: 5_000 }} command=${`platform flux ${id}`} /></div>
-    <${ErrorBox} error=${read.error} again=${read.again} />
+    <${Reading} read=${read} what="the signal" rows="rows" />
     ${read.error?.code === "flux_not_found" && html`<p>Ids of signals that are stored: <a href=${href("signal", { since: "7d" })}>those of 7 days</a>.</p>`}
-    ${read.progress !== null && html`<${Waiting} what=${`Reading the signal: ${count(read.progress)} rows`} cancel=${read.stop} />`}
-    ${signal?.items.length > 0 && html`<${Shown} params=${params} id=${id} signal=${signal} more=${() => setMost(most + MOST_ROWS)} />`}
-    ${!signal && read.progress === null && !read.error && html`<p>Stopped. <button onClick=${read.again}>Read it</button></p>`}`;
+    ${signal?.items.length > 0 && html`<${Shown} params=${params} id=${id} signal=${signal} more=${() => setMost(most + MOST_ROWS)} />`}`;
 }
 
 export default function Signal({ params }) {

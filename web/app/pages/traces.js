@@ -1,9 +1,9 @@
 // Traces: a search for spans, one trace as a waterfall, the services, and which calls which.
 import { html } from "../html.js";
-import { href } from "../location.js";
+import { hrefHere } from "../location.js";
 import { ownStyle } from "../parts/own_style.js";
 import { Dependencies, Services } from "../parts/service_views.js";
-import { SpanList } from "../parts/span_list.js";
+import { SpanList } from "../parts/span_search.js";
 import { TimePicker } from "../parts/time_picker.js";
 import { TraceView } from "../parts/trace_view.js";
 
@@ -12,20 +12,14 @@ await ownStyle("traces.css");
 const VIEWS = [["search", "Spans", SpanList], ["services", "Services", Services], ["map", "Service map", Dependencies]];
 
 /** The same question in another view. */
-function other(params, name) {
-  const kept = new URLSearchParams(params);
-  kept.delete("sort");
-  kept.delete("view");
-  if (name !== "search") kept.set("view", name);
-  return href("traces", kept);
-}
+const other = (name) => hrefHere({ sort: null, view: name === "search" ? null : name });
 
 export default function Traces({ params }) {
   const trace = params.get("trace_id");
   if (trace) return html`<div class="spans-page"><${TraceView} params=${params} trace=${trace} /></div>`;
   const chosen = VIEWS.find(([name]) => name === params.get("view")) || VIEWS[0];
   const [name, , View] = chosen;
-  return html`<div class="spans-page"><div class="bar"><nav class="views" aria-label="Views of traces">${VIEWS.map(([one, title]) => html`<a href=${other(params, one)} aria-current=${one === name ? "page" : undefined}>${title}</a>`)}</nav>
+  return html`<div class="spans-page"><div class="bar"><nav class="views" aria-label="Views of traces">${VIEWS.map(([one, title]) => html`<a href=${other(one)} aria-current=${one === name ? "page" : undefined}>${title}</a>`)}</nav>
       <${TimePicker} params=${params} /></div>
     <${View} key=${name} params=${params} /></div>`;
 }

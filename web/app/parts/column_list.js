@@ -1,11 +1,12 @@
 // A list with named columns, of which only visible rows are drawn: keys choose a row, Enter opens it, Space marks it.
 import { html, useState } from "../html.js";
+import { useRowKeys } from "../keys.js";
 import { visit } from "../location.js";
-import { useRowKeys } from "./row_keys.js";
 import { VirtualList } from "./virtual_list.js";
 
 /**
- * @typedef {{ name: string, title: string, width: number, cell: (row: any) => any, hint?: (row: any) => string, number?: boolean }} Column
+ * @typedef {{ title: string, width: number, field?: string, cell?: (row: any) => any, hint?: (row: any) => string, number?: boolean }} Column
+ *   `field` is shown as it is where no `cell` makes something of the row
  * @param {{ label: string, columns: Column[], rows: any[], keyOf: (row: any) => string, to?: (row: any) => string, opened?: string | null,
  *   marked?: Set<string>, mark?: any, onEnd?: () => void }} props `to` is the address of a row's details, `mark` takes keys, and whether
  *   they are marked
@@ -18,22 +19,23 @@ export function ColumnList({ label, columns, rows, keyOf, to, opened, marked, ma
     more: mark ? { " ": (index) => rows[index] && mark([keyOf(rows[index])], !marked?.has(keyOf(rows[index]))) } : {},
   });
   const all = marked && rows.length > 0 && rows.every((row) => marked.has(keyOf(row)));
+  const styles = columns.map(({ width, number }) => ({ width: `${width}px`, textAlign: number ? "right" : "left" }));
   const width = columns.reduce((sum, column) => sum + column.width, marked ? 30 : 0);
   const head = html`<div class="head" role="rowgroup" style=${{ minWidth: `${width}px` }}><div role="row">
     ${marked && html`<span role="columnheader" style=${{ width: "30px" }}><input type="checkbox" aria-label="Mark all rows" checked=${all} onChange=${() => mark(rows.map(keyOf), !all)} /></span>`}
-    ${columns.map((column) => html`<span role="columnheader" style=${{ width: `${column.width}px`, textAlign: column.number ? "right" : "left" }}>${column.title}</span>`)}
+    ${columns.map(({ title }, number) => html`<span role="columnheader" style=${styles[number]}>${title}</span>`)}
   </div></div>`;
   const draw = (row, index) => {
     const key = keyOf(row);
-    const cells = columns.map((column, number) => {
-      const shown = column.cell(row);
-      const text = column.hint ? column.hint(row) : typeof shown === "string" ? shown : undefined;
-      return html`<span role="cell" title=${text} style=${{ width: `${column.width}px`, textAlign: column.number ? "right" : "left" }}>${number === 0 && to ? html`<a href=${to(row)} tabindex=${index === at ? 0 : -1}>${shown}</a>` : shown}</span>`;
+    const cells = columns.map(({ field = "", cell, hint }, number) => {
+      const shown = cell ? cell(row) : row[field];
+      const text = hint ? hint(row) : typeof shown === "object" ? undefined : shown;
+      return html`<span role="cell" title=${text} style=${styles[number]}>${number === 0 && to ? html`<a href=${to(row)} tabindex=${index === at ? 0 : -1}>${shown}</a>` : shown}</span>`;
     });
     // A press on the box chooses no row: drawn anew between the press and its change, the box would be as it was.
     return html`<div role="row" key=${key} aria-rowindex=${index + 2} aria-selected=${index === at || key === opened} style=${{ minWidth: `${width}px` }} onClick=${() => setAt(index)}>
       ${marked && html`<span role="cell" style=${{ width: "30px" }}><input type="checkbox" aria-label=${`Mark ${key}`} checked=${marked.has(key)} tabindex=${index === at ? 0 : -1} onClick=${(event) => event.stopPropagation()} onChange=${(event) => mark([key], event.currentTarget.checked)} /></span>`}
       ${cells}</div>`;
   };
-  return html`<${VirtualList} label=${label} rows=${rows} height=${24} row=${draw} selected=${at} head=${head} onEnd=${onEnd} />`;
+  return html`<${VirtualList} label=${label} rows=${rows} row=${draw} selected=${at} head=${head} onEnd=${onEnd} />`;
 }

@@ -2,9 +2,9 @@
 import { useAnswer } from "../api.js";
 import { cell, count } from "../format.js";
 import { html, useMemo, useRef } from "../html.js";
-import { change } from "../location.js";
+import { change, toggled } from "../location.js";
 import { range } from "../time_range.js";
-import { addColumn, nameOf } from "./log_columns.js";
+import { addColumn, nameOf } from "./log_list.js";
 import { notParameterOf, parameterOf, PATH, question, withoutValue } from "./log_query.js";
 import { ErrorBox, Waiting } from "./messages.js";
 
@@ -66,7 +66,7 @@ export function LogFacets({ params, fields, ready }) {
   const shown = [...new Set([...FIRST, ...known, ...open.filter((field) => field.startsWith("attr."))])];
   const toggle = (event, field) => {
     event.preventDefault();
-    const chosen = open.includes(field) ? open.filter((other) => other !== field) : [...open, field];
+    const chosen = toggled(open, field);
     change({ facet: chosen.length ? chosen : ["none"] }, true);
   };
   return html`<div class="side facets" role="region" aria-label="Fields with counts">
@@ -77,10 +77,7 @@ export function LogFacets({ params, fields, ready }) {
       ${open.includes(field) && html`<div>
         <${Values} field=${field} params=${params} ready=${ready} />
         <button class="quiet" aria-label=${`split chart by ${nameOf(field)}`} onClick=${() => change({ by: field === "level" ? null : field })}>split chart</button>
-        <button class="quiet" aria-label=${`${nameOf(field)} as column`} onClick=${() => {
-          change({ view: "table" }, true);
-          addColumn(params, field);
-        }}>as column</button></div>`}
+        <button class="quiet" aria-label=${`${nameOf(field)} as column`} onClick=${() => addColumn(params, field)}>as column</button></div>`}
     </details>`)}
     ${known.length >= FIELDS && html`<p class="dim">Rarer fields are not listed.</p>`}${partial && known.length < FIELDS && html`<p class="bad">Incomplete: ${partial}</p>`}
   </div>`;

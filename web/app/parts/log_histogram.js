@@ -5,7 +5,7 @@ import { html, useEffect, useState } from "../html.js";
 import { change } from "../location.js";
 import { interval, range } from "../time_range.js";
 import { Chart } from "./chart.js";
-import { nameOf } from "./log_columns.js";
+import { nameOf } from "./log_list.js";
 import { LEVELS, PATH, question, whereOf } from "./log_query.js";
 import { ErrorBox, Waiting } from "./messages.js";
 

@@ -1,6 +1,8 @@
-// The question of the logs, as it stands in the address: for the API, as a command, and as SQL.
+// The question of the logs, as it stands in the address: for the API, as a command, and as SQL; and the rows that answer it.
 import { bounds, timeConditions } from "../time_range.js";
 import { commandOf, literal } from "./question.js";
+import { usePages } from "./repeated.js";
+import { CELL, readRows } from "./row_stream.js";
 import { condition } from "./sql_condition.js";
 
 export const PATH = "/api/v1/telemetry/logs";
@@ -8,7 +10,7 @@ export { LEVELS } from "./sql_condition.js";
 
 /** Parameters that filter, or with `not.` before them leave out; all others of the address say how rows are shown. */
 const KEYS = ["level", "min_level", "entity", "service", "gear_id", "rack_id", "flux_id", "trace_id", "q"];
-export const isFilter = (key) => KEYS.includes(key) || /^(not|attr)\./.test(key);
+const isFilter = (key) => KEYS.includes(key) || /^(not|attr)\./.test(key);
 /** Those shown as chips: text and least level have fields of their own. */
 export const isChip = (key) => isFilter(key) && key !== "q" && key !== "min_level";
 
@@ -75,3 +77,21 @@ export const placeOf = (row) => row.position || keyOf(row);
 
 /** The row at a place, if it is among these. */
 export const rowAt = (place, rows) => rows.find((row) => row.position === place || given.get(row) === place);
+
+/** Rows of a page, of which the first is small, so that something is seen early. */
+const [FIRST, PAGE] = [100, 500];
+/** More rows, and characters of them, are not kept: whoever wants them narrows the question, or exports. */
+const [MOST, MOST_SIZE] = [50_000, 64 << 20];
+
+/** The rows, page by page as the list is read; the Mixer cuts large cells. @param {URLSearchParams} params @param {boolean} active whether to ask at all */
+export function useLogRows(params, active) {
+  const asked = question(params);
+  return usePages(active ? JSON.stringify(asked) : null, async (before, from, signal) => {
+    const page = [];
+    const wanted = { ...asked, limit: from ? PAGE : FIRST, cursor: from?.cursor, cells: CELL, positions: true };
+    const { next: cursor, stats, partial, size } = await readRows(PATH, { params: wanted, signal }, (rows) => page.push(...rows));
+    const [rows, sum] = [before.concat(page), size + (from?.size || 0)];
+    const isFull = rows.length >= MOST || sum >= MOST_SIZE;
+    return { rows, next: cursor && !isFull ? { cursor, size: sum } : null, isCut: Boolean(cursor) && isFull, stats, partial };
+  });
+}

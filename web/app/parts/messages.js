@@ -1,4 +1,5 @@
 // What is said in place of rows: that something failed and how it is mended, that there is nothing and what to do next, that it is awaited.
+import { count } from "../format.js";
 import { html } from "../html.js";
 
 /** An error of the API, with a way to ask again. */
@@ -33,7 +34,9 @@ export function Answering({ answer: { data, error, loading, again, cancel }, wha
   return loading ? html`<${Waiting} what=${what} cancel=${cancel} />` : html`<p class="dim">Not asked any more. <button onClick=${again}>Ask again</button></p>`;
 }
 
-/** A number to be seen at once. */
-export function Tile({ label, value, note, bad, to }) {
-  return html`<div class=${bad ? "tile bad" : "tile"}><span class="dim">${to ? html`<a href=${to}>${label}</a>` : label}</span><strong>${value}</strong><span class="dim">${note}</span></div>`;
+/** How far the reading of many rows is. @param {{ read: ReturnType<typeof import("./work.js").useWork>, what: string, rows: string }} props what is read, and what its rows are */
+export function Reading({ read: { value, error, progress, stop, again }, what, rows }) {
+  if (error) return html`<${ErrorBox} error=${error} again=${again} />`;
+  if (progress !== null) return html`<${Waiting} what=${`Reading ${what}: ${count(progress)} ${rows}`} cancel=${stop} />`;
+  return value ? null : html`<p>Stopped. <button onClick=${again}>Read it</button></p>`;
 }

@@ -6,7 +6,7 @@ import { change } from "../location.js";
 import { Answering, EmptyState } from "./messages.js";
 import { addChart } from "./metric_board.js";
 import { metricPath, usualAggregate } from "./metric_question.js";
-import { useRowKeys } from "./row_keys.js";
+import { useRowKeys } from "../keys.js";
 import { VirtualList } from "./virtual_list.js";
 
 /** Values of a label that are shown. */

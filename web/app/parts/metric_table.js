@@ -2,7 +2,7 @@
 import { count, time } from "../format.js";
 import { html } from "../html.js";
 import { summary } from "./metric_question.js";
-import { savePages } from "./paged_file.js";
+import { savePages } from "./save_file.js";
 import { VirtualList } from "./virtual_list.js";
 import { useJob } from "./work.js";
 

@@ -1,6 +1,6 @@
 // Rows of a list as JSON lines, parsed in slices while they come: ten thousand rows block nothing. Large cells are cut (`whole_row.js` has all).
 import { open, parse } from "../api.js";
-import { slices } from "./slices.js";
+import { slices } from "./work.js";
 
 /** Rows that are parsed between two looks at the clock. */
 const BATCH = 64;

@@ -1,7 +1,7 @@
 // One business signal in memory: its rows on lanes, where each is drawn, and who took which message.
 import { micros } from "./micros.js";
 import { CELL, readRows } from "./row_stream.js";
-import { slices } from "./slices.js";
+import { slices } from "./work.js";
 
 /** Rows that are read at first, and once more at each wish. */
 export const MOST_ROWS = 10_000;
@@ -91,10 +91,10 @@ export function laneName({ kind, entity_name, src_gear_id, attributes }, by) {
 /** Puts items on lanes, in the order of their first rows, and bars that overlap on lines below each other. */
 export function arrangeLanes(items, by) {
   const lanes = new Map();
-  const laneOf = (name) => {
-    const known = lanes.get(name);
-    if (known || lanes.size < MOST_LANES) return known || lanes.set(name, { name, index: lanes.size, ends: [], hasMarks: false, items: 0 }).get(name);
-    return lanes.get(OTHERS) || lanes.set(OTHERS, { name: OTHERS, index: lanes.size, ends: [], hasMarks: false, items: 0 }).get(OTHERS);
+  const laneOf = (wanted) => {
+    const name = lanes.has(wanted) || lanes.size < MOST_LANES ? wanted : OTHERS;
+    if (!lanes.has(name)) lanes.set(name, { name, index: lanes.size, ends: [], hasMarks: false, items: 0 });
+    return lanes.get(name);
   };
   for (const item of items) {
     const lane = (item.lane = laneOf(laneName(item.row, by)));

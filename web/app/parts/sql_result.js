@@ -3,8 +3,7 @@ import { cell, count, time } from "../format.js";
 import { html, useEffect, useMemo, useRef, useState } from "../html.js";
 import { change, href } from "../location.js";
 import { CopyButton } from "./copy_button.js";
-import { Drawer } from "./drawer.js";
-import { SlicedText } from "./sliced_text.js";
+import { Drawer, SlicedText } from "./drawer.js";
 import { VirtualList } from "./virtual_list.js";
 
 const [NARROW, WIDE, LETTER] = [48, 420, 7.8];

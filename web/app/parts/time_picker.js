@@ -3,7 +3,7 @@ import { isUtc, setUtc } from "../format.js";
 import { html, useLayoutEffect, useState } from "../html.js";
 import { change } from "../location.js";
 import { AGES, asked, written } from "../time_range.js";
-import { Typed } from "./typed.js";
+import { Typed } from "./field.js";
 
 /** Characters that a field has room for at least. */
 const ROOM = 6;

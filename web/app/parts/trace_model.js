@@ -1,7 +1,7 @@
 // One trace in memory: its spans as a tree, which of them are shown, and its critical path. All that walks over all spans goes in slices.
 import { micros } from "./micros.js";
 import { CELL, readRows } from "./row_stream.js";
-import { slices } from "./slices.js";
+import { slices } from "./work.js";
 
 /** Spans that are read at first, and once more at each wish. */
 export const MOST_SPANS = 20_000;

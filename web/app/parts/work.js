@@ -1,4 +1,4 @@
-// Work of a view that takes long: it shows its progress, can be stopped, and ends when nobody looks any more.
+// Work of a view that takes long: it shows its progress, can be stopped, and ends when nobody looks any more; in slices the page answers between.
 import { useEffect, useLayoutEffect, useRef, useState } from "../html.js";
 
 const IDLE = { value: null, error: null, progress: null };
@@ -32,4 +32,20 @@ export function useWork(key, work) {
     else job.run(work);
   }, [key, round]);
   return { ...job, again: () => setRound(round + 1) };
+}
+
+/** What one slice may take, ms. */
+const SLICE = 10;
+
+const yieldToPage = () => (globalThis.scheduler?.yield ? globalThis.scheduler.yield() : new Promise((go) => setTimeout(go)));
+
+/** A function to be awaited within a long loop: it lets the page go on when a slice is used up. @param {AbortSignal} [signal] ends the work */
+export function slices(signal) {
+  let began = performance.now();
+  return async () => {
+    if (performance.now() - began < SLICE) return;
+    await yieldToPage();
+    signal?.throwIfAborted();
+    began = performance.now();
+  };
 }

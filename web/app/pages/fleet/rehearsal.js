@@ -1,12 +1,11 @@
 // An activation or a rollback: first what it would do to Racks and wires and in what the texts differ, then the confirmation, then what came of it.
 import { useAnswer } from "../../api.js";
 import { html, useState } from "../../html.js";
-import { act, at, Awaited } from "../../parts/act.js";
-import { Failed, isUnknown, useChange } from "../../parts/confirm.js";
+import { act, at, Awaited, Failed, isUnknown, useChange } from "../../parts/act.js";
+import { Table } from "../../parts/blocks.js";
 import { CopyButton } from "../../parts/copy_button.js";
 import { Drawer } from "../../parts/drawer.js";
 import { ErrorBox, Waiting } from "../../parts/messages.js";
-import { Table } from "../../parts/table.js";
 import { named } from "./rack_state.js";
 
 /** Lines around a difference that are shown. */
@@ -118,17 +117,17 @@ function Outcome({ outcome }) {
 /** @param {{ reference: string | null, active: any, close: () => void, say: (said: any) => void }} props no reference: a rollback */
 export function Rehearsal({ reference, active, close, say }) {
   const path = reference ? at("/api/v1/scenarios", reference, "activate") : "/api/v1/scenarios/rollback";
-  const [resume, setResume] = useState("floor");
+  const [resume, setResume] = useState("");
   const [outcome, setOutcome] = useState(null);
   const { busy, error, run, leave } = useChange(close);
-  const dry = useAnswer(path, { dry_run: true, resume_from: resume === "floor" ? null : resume }, { method: "POST" });
+  const dry = useAnswer(path, { dry_run: true, resume_from: resume }, { method: "POST" });
   const report = dry.data?.data;
   const title = reference ? `Activate ${reference}` : "Roll back";
   const activate = (signal) => {
     // The content that was rehearsed, whatever the name means, and whatever was active before, by now.
     const { hash } = report.scenario;
     const exact = reference ? at("/api/v1/scenarios", hash, "activate") : path;
-    return act(exact, { params: { to: reference ? null : hash, wait: WAIT, resume_from: resume === "floor" ? null : resume }, signal });
+    return act(exact, { params: { to: reference ? null : hash, wait: WAIT, resume_from: resume }, signal });
   };
   const done = (came) => {
     setOutcome(came);
@@ -142,7 +141,7 @@ export function Rehearsal({ reference, active, close, say }) {
       <${ErrorBox} error=${dry.error} again=${dry.again} />
       ${dry.loading && html`<${Waiting} what="Rehearsing" />`}
       ${report && html`<${Changes} report=${report} active=${active} />
-        ${report.wires?.some(({ change }) => change === "resumes") && html`<label>Wires that were paused go on <select value=${resume} onChange=${(event) => setResume(event.currentTarget.value)}><option value="floor">where they were paused</option><option value="now">with what comes from now on</option></select></label>`}
+        ${report.wires?.some(({ change }) => change === "resumes") && html`<label>Wires that were paused go on <select value=${resume} onChange=${(event) => setResume(event.currentTarget.value)}><option value="">where they were paused</option><option value="now">with what comes from now on</option></select></label>`}
         <p class="bar"><button class="primary" disabled=${busy || dry.loading} onClick=${press}>${reference ? `Activate ${named(report.scenario)}` : `Roll back to ${named(report.scenario)}`}</button><button onClick=${leave}>${error ? "Close" : "Cancel"}</button></p>`}
       <${Failed} error=${error} />
       ${busy && html`<${Waiting} what=${`Racks are told; the Mixer waits for them, ${WAIT} at most`} cancel=${leave} />`}`}

@@ -3,17 +3,15 @@ import { ApiError, useAnswer } from "../../api.js";
 import { age, time } from "../../format.js";
 import { html, useState } from "../../html.js";
 import { change, href } from "../../location.js";
-import { act, at } from "../../parts/act.js";
+import { act, at, Confirm, Failed, useChange } from "../../parts/act.js";
 import { ColumnList } from "../../parts/column_list.js";
-import { Confirm, Failed, useChange } from "../../parts/confirm.js";
 import { CopyButton } from "../../parts/copy_button.js";
-import { Drawer } from "../../parts/drawer.js";
+import { Drawer, Facts } from "../../parts/drawer.js";
 import { Field } from "../../parts/field.js";
 import { Answering, EmptyState, Waiting } from "../../parts/messages.js";
 import { Question } from "../../parts/question.js";
-import { Facts } from "../../parts/row_fields.js";
 import { saveFile } from "../../parts/save_file.js";
-import { isNarrow, may } from "../../session.js";
+import { may, mayForAll } from "../../session.js";
 import { named, short } from "./rack_state.js";
 import { Rehearsal } from "./rehearsal.js";
 
@@ -67,11 +65,11 @@ function Import({ done }) {
 }
 
 const COLUMNS = [
-  { name: "reference", title: "Scenario", width: 200, cell: ({ reference }) => reference },
-  { name: "hash", title: "Hash", width: 90, cell: ({ hash }) => short(hash), hint: ({ hash }) => hash },
-  { name: "active", title: "Active", width: 80, cell: ({ active }) => active && html`<strong class="good">active</strong>` },
-  { name: "stored", title: "Stored", width: 200, cell: ({ stored }) => time(stored) },
-  { name: "age", title: "Age", width: 130, cell: ({ stored }) => age(stored) },
+  { field: "reference", title: "Scenario", width: 200 },
+  { title: "Hash", width: 90, cell: ({ hash }) => short(hash), hint: ({ hash }) => hash },
+  { title: "Active", width: 80, cell: ({ active }) => active && html`<strong class="good">active</strong>` },
+  { title: "Stored", width: 200, cell: ({ stored }) => time(stored) },
+  { title: "Age", width: 130, cell: ({ stored }) => age(stored) },
 ];
 
 /** Which one is active, and what was before. */
@@ -94,10 +92,10 @@ function ScenarioDrawer({ wanted, listed, caller, decides, close, activate, remo
     ${one && html`
       <p class="bar">${decides && !one.active && html`<button class="primary" onClick=${activate}>Activate: dry run first…</button>`}
         ${one.text !== undefined && html`<button onClick=${() => saveFile([one.text], `${one.name}-${one.version}.yaml`, "application/yaml")}>Save as a file</button><${CopyButton} text=${one.text} title="Copy the text">copy</${CopyButton}>`}
-        ${may(caller, "author") && !isNarrow(caller) && !one.active && html`<button class="danger" onClick=${() => remove(one)}>Delete…</button>`}</p>
+        ${mayForAll(caller, "author") && !one.active && html`<button class="danger" onClick=${() => remove(one)}>Delete…</button>`}</p>
       <${Facts} facts=${[["Hash", html`<code>${one.hash}</code>`], ["Stored", time(one.stored)], ["Active", one.active ? html`yes <a href=${href("fleet", { view: "topology" })}>its topology</a>` : "no"]]} />
       ${one.text !== undefined ? html`<pre tabindex="0" role="group" aria-label="Text of the scenario"><code>${one.text}</code></pre>` : !readable && html`<p class="dim">The text is for authors, operators and admins.</p>`}
-      <${Question} path=${at("/api/v1/scenarios", one.reference)} params=${{}} command=${`platform scenario show ${one.reference}`} />`}
+      <${Question} path=${at("/api/v1/scenarios", one.reference)} command=${`platform scenario show ${one.reference}`} />`}
   </${Drawer}>`;
 }
 
@@ -110,8 +108,8 @@ function Delete({ scenario, done, close }) {
 export function Scenarios({ params, caller, status, say }) {
   const answer = useAnswer("/api/v1/scenarios");
   const [deleted, setDeleted] = useState(null);
-  const decides = may(caller, "operate") && !isNarrow(caller);
-  const authors = may(caller, "author") && !isNarrow(caller);
+  const decides = mayForAll(caller, "operate");
+  const authors = mayForAll(caller, "author");
   const rows = [...(answer.data?.data || [])].sort((one, other) => other.active - one.active || other.stored.localeCompare(one.stored));
   const [wanted, doing] = [params.get("scenario"), params.get("do")];
   const close = () => change({ scenario: null, do: null });
@@ -122,7 +120,7 @@ export function Scenarios({ params, caller, status, say }) {
   const listed = rows.find(({ hash, reference }) => wanted === reference || (wanted && hash.startsWith(wanted)));
   return html`${status && html`<${Active} status=${status} canActivate=${decides} rollBack=${() => change({ do: "rollback" })} />`}
     <p class="bar">${authors && html`<button aria-expanded=${doing === "import"} onClick=${() => change({ do: doing === "import" ? null : "import" })}>Import…</button>`}
-      <${Question} path="/api/v1/scenarios" params=${{}} command="platform scenario list" /></p>
+      <${Question} path="/api/v1/scenarios" command="platform scenario list" /></p>
     ${authors && doing === "import" && html`<${Import} done=${(imported) => {
       change({ do: null, scenario: imported.reference });
       told(html`<p>${imported.reference} ${short(imported.hash)} is ${imported.new ? "stored" : "stored already"}; nothing runs it before it is activated. ${imported.warnings.map(({ line, text }) => `Line ${line}: ${text} `)}</p>`);
@@ -134,7 +132,6 @@ export function Scenarios({ params, caller, status, say }) {
     ${wanted && decides && doing === "activate" && html`<${Rehearsal} key=${wanted} reference=${wanted} active=${status?.scenario} close=${close} say=${told} />`}
     ${wanted && doing !== "activate" && html`<${ScenarioDrawer} key=${wanted} wanted=${wanted} listed=${listed} caller=${caller} decides=${decides} close=${close} activate=${() => change({ do: "activate" })} remove=${setDeleted} />`}
     ${deleted && html`<${Delete} scenario=${deleted} close=${() => setDeleted(null)} done=${() => {
-      setDeleted(null);
       close();
       told(html`<p>${deleted.reference} is deleted.</p>`);
     }} />`}`;

@@ -1,33 +1,68 @@
-// The topology of the active scenario: gears as boxes in the lane of their Rack or group, wires as lines; the same as tables.
+// The topology of the active scenario: gears as boxes in the lane of their Rack or group, from left to right as messages go, wires as lines;
+// the same as tables.
 import { useAnswer } from "../../api.js";
 import { bytes, count } from "../../format.js";
 import { html, useMemo } from "../../html.js";
 import { href } from "../../location.js";
 import { at } from "../../parts/act.js";
+import { Table } from "../../parts/blocks.js";
 import { ColumnList } from "../../parts/column_list.js";
 import { EmptyState, ErrorBox, Waiting } from "../../parts/messages.js";
 import { useRepeated } from "../../parts/repeated.js";
-import { Table } from "../../parts/table.js";
-import { BOX, layOut } from "./graph.js";
 import { named } from "./rack_state.js";
+
+/** @typedef {{ name: string, type: string, deploy: string, x: number, y: number }} GearBox */
+const BOX = { width: 150, height: 38, gapX: 70, gapY: 12, head: 24, pad: 12 };
+
+/** The gear of `gear.port` or `rack.gear.port`. */
+const gearOf = (port) => port.split(".").at(-2);
+
+/** The layout: a lane for each Rack or group. @returns {{ gears: GearBox[], places: any[], wires: any[], width: number, height: number }} */
+function layOut({ gears, wires }) {
+  const byPlace = [...Map.groupBy(gears, ({ deploy }) => deploy)];
+  const first = (of) => Math.min(...of.map(({ layer }) => layer));
+  byPlace.sort((one, other) => first(one[1]) - first(other[1]));
+  const boxes = new Map();
+  let y = 0;
+  const places = byPlace.map(([name, of]) => {
+    const columns = Map.groupBy(of, ({ layer }) => layer);
+    const rows = Math.max(...[...columns.values()].map((column) => column.length));
+    for (const [at, column] of columns) {
+      column.forEach((gear, row) => boxes.set(gear.name, { ...gear, x: BOX.pad + at * (BOX.width + BOX.gapX), y: y + BOX.head + row * (BOX.height + BOX.gapY) }));
+    }
+    const height = BOX.head + rows * (BOX.height + BOX.gapY) + BOX.pad - BOX.gapY;
+    const place = { name, isGroup: of[0].is_group, y, height };
+    y += height + BOX.gapY;
+    return place;
+  });
+  const width = 2 * BOX.pad + (Math.max(0, ...gears.map(({ layer }) => layer)) + 1) * (BOX.width + BOX.gapX) - BOX.gapX;
+  return { gears: [...boxes.values()], places, wires: wires.map((wire) => ({ ...wire, path: curve(boxes.get(gearOf(wire.from)), boxes.get(gearOf(wire.to))) })), width, height: y };
+}
+
+/** Of a wire, from the right side of one box to the left side of another. */
+function curve(from, to) {
+  const [x1, y1, x2, y2] = [from.x + BOX.width, from.y + BOX.height / 2, to.x, to.y + BOX.height / 2];
+  const bend = Math.max(36, Math.abs(x2 - x1) / 2);
+  return `M${x1} ${y1} C${x1 + bend} ${y1} ${x2 - bend} ${y2} ${x2 - 5} ${y2}`;
+}
 
 /** Gears that are drawn; more would be no picture any more. */
 const MOST = 300;
 
 const WIRES = [
-  { name: "from", title: "From", width: 240, cell: ({ from }) => from },
-  { name: "to", title: "To", width: 240, cell: ({ to }) => to },
-  { name: "lane", title: "Lane", width: 100, cell: ({ lane }) => lane },
-  { name: "limits", title: "Limits", width: 260, cell: ({ max_bytes, max_age, overflow }) => [max_bytes && bytes(max_bytes), max_age, overflow].filter(Boolean).join(", ") },
+  { field: "from", title: "From", width: 240 },
+  { field: "to", title: "To", width: 240 },
+  { field: "lane", title: "Lane", width: 100 },
+  { title: "Limits", width: 260, cell: ({ max_bytes, max_age, overflow }) => [max_bytes && bytes(max_bytes), max_age, overflow].filter(Boolean).join(", ") },
 ];
 const WAITING = [
-  { name: "wire", title: "Guaranteed wire", width: 380, cell: ({ wire }) => wire },
-  { name: "rack", title: "Rack", width: 110, cell: ({ rack }) => rack || "" },
-  { name: "batches", title: "Waiting", width: 90, number: true, cell: ({ waiting_batches }) => (waiting_batches === null ? "not known" : count(waiting_batches)) },
-  { name: "bytes", title: "Bytes", width: 90, number: true, cell: ({ waiting_bytes }) => bytes(waiting_bytes) },
-  { name: "limit", title: "May wait", width: 90, number: true, cell: ({ limit_bytes }) => (limit_bytes === null ? "no limit" : bytes(limit_bytes)) },
-  { name: "state", title: "State", width: 210, cell: (wire) => (wire.is_held ? html`<span class="bad">full: its senders wait</span>` : wire.is_paused ? "paused" : "flows") },
-  { name: "dropped", title: "Dropped", width: 90, number: true, cell: ({ dropped_messages }) => count(dropped_messages) },
+  { field: "wire", title: "Guaranteed wire", width: 380 },
+  { field: "rack", title: "Rack", width: 110 },
+  { title: "Waiting", width: 90, number: true, cell: ({ waiting_batches }) => (waiting_batches === null ? "not known" : count(waiting_batches)) },
+  { title: "Bytes", width: 90, number: true, cell: ({ waiting_bytes }) => bytes(waiting_bytes) },
+  { title: "May wait", width: 90, number: true, cell: ({ limit_bytes }) => (limit_bytes === null ? "no limit" : bytes(limit_bytes)) },
+  { title: "State", width: 210, cell: (wire) => (wire.is_held ? html`<span class="bad">full: its senders wait</span>` : wire.is_paused ? "paused" : "flows") },
+  { title: "Dropped", width: 90, number: true, cell: ({ dropped_messages }) => count(dropped_messages) },
 ];
 
 /** As high as its rows need, up to a limit. */
