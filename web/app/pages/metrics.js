@@ -54,7 +54,7 @@ function useBoard(params, names, round) {
     zoom(at.from - half, Math.min(at.to + half, Date.now()));
   };
   const interval = params.get("interval") || intervalOf(at, BUCKETS).text;
-  return { bounds, range: [at.from / 1_000, at.to / 1_000], interval, round, zoom, zoomOut, known: Boolean(names.data || names.error) };
+  return { bounds, range: [at.from, at.to], interval, round, zoom, zoomOut, known: Boolean(names.data || names.error) };
 }
 
 export default function Metrics({ params }) {

@@ -50,7 +50,7 @@ function seriesOf(points, params, width) {
   const { from, to } = range(params);
   const first = Math.floor(Math.max(from, to - BARS * width.ms) / width.ms);
   const times = [];
-  for (let at = first; at * width.ms < to; at += 1) times.push(((at + 0.5) * width.ms) / 1_000);
+  for (let at = first; at * width.ms < to; at += 1) times.push((at + 0.5) * width.ms);
   const totals = new Map();
   for (const { value, count } of points) totals.set(value, (totals.get(value) || 0) + count);
   const rank = (name) => (LEVELS.includes(name) ? LEVELS.indexOf(name) - 10 : name.startsWith("(") ? 10 : 0);

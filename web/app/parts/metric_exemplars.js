@@ -24,7 +24,7 @@ export function useExemplars(chart, bounds, round, sameUnit) {
   }, [round]);
   const rows = (chart && answer.data?.data) || null;
   const marks = useMemo(
-    () => (rows || []).filter(traceOf).map((row) => ({ at: Date.parse(row.ts) / 1_000, value: sameUnit ? Number(row.value) : null, to: traceOf(row) })),
+    () => (rows || []).filter(traceOf).map((row) => ({ at: Date.parse(row.ts), value: sameUnit ? Number(row.value) : null, to: traceOf(row) })),
     [rows, sameUnit],
   );
   return { rows, marks, error: answer.error, again: answer.again };

@@ -43,12 +43,12 @@ const groupOf = (row, group) => (group in row ? row[group] : row.labels?.[group]
 
 /**
  * @param {any} answer  @param {string} group  @param {string} interval that was asked for
- * @returns {{ times: number[], series: { name: string, group: string | null, values: (number | null)[] }[], more: boolean }} times in seconds
+ * @returns {{ times: number[], series: { name: string, group: string | null, values: (number | null)[] }[], more: boolean }} times in milliseconds
  */
 export function seriesOf(answer, group, agg, interval) {
   const rows = answer.data;
-  const step = ageOf(rows[0]?.interval || interval) / 1_000;
-  const starts = rows.map(({ ts }) => Date.parse(ts) / 1_000);
+  const step = ageOf(rows[0]?.interval || interval);
+  const starts = rows.map(({ ts }) => Date.parse(ts));
   const first = starts.reduce((least, one) => Math.min(least, one), Infinity);
   const ends = rows.map(({ values }, at) => starts[at] + step * (values?.length ?? 1));
   const length = rows.length ? Math.round((ends.reduce((most, one) => Math.max(most, one), 0) - first) / step) : 0;
@@ -60,7 +60,7 @@ export function seriesOf(answer, group, agg, interval) {
     const { values } = lines.get(name);
     const from = Math.round((starts[at] - first) / step);
     if (row.values) row.values.forEach((value, index) => (values[from + index] = numeric(value)));
-    else values[from] = agg === "observed" ? (numeric(row.count) ?? 0) / step : numeric(row.value);
+    else values[from] = agg === "observed" ? (1_000 * (numeric(row.count) ?? 0)) / step : numeric(row.value);
   });
   const times = Array.from({ length }, (_, at) => first + at * step);
   return { times, series: [...lines.values()], more: Boolean(answer.next_cursor) };

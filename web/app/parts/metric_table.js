@@ -10,7 +10,7 @@ import { useJob } from "./work.js";
 export function MetricTable({ times, series, unit, label, only }) {
   const rows = times.map((at, index) => index).reverse();
   const width = { width: "112px" };
-  const day = (at) => time(at * 1_000).slice(5, 19);
+  const day = (at) => time(at).slice(5, 19);
   const head = html`<div role="row" class="head"><span role="columnheader" style=${width}>time</span>
     ${series.map(({ name }) => html`<span role="columnheader" class="number" style=${width} title=${name}>${name}</span>`)}</div>`;
   const row = (index) => html`<div role="row" key=${index}><span role="cell" style=${width}>${day(times[index])}</span>

@@ -29,7 +29,7 @@ export function isLine(columns, rows) {
 function seriesOf(rows, { x, y, group }) {
   const moments = rows.map((row) => {
     const value = row[x.name];
-    return value === null ? NaN : Date.parse(x.type === "timestamp" ? `${value}Z` : value) / 1_000;
+    return value === null ? NaN : Date.parse(x.type === "timestamp" ? `${value}Z` : value);
   });
   const times = [...new Set(moments.filter((at) => !Number.isNaN(at)))].sort((a, b) => a - b);
   const place = new Map(times.map((at, index) => [at, index]));
