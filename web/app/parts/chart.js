@@ -55,13 +55,13 @@ export function nearest(plot, points, left, top) {
   return found;
 }
 
-/** Paints within the axes, in pixels of the page. */
-const painted = (paint) => (plot) => {
+/** Calls a function of the props to paint within the axes, in pixels of the page. */
+const painter = (now, name) => (plot) => {
   const { ctx, bbox } = plot;
   ctx.save();
   ctx.translate(bbox.left, bbox.top);
   ctx.scale(devicePixelRatio, devicePixelRatio);
-  paint?.(ctx, plot);
+  now.current[name]?.(ctx, plot);
   ctx.restore();
 };
 
@@ -69,8 +69,8 @@ const painted = (paint) => (plot) => {
 function hooksOf(now) {
   const found = (plot, left, top) => now.current.find?.(plot, left, top) ?? null;
   return {
-    drawClear: [painted((...on) => now.current.under?.(...on))],
-    draw: [painted((...on) => now.current.paint?.(...on))],
+    drawClear: [painter(now, "under")],
+    draw: [painter(now, "paint")],
     setCursor: [(plot) => {
       const { left, top, idx } = plot.cursor;
       const { point, tip } = now.current;

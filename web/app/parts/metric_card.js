@@ -9,7 +9,7 @@ import { moveChart, setChart } from "./metric_board.js";
 import { ExemplarList, useExemplars } from "./metric_exemplars.js";
 import { FilterChips, filterKey, FilterForm, withFilter } from "./metric_filters.js";
 import { aggregates, MOST_SERIES, PAGES, questionOf, ROWS, seriesOf, summary, usualAggregate } from "./metric_question.js";
-import { CsvButton, MetricTable } from "./metric_table.js";
+import { CsvButton, MetricTable, SeriesName } from "./metric_table.js";
 import { unitOf } from "./metric_units.js";
 import { Question, quoted } from "./question.js";
 
@@ -30,13 +30,14 @@ function useChart(chart, { type, known, bounds, interval, round }) {
   return { agg, question, answer, metric, drawn, type: metric.type || type };
 }
 
-function Choice({ label, value, options, set }) {
+/** One of several, each a value and its text. */
+export function Choice({ label, value, options, set }) {
   return html`<label class="choice"><span class="dim">${label}</span>
-    <select value=${value} onChange=${(event) => set(event.target.value)}>${options.map((option) => html`<option value=${option.value}>${option.text}</option>`)}</select></label>`;
+    <select value=${value} onChange=${(event) => set(event.target.value)}>${options.map(([one, text]) => html`<option value=${one}>${text}</option>`)}</select></label>`;
 }
 
 function Controls({ chart, at, many, agg, type, keys, set, filtering, question, title }) {
-  const groups = [...new Set(["", "entity_name", ...keys, chart.group])].map((value) => ({ value, text: value || "nothing" }));
+  const groups = [...new Set(["", "entity_name", ...keys, chart.group])].map((key) => [key, key || "nothing"]);
   const panel = (letter, name) => {
     const shown = chart.panels.includes(letter);
     const panels = shown ? chart.panels.replace(letter, "") : chart.panels + letter;
@@ -66,7 +67,7 @@ function Legend({ drawn: { times, series, unit }, index, only }) {
   return html`<ul class="metric-legend">${series.map(({ name, group, values }, at) => {
     const value = index === null || index >= times.length ? summary(values).last : values[index];
     return html`<li key=${name}><i style=${swatch(at)}></i>
-      ${only && group !== null ? html`<button class="quiet" title="Only this one" onClick=${() => only(group)}>${name}</button>` : html`<span>${name}</span>`}
+      <${SeriesName} name=${name} group=${group} only=${only} />
       <b>${unit.one(value)}</b></li>`;
   })}</ul>`;
 }

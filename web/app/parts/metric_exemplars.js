@@ -3,9 +3,9 @@ import { useAnswer } from "../api.js";
 import { time } from "../format.js";
 import { html, useEffect, useMemo } from "../html.js";
 import { href } from "../location.js";
+import { ColumnList } from "./column_list.js";
 import { ErrorBox } from "./messages.js";
 import { metricPath } from "./metric_question.js";
-import { VirtualList } from "./virtual_list.js";
 
 /** The newest are looked at. */
 const MOST = 500;
@@ -38,11 +38,12 @@ export function ExemplarList({ exemplars: { rows, error, again }, unit, label })
   if (error) return html`<${ErrorBox} error=${error} again=${again} />`;
   if (!rows) return html`<p class="dim" role="status">Asking for exemplars</p>`;
   if (!rows.length) return html`<p class="dim">No exemplars in this range: the sender attaches them, in OpenTelemetry when a measurement is made within a sampled span.</p>`;
-  const cell = (width, text, number) => html`<span role="cell" class=${number ? "number" : ""} title=${text} style=${{ width: `${width}px` }}>${text}</span>`;
-  const row = (one, index) => html`<div role="row" key=${index}>
-    ${cell(112, time(one.ts).slice(5, 19))}${cell(84, unit.one(Number(one.value)), true)}
-    <span role="cell" style=${{ width: "96px" }}>${traceOf(one) ? html`<a href=${traceOf(one)} title=${one.trace_id}>${one.trace_id.slice(0, 8)}…</a>` : "no trace"}</span>
-    ${cell(90, one.entity_name)}${cell(320, labelsOf(one))}</div>`;
-  const head = html`<div role="row" class="head">${[["time", 112], ["value", 84], ["trace", 96], ["entity", 90], ["labels", 320]].map(([name, width]) => html`<span role="columnheader" style=${{ width: `${width}px` }}>${name}</span>`)}</div>`;
-  return html`<div class="metric-exemplars"><${VirtualList} rows=${rows} height=${24} row=${row} head=${head} label=${label} /></div>`;
+  const columns = [
+    { name: "time", title: "time", width: 112, cell: (one) => time(one.ts).slice(5, 19) },
+    { name: "value", title: "value", width: 84, number: true, cell: (one) => unit.one(Number(one.value)) },
+    { name: "trace", title: "trace", width: 96, cell: (one) => (traceOf(one) ? html`<a href=${traceOf(one)} title=${one.trace_id}>${one.trace_id.slice(0, 8)}…</a>` : "no trace") },
+    { name: "entity", title: "entity", width: 90, cell: (one) => one.entity_name },
+    { name: "labels", title: "labels", width: 320, cell: labelsOf },
+  ];
+  return html`<div class="metric-exemplars"><${ColumnList} label=${label} columns=${columns} rows=${rows} keyOf=${(row) => String(rows.indexOf(row))} /></div>`;
 }

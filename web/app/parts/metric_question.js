@@ -15,10 +15,10 @@ const AGGREGATES = {
 };
 const SAID = { observed: "observations/s", mean: "mean", rate: "rate", count: "points" };
 
-/** @returns {{ value: string, text: string }[]} with the one that the address has, even if it is unusual */
+/** @returns {[string, string][]} values and texts, with the one that the address has, even if it is unusual */
 export function aggregates(type, chosen) {
   const known = AGGREGATES[type] || AGGREGATES.gauge;
-  return [...new Set([...known, chosen].filter(Boolean))].map((value) => ({ value, text: SAID[value] || value }));
+  return [...new Set([...known, chosen].filter(Boolean))].map((value) => [value, SAID[value] || value]);
 }
 
 export const usualAggregate = (type) => (AGGREGATES[type] || AGGREGATES.gauge)[0];
