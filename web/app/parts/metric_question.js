@@ -1,4 +1,6 @@
 // What a chart asks the Mixer, and the series in what is answered.
+import { useAnswer } from "../api.js";
+import { useEffect } from "../html.js";
 import { ageOf } from "../time_range.js";
 import { commandOf } from "./question.js";
 
@@ -25,6 +27,15 @@ export const usualAggregate = (type) => (AGGREGATES[type] || AGGREGATES.gauge)[0
 
 /** The metric's part of the API. */
 export const metricPath = (name, rest = "") => `/api/v1/telemetry/metrics/${encodeURIComponent(name)}${rest}`;
+
+/** An answer that is asked for again in each round, unless it is still awaited. */
+export function useRoundAnswer(round, path, params, options) {
+  const answer = useAnswer(path, params, options);
+  useEffect(() => {
+    if (round && path && !answer.loading) answer.again();
+  }, [round]);
+  return answer;
+}
 
 /**
  * @param {import("./metric_board.js").ChartSpec} chart
