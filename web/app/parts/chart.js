@@ -8,8 +8,7 @@ import { ownStyle } from "./own_style.js";
 /** Colours of series; they come again after so many. */
 export const COLOURS = 8;
 /** How near to a point a press means it, and how much a brush chooses at least, px. */
-export const NEAR = 10;
-const BRUSH = 4;
+const [NEAR, BRUSH] = [10, 4];
 
 const theme = () => document.documentElement.dataset.theme || String(matchMedia("(prefers-color-scheme: dark)").matches);
 
@@ -46,6 +45,7 @@ export function placeOf(plot, { at, value }) {
 
 /** The point that is near a place, or null. */
 export function nearest(plot, points, left, top) {
+  /** @type {any} */
   let [found, best] = [null, NEAR];
   for (const point of points) {
     const [x, y] = placeOf(plot, point);
@@ -65,48 +65,58 @@ const painter = (now, name) => (plot) => {
   ctx.restore();
 };
 
+const chooseNothing = (plot) => plot.setSelect({ left: 0, width: 0, top: 0, height: 0 }, false);
+
+/** Fingers drag as a mouse does: the library knows mice only, and of one that is dragged only what moves it. */
+function takeFingers(plot) {
+  const { over } = plot;
+  over.style.touchAction = "pan-y pinch-zoom";
+  const tell = (kind) => ({ pointerType, clientX, clientY }) => pointerType === "touch" && over.dispatchEvent(new MouseEvent(kind, { clientX, clientY, movementX: 1, bubbles: true }));
+  for (const kind of ["down", "move", "up"]) over.addEventListener(`pointer${kind}`, tell(`mouse${kind}`));
+  over.addEventListener("pointercancel", (event) => {
+    chooseNothing(plot);
+    tell("mouseup")(event);
+  });
+}
+
 /** What a plot says of the pointer: where it is, what it presses, which part it has chosen. */
 function hooksOf(now) {
-  const found = (plot, left, top) => now.current.find?.(plot, left, top) ?? null;
   return {
     drawClear: [painter(now, "under")],
     draw: [painter(now, "paint")],
     setCursor: [(plot) => {
       const { left, top, idx } = plot.cursor;
-      const { point, tip } = now.current;
-      const item = found(plot, left, top);
+      const { point, find, tip } = now.current;
+      const item = find?.(plot, left, top);
       point?.(idx ?? null);
       plot.over.style.cursor = item ? "pointer" : "crosshair";
-      plot.over.title = item && tip ? tip(item) : "";
+      plot.over.title = (item && tip?.(item)) || "";
     }],
     setSelect: [(plot) => {
       const { left, width, top, height } = plot.select;
-      const isTall = height < plot.over.clientHeight;
-      if (width >= BRUSH) now.current.zoom?.(plot.posToVal(left, "x"), plot.posToVal(left + width, "x"), ...(isTall ? [plot.posToVal(top + height, "y"), plot.posToVal(top, "y")] : []));
-      if (width) plot.setSelect({ left: 0, width: 0, top: 0, height: 0 }, false);
+      const values = height < plot.over.clientHeight ? [plot.posToVal(top + height, "y"), plot.posToVal(top, "y")] : [];
+      if (width >= BRUSH) now.current.zoom?.(plot.posToVal(left, "x"), plot.posToVal(left + width, "x"), ...values);
+      chooseNothing(plot);
     }],
-    ready: [({ over }) => {
-      over.style.touchAction = "pan-y";
-      // The library knows mice only, and of a mouse that is dragged only what moves it.
-      for (const kind of ["down", "move", "up"]) {
-        over.addEventListener(`pointer${kind}`, ({ pointerType, clientX, clientY }) => pointerType === "touch" && over.dispatchEvent(new MouseEvent(`mouse${kind}`, { clientX, clientY, movementX: 1, bubbles: true })));
-      }
-    }, (plot) => plot.over.addEventListener("click", ({ offsetX, offsetY }) => {
-      const item = found(plot, offsetX, offsetY);
-      if (item) now.current.press?.(item);
-    })],
+    ready: [(plot) => {
+      takeFingers(plot);
+      plot.over.addEventListener("click", ({ offsetX, offsetY }) => {
+        const item = now.current.find?.(plot, offsetX, offsetY);
+        if (item) now.current.press?.(item);
+      });
+    }],
   };
 }
 
 /**
- * A plot: made anew when `shape`, its size, the theme or the zone of times changes, given `data` when that is another, drawn again when one of `drawn` is. It
- * is an image to a screen reader; whoever uses it shows the same as rows.
+ * A plot: made anew when `shape`, its height, the theme or the zone of times changes, given `data` when that is another, drawn again when one
+ * of `drawn` is. It is an image to a screen reader; whoever uses it shows the same as rows.
  * @param {{ shape?: any[], height: number, label?: string, data: (number | null)[][], drawn?: any[], options: (UPlot: any, axis: any, now: { current: any }) => any,
  *   zoom?: (from: number, to: number, low?: number, high?: number) => void, point?: (index: number | null) => void,
  *   find?: (plot: any, left: number, top: number) => any, press?: (item: any) => void, tip?: (item: any) => string,
  *   under?: (context: CanvasRenderingContext2D, plot: any) => void, paint?: (context: CanvasRenderingContext2D, plot: any) => void, [more: string]: any }} props
- *   `options`: those of the library; `now` has the props as they are by then. A part that is dragged over goes to `zoom`, with values if it is less than all
- *   of them. `find` tells what is at a place, for `press` and `tip`; `under` and `paint` draw below and above all else.
+ *   `options`: those of the library; `now` has the props as they are by then. A part that is dragged over goes to `zoom`, with values if it
+ *   is less than all of them. `find` tells what is at a place, for `press` and `tip`; `under` and `paint` draw below and above all else.
  */
 export function Plot({ shape, height, label, data, drawn = [], options, ...props }) {
   /** @type {any} */
