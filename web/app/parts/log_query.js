@@ -1,10 +1,9 @@
 // The question of the logs, as it stands in the address: for the API, as a command, and as SQL.
 import { bounds, timeConditions } from "../time_range.js";
-import { commandOf, literal } from "./question.js";
-import { condition } from "./sql_condition.js";
+import { commandOf, condition, literal } from "./question.js";
 
 export const PATH = "/api/v1/telemetry/logs";
-export { LEVELS } from "./sql_condition.js";
+export { LEVELS } from "./question.js";
 
 /** Parameters that filter, or with `not.` before them leave out; all others of the address say how rows are shown. */
 const KEYS = ["level", "min_level", "entity", "service", "gear_id", "rack_id", "flux_id", "trace_id", "q"];

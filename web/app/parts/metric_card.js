@@ -5,10 +5,9 @@ import { change } from "../location.js";
 import { LineChart, swatch } from "./line_chart.js";
 import { Answering, EmptyState } from "./messages.js";
 import { moveChart, setChart } from "./metric_board.js";
-import { ExemplarList, useExemplars } from "./metric_exemplars.js";
 import { FilterChips, filterKey, FilterForm, withFilter } from "./metric_filters.js";
 import { aggregates, MOST_SERIES, PAGES, questionOf, ROWS, seriesOf, summary, useRoundAnswer, usualAggregate } from "./metric_question.js";
-import { CsvButton, MetricTable, SeriesName } from "./metric_table.js";
+import { CsvButton, ExemplarList, MetricTable, SeriesName, useExemplars } from "./metric_table.js";
 import { unitOf } from "./metric_units.js";
 import { Question, quoted } from "./question.js";
 

@@ -2,10 +2,9 @@
 import { request } from "../api.js";
 import { bounds, timeConditions } from "../time_range.js";
 import { micros } from "./micros.js";
-import { commandOf, literal, quoted } from "./question.js";
+import { commandOf, condition, literal, quoted } from "./question.js";
 import { usePages } from "./repeated.js";
 import { CELL } from "./row_stream.js";
-import { condition } from "./sql_condition.js";
 
 /** Rows of one page, and rows that are kept at most. */
 export const PAGE = 1_000;
