@@ -7,6 +7,7 @@ import { ColumnList } from "./column_list.js";
 import { Answering } from "./messages.js";
 import { metricPath, summary, useRoundAnswer } from "./metric_question.js";
 import { savePages } from "./paged_file.js";
+import { Table } from "./table.js";
 import { useJob } from "./work.js";
 
 /** Exemplars that are looked at: the newest. */
@@ -23,14 +24,8 @@ export function MetricTable({ times, series, unit, label, only }) {
   const value = ({ name, values }) => ({ name, title: html`<span title=${name}>${name}</span>`, width: 112, number: true, cell: (index) => unit.one(values[index]) });
   const columns = [{ name: "time", title: "time", width: 112, cell: (index) => time(times[index]).slice(5, 19) }, ...series.map(value)];
   return html`<div class="metric-table">
-    <div class="metric-sums" tabindex="0" role="region" aria-label=${`${label}: each series`}><table>
-      <thead><tr><th scope="col">series</th>${["last", "min", "mean", "max"].map((name) => html`<th scope="col" class="number">${name}</th>`)}</tr></thead>
-      <tbody>${series.map(({ name, group, values }) => {
-        const { last, least, mean, most } = summary(values);
-        return html`<tr><th scope="row"><${SeriesName} name=${name} group=${group} only=${only} /></th>
-          ${[last, least, mean, most].map((value) => html`<td class="number">${unit.one(value)}</td>`)}</tr>`;
-      })}</tbody>
-    </table></div>
+    <div class="metric-sums"><${Table} label=${`${label}: each series`} heads=${["series", "last", "min", "mean", "max"]} numbers=${[1, 2, 3, 4]}
+      rows=${series.map(({ name, group, values }) => [html`<${SeriesName} name=${name} group=${group} only=${only} />`, ...Object.values(summary(values)).map(unit.one)])} /></div>
     <${ColumnList} label=${`${label}: each bucket of time`} columns=${columns} rows=${[...times.keys()].reverse()} keyOf=${String} />
   </div>`;
 }
