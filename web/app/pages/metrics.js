@@ -5,7 +5,7 @@ import { change } from "../location.js";
 import { EmptyState } from "../parts/messages.js";
 import { addChart, chartsOf, decode, useChartKeys } from "../parts/metric_board.js";
 import { MetricBrowser, usualChart } from "../parts/metric_browser.js";
-import { MetricCard } from "../parts/metric_card.js";
+import { Choice, MetricCard } from "../parts/metric_card.js";
 import { ownStyle } from "../parts/own_style.js";
 import { SavedViews } from "../parts/saved_views.js";
 import { TimePicker } from "../parts/time_picker.js";
@@ -31,10 +31,8 @@ function useRounds(every) {
   return round;
 }
 
-function Select({ label, value, first, options, set }) {
-  return html`<label class="choice"><span class="dim">${label}</span><select value=${value} onChange=${(event) => set(event.target.value)}>
-    <option value="">${first}</option>${[...new Set([...options, value].filter(Boolean))].map((one) => html`<option value=${one}>${one}</option>`)}</select></label>`;
-}
+/** What is usual, these, and what the address has. */
+const choices = (first, options, value) => [["", first], ...[...new Set([...options, value])].filter(Boolean).map((one) => [one, one])];
 
 function FirstCharts({ names }) {
   const all = names.data?.data || [];
@@ -54,11 +52,11 @@ function useBoard(params, names, round) {
     zoom(at.from - half, Math.min(at.to + half, Date.now()));
   };
   const interval = params.get("interval") || intervalOf(at, BUCKETS).text;
-  return { bounds, range: [at.from / 1_000, at.to / 1_000], interval, round, zoom, zoomOut, known: Boolean(names.data || names.error) };
+  return { bounds, range: [at.from, at.to], interval, round, zoom, zoomOut, known: Boolean(names.data || names.error) };
 }
 
 export default function Metrics({ params }) {
-  const refresh = params.get("refresh") || "";
+  const [interval, refresh] = ["interval", "refresh"].map((key) => params.get(key) || "");
   const round = useRounds(ageOf(refresh) || 0);
   const names = useAnswer("/api/v1/telemetry/metrics/names", boundsOf(params));
   const board = useBoard(params, names, round);
@@ -68,8 +66,8 @@ export default function Metrics({ params }) {
   return html`<div class="bar">
       <${TimePicker} params=${params} />
       <button class="quiet" onClick=${board.zoomOut} title="Twice the range; also a double press on a chart">Zoom out</button>
-      <${Select} label="interval" value=${params.get("interval") || ""} first=${`automatic (${board.interval})`} options=${INTERVALS} set=${(interval) => change({ interval })} />
-      <${Select} label="refresh" value=${refresh} first="off" options=${REFRESHES} set=${(every) => change({ refresh: every }, true)} />
+      <${Choice} label="interval" value=${interval} options=${choices(`automatic (${board.interval})`, INTERVALS, interval)} set=${(width) => change({ interval: width })} />
+      <${Choice} label="refresh" value=${refresh} options=${choices("off", REFRESHES, refresh)} set=${(every) => change({ refresh: every }, true)} />
       <${SavedViews} page="metrics" />
       <span class="fill"></span>
       <button aria-pressed=${browsing} onClick=${() => change({ names: browsing ? "off" : null }, true)}>Names</button>

@@ -1,4 +1,5 @@
-// Plots over time (uPlot, loaded when the first one is shown), and the simplest of them: lines and stacked bars, with a brush that zooms.
+// What all drawings over time are made with (uPlot, loaded when the first one is shown): axes, size, themes, presses, a brush that zooms; and
+// the simplest of them: lines and stacked bars.
 import { isUtc, time } from "../format.js";
 import { html, useEffect, useMemo, useRef, useState } from "../html.js";
 import { ErrorBox } from "./messages.js";
@@ -6,6 +7,11 @@ import { ownStyle } from "./own_style.js";
 
 /** Colours of series; they come again after so many. */
 export const COLOURS = 8;
+/** How near to a point a press means it, and how much a brush chooses at least, px. */
+const [NEAR, BRUSH] = [10, 4];
+
+const theme = () => document.documentElement.dataset.theme || String(matchMedia("(prefers-color-scheme: dark)").matches);
+
 /** @type {Promise<any> | null} */
 let loading = null;
 
@@ -24,24 +30,100 @@ function load() {
 
 export const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
-/** The colour of a series by its place. */
-export const placeColour = (at) => colour(`--c${(at % COLOURS) + 1}`);
+/** The variable of a series' colour, by its place; and the colour. */
+export const placeName = (at) => `--c${(at % COLOURS) + 1}`;
+export const placeColour = (at) => colour(placeName(at));
 
 /** The colour of a series, by its name where that has one of its own. */
 export const colourOf = (name, at) => colour(`--level-${name}`) || placeColour(at);
 
-/**
- * A plot in a box: made anew when `shape` changes, given what is in `data` when that is another.
- * @param {{ current: HTMLElement }} box @param {any[]} shape @param {number} height @param {(number | null)[][]} data times in seconds, then values
- * @param {(UPlot: any, axis: any) => any} options of uPlot, of which size, zone and legend are known
- * @returns {[{ current: any }, any]} the plot, and why there is none
- */
-export function usePlot(box, shape, height, data, options) {
+/** Where a point of a time and a value is, px: at the edge if its value is beyond it, at the bottom without a value. */
+export function placeOf(plot, { at, value }) {
+  const { min, max } = plot.scales.y;
+  return [plot.valToPos(at, "x"), plot.valToPos(Math.min(max, Math.max(min, value ?? min)), "y")];
+}
+
+/** The point that is near a place, or null. */
+export function nearest(plot, points, left, top) {
   /** @type {any} */
-  const [plot, latest] = [useRef(null), useRef(null)];
+  let [found, best] = [null, NEAR];
+  for (const point of points) {
+    const [x, y] = placeOf(plot, point);
+    const away = Math.hypot(x - left, y - top);
+    if (away <= best) [found, best] = [point, away];
+  }
+  return found;
+}
+
+/** Calls a function of the props to paint within the axes, in pixels of the page. */
+const painter = (now, name) => (plot) => {
+  const { ctx, bbox } = plot;
+  ctx.save();
+  ctx.translate(bbox.left, bbox.top);
+  ctx.scale(devicePixelRatio, devicePixelRatio);
+  now.current[name]?.(ctx, plot);
+  ctx.restore();
+};
+
+const chooseNothing = (plot) => plot.setSelect({ left: 0, width: 0, top: 0, height: 0 }, false);
+
+/** Fingers drag as a mouse does: the library knows mice only, and of one that is dragged only what moves it. */
+function takeFingers(plot) {
+  const { over } = plot;
+  over.style.touchAction = "pan-y pinch-zoom";
+  const tell = (kind) => ({ pointerType, clientX, clientY }) => pointerType === "touch" && over.dispatchEvent(new MouseEvent(kind, { clientX, clientY, movementX: 1, bubbles: true }));
+  for (const kind of ["down", "move", "up"]) over.addEventListener(`pointer${kind}`, tell(`mouse${kind}`));
+  over.addEventListener("pointercancel", (event) => {
+    chooseNothing(plot);
+    tell("mouseup")(event);
+  });
+}
+
+/** What a plot says of the pointer: where it is, what it presses, which part it has chosen. */
+function hooksOf(now) {
+  return {
+    drawClear: [painter(now, "under")],
+    draw: [painter(now, "paint")],
+    setCursor: [(plot) => {
+      const { left, top, idx } = plot.cursor;
+      const { point, find, tip } = now.current;
+      const item = find?.(plot, left, top);
+      point?.(idx ?? null);
+      plot.over.style.cursor = item ? "pointer" : "crosshair";
+      plot.over.title = (item && tip?.(item)) || "";
+    }],
+    setSelect: [(plot) => {
+      const { left, width, top, height } = plot.select;
+      const values = height < plot.over.clientHeight ? [plot.posToVal(top + height, "y"), plot.posToVal(top, "y")] : [];
+      if (width >= BRUSH) now.current.zoom?.(plot.posToVal(left, "x"), plot.posToVal(left + width, "x"), ...values);
+      chooseNothing(plot);
+    }],
+    ready: [(plot) => {
+      takeFingers(plot);
+      plot.over.addEventListener("click", ({ offsetX, offsetY }) => {
+        const item = now.current.find?.(plot, offsetX, offsetY);
+        if (item) now.current.press?.(item);
+      });
+    }],
+  };
+}
+
+/**
+ * A plot: made anew when `shape`, its height, the theme or the zone of times changes, given `data` when that is another, drawn again when one
+ * of `drawn` is. It is an image to a screen reader; whoever uses it shows the same as rows.
+ * @param {{ shape?: any[], height: number, label?: string, data: (number | null)[][], drawn?: any[], options: (UPlot: any, axis: any, now: { current: any }) => any,
+ *   zoom?: (from: number, to: number, low?: number, high?: number) => void, point?: (index: number | null) => void,
+ *   find?: (plot: any, left: number, top: number) => any, press?: (item: any) => void, tip?: (item: any) => string,
+ *   under?: (context: CanvasRenderingContext2D, plot: any) => void, paint?: (context: CanvasRenderingContext2D, plot: any) => void, [more: string]: any }} props
+ *   `options`: those of the library; `now` has the props as they are by then. A part that is dragged over goes to `zoom`, with values if it
+ *   is less than all of them. `find` tells what is at a place, for `press` and `tip`; `under` and `paint` draw below and above all else.
+ */
+export function Plot({ shape, height, label, data, drawn = [], options, ...props }) {
+  /** @type {any} */
+  const [box, plot, now] = [useRef(null), useRef(null), useRef(null)];
   const [failed, setFailed] = useState(null);
   const [round, setRound] = useState(0);
-  latest.current = data;
+  now.current = { data, ...props };
   useEffect(() => {
     /** @type {any} */
     let [watched, gone] = [null, false];
@@ -49,8 +131,10 @@ export function usePlot(box, shape, height, data, options) {
       if (gone || !box.current) return;
       const size = () => ({ width: Math.max(200, box.current.clientWidth), height });
       const axis = { stroke: colour("--ink-2"), grid: { stroke: colour("--line"), width: 1 }, font: "11px system-ui", ticks: { show: false } };
-      const tzDate = isUtc() ? (at) => UPlot.tzDate(new Date(at * 1_000), "Etc/UTC") : undefined;
-      plot.current = new UPlot({ ...size(), tzDate, legend: { show: false }, ...options(UPlot, axis) }, latest.current, box.current);
+      const tzDate = isUtc() ? (at) => UPlot.tzDate(new Date(at), "Etc/UTC") : undefined;
+      const { cursor, ...own } = options(UPlot, axis, now);
+      const drag = { x: Boolean(props.zoom), y: false, setScale: false, ...cursor?.drag };
+      plot.current = new UPlot({ ...size(), ms: 1, tzDate, legend: { show: false }, ...own, cursor: { ...cursor, drag }, hooks: hooksOf(now) }, now.current.data, box.current);
       watched = new ResizeObserver(() => box.current && plot.current.setSize(size()));
       watched.observe(box.current);
       setFailed(null);
@@ -61,18 +145,23 @@ export function usePlot(box, shape, height, data, options) {
       plot.current?.destroy();
       plot.current = null;
     };
-  }, [JSON.stringify([shape, height, document.documentElement.dataset.theme, isUtc()]), round]);
+  }, [JSON.stringify([shape, height, theme(), isUtc(), Boolean(props.zoom)]), round]);
   useEffect(() => plot.current?.setData(data), [data]);
-  return [plot, failed && html`<${ErrorBox} error=${failed} again=${() => setRound(round + 1)} />`];
+  useEffect(() => plot.current?.redraw(false), drawn);
+  return html`${failed && html`<${ErrorBox} error=${failed} again=${() => setRound(round + 1)} />`}
+    <div class="plot" role=${label && "img"} aria-label=${label} ref=${box} style=${{ minHeight: `${height}px` }}></div>`;
 }
+
+/** Options of a plot that paints by itself over numbers, from the first to the last of `data`. */
+export const bare = { cursor: { y: false }, scales: { x: { time: false, range: (_, first, last) => [first, last] } }, series: [{}] };
 
 /** Times as all of the page writes them, with the day where it begins. */
 function timeTicks(ticks, step) {
   let before = "";
   return ticks.map((at) => {
-    const text = time(at * 1_000);
+    const text = time(at);
     const day = text.slice(5, 10);
-    const clock = step >= 86_400 ? "" : text.slice(11, step < 1 ? 23 : step < 60 ? 19 : 16);
+    const clock = step >= 86_400_000 ? "" : text.slice(11, step < 1_000 ? 23 : step < 60_000 ? 19 : 16);
     const shown = day === before ? clock : [clock, day].filter(Boolean).join("\n");
     before = day;
     return shown;
@@ -82,21 +171,11 @@ function timeTicks(ticks, step) {
 /** The axis of times. */
 export const timeAxis = (axis) => ({ ...axis, space: 70, values: (_, ticks, __, ___, step) => timeTicks(ticks, step) });
 
-/** Tells which times a brush has chosen, in milliseconds. */
-export const brushed = (zoom) => (plot) => {
-  const { left, width } = plot.select;
-  const at = (pixel) => Math.round(plot.posToVal(pixel, "x") * 1_000);
-  if (width >= 4) zoom(at(left), at(left + width));
-};
-
 /**
  * @param {{ times: number[], series: { name: string, values: (number | null)[] }[], stacked?: boolean, height?: number, label: string,
- *   unit: (value: number) => string, zoom?: (from: number, to: number) => void }} props times in seconds; `zoom` in milliseconds
+ *   unit: (value: number) => string, zoom?: (from: number, to: number) => void }} props times in milliseconds
  */
 export function Chart({ times, series, stacked = false, height = 140, label, unit, zoom }) {
-  const box = useRef(null);
-  const now = useRef(null);
-  now.current = { unit, zoom };
   // Stacked bars stand in front of those that are higher by them.
   const order = stacked ? [...series.keys()].reverse() : [...series.keys()];
   const data = useMemo(() => {
@@ -105,21 +184,20 @@ export function Chart({ times, series, stacked = false, height = 140, label, uni
     return [times, ...order.map((at) => drawn[at])];
   }, [times, series, stacked]);
   const few = !stacked && times.length < 40;
-  const [, failed] = usePlot(box, [series.map(({ name }) => name), stacked, few, Boolean(zoom)], height, data, (UPlot, axis) => {
+  const options = (UPlot, axis, now) => {
     const paths = stacked ? UPlot.paths.bars({ size: [0.9, 60], gap: 0 }) : undefined;
     return {
-      cursor: { drag: { x: Boolean(zoom), y: false, setScale: false }, sync: { key: "time" } },
+      cursor: { sync: { key: "time" } },
       scales: stacked ? { y: { range: (_, __, most) => [0, most || 1] } } : {},
       axes: [timeAxis(axis), { ...axis, size: 64, space: 20, values: (_, ticks) => ticks.map(now.current.unit) }],
       series: [{}, ...order.map((at) => {
         const { name } = series[at];
         return { label: name, stroke: colourOf(name, at), fill: stacked ? colourOf(name, at) : undefined, width: stacked ? 0 : 1.5, paths, points: { show: few } };
       })],
-      hooks: { setSelect: [brushed((...range) => now.current.zoom?.(...range))] },
     };
-  });
-  return html`<figure class="chart" aria-label=${label}>${failed}
-    <div ref=${box} style=${{ minHeight: `${height}px` }}></div>
+  };
+  return html`<figure class="chart" aria-label=${label}>
+    <${Plot} shape=${[series.map(({ name }) => name), stacked, few]} height=${height} data=${data} options=${options} unit=${unit} zoom=${zoom} />
     <figcaption>${series.slice(0, 20).map(({ name }, at) => html`<span><i style=${{ background: colourOf(name, at) }}></i>${name}</span>`)}</figcaption>
   </figure>`;
 }

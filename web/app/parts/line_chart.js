@@ -1,11 +1,8 @@
 // Lines over a time axis that several charts share: their cursors go in step, a brush zooms, marks lead somewhere. New values are put into
 // what is drawn already. Beyond eight series colours come again, with dashes.
-import { html, useEffect, useMemo, useRef } from "../html.js";
+import { html, useMemo } from "../html.js";
 import { visit } from "../location.js";
-import { brushed, COLOURS, colour, placeColour, timeAxis, usePlot } from "./chart.js";
-
-/** How near to a mark a press means it, in pixels. */
-const NEAR = 10;
+import { COLOURS, colour, nearest, placeColour, placeOf, Plot, timeAxis } from "./chart.js";
 
 /** The colour of a series before its name; one that has dashes is dotted. */
 export const swatch = (at) => (at < COLOURS ? { background: placeColour(at) } : { border: `2px dotted ${placeColour(at)}` });
@@ -45,34 +42,16 @@ function lonePoints(plot, index, shown) {
   return values.flatMap((value, at) => (value !== null && empty(at - reach, at) && empty(at + 1, at + 1 + reach) ? [at] : []));
 }
 
-const place = (plot, { at, value }, scale) => {
-  const [most, least] = [plot.scales.y.max, plot.scales.y.min];
-  return [plot.valToPos(at, "x", scale), plot.valToPos(Math.min(most, Math.max(least, value ?? least)), "y", scale)];
-};
-
-function drawMarks(plot, marks) {
-  const { ctx } = plot;
-  const size = 3 * devicePixelRatio;
-  ctx.save();
-  ctx.globalAlpha = 0.6;
-  ctx.fillStyle = colour("--ink");
+function drawMarks(context, plot, marks) {
+  context.globalAlpha = 0.6;
+  context.fillStyle = colour("--ink");
   for (const mark of marks) {
     if (mark.at < plot.scales.x.min || mark.at > plot.scales.x.max) continue;
-    const [x, y] = place(plot, mark, true);
-    ctx.beginPath();
-    for (const [right, down] of [[0, -size], [size, 0], [0, size], [-size, 0]]) ctx.lineTo(x + right, y + down);
-    ctx.fill();
+    const [x, y] = placeOf(plot, mark);
+    context.beginPath();
+    for (const [right, down] of [[0, -3], [3, 0], [0, 3], [-3, 0]]) context.lineTo(x + right, y + down);
+    context.fill();
   }
-  ctx.restore();
-}
-
-function nearestMark(plot, marks) {
-  const far = (mark) => {
-    const [x, y] = place(plot, mark, false);
-    return Math.hypot(x - plot.cursor.left, y - plot.cursor.top);
-  };
-  const [nearest] = marks.map((mark) => [mark, far(mark)]).sort((a, b) => a[1] - b[1]);
-  return nearest && nearest[1] <= NEAR ? nearest[0] : null;
 }
 
 function optionsOf(UPlot, axis, now) {
@@ -80,7 +59,6 @@ function optionsOf(UPlot, axis, now) {
   return {
     focus: { alpha: 0.35 },
     cursor: {
-      drag: { x: true, y: false, setScale: false },
       focus: { prox: 20 },
       // The others are shown the cursor, but not the brush: each would zoom once more.
       sync: { key: "metrics", setSeries: false, filters: { pub: (type) => type === "mousemove" || type === "mouseleave" } },
@@ -96,34 +74,18 @@ function optionsOf(UPlot, axis, now) {
       gaps: wideGaps,
       points: { size: 5, filter: lonePoints },
     }))],
-    hooks: {
-      draw: [(plot) => drawMarks(plot, now.current.marks)],
-      setCursor: [(plot) => {
-        now.current.point(plot.cursor.idx ?? null);
-        plot.over.style.cursor = nearestMark(plot, now.current.marks) ? "pointer" : "crosshair";
-      }],
-      setSelect: [brushed((...range) => now.current.zoom(...range))],
-      ready: [(plot) => plot.over.addEventListener("click", () => {
-        const mark = nearestMark(plot, now.current.marks);
-        if (mark) visit(mark.to);
-      })],
-    },
   };
 }
 
 /**
- * @param {{ times: number[], series: { name: string, values: (number | null)[] }[], range: [number, number], height?: number, label: string,
- *   unit: ReturnType<typeof import("./metric_units.js").unitOf>, marks?: { at: number, value: number | null, to: string }[],
+ * @param {{ times: number[], series: { name: string, values: (number | null)[] }[], range: [number, number], label: string,
+ *   unit: ReturnType<typeof import("./metric_units.js").unitOf>, marks: { at: number, value: number | null, to: string }[],
  *   zoom: (from: number, to: number) => void, zoomOut: () => void, point: (index: number | null) => void }} props times and the range in
- *   seconds, of `zoom` in milliseconds; `point` is told which of the times the cursor is at
+ *   milliseconds; `point` is told which of the times the cursor is at
  */
-export function LineChart({ height = 170, marks = [], ...props }) {
-  const box = useRef(null);
-  const now = useRef(null);
-  now.current = { ...props, marks };
-  const { times, series, range, label, unit } = props;
+export function LineChart(props) {
+  const { times, series, range, unit, marks } = props;
   const data = useMemo(() => [times, ...series.map(({ values }) => values)], [times, series, range[0], range[1]]);
-  const [plot, failed] = usePlot(box, [series.map(({ name }) => name), unit.title], height, data, (UPlot, axis) => optionsOf(UPlot, axis, now));
-  useEffect(() => plot.current?.redraw(false), [marks]);
-  return html`${failed}<div class="line-chart" role="img" aria-label=${label} ref=${box} style=${{ minHeight: `${height}px` }}></div>`;
+  return html`<${Plot} ...${props} shape=${[series.map(({ name }) => name), unit.title]} height=${170} data=${data} drawn=${[marks]} options=${optionsOf}
+    find=${(plot, left, top) => nearest(plot, marks, left, top)} press=${(mark) => visit(mark.to)} paint=${(context, plot) => drawMarks(context, plot, marks)} />`;
 }

@@ -1,13 +1,14 @@
 // How many records there were over time, split by level, entity or any attribute. A brush zooms.
 import { request } from "../api.js";
 import { count, duration } from "../format.js";
-import { html, useEffect, useState } from "../html.js";
+import { html, useEffect, useRef } from "../html.js";
 import { change } from "../location.js";
 import { interval, range } from "../time_range.js";
 import { Chart } from "./chart.js";
 import { nameOf } from "./log_list.js";
 import { LEVELS, PATH, question, whereOf } from "./log_query.js";
 import { ErrorBox, Waiting } from "./messages.js";
+import { useWork } from "./work.js";
 
 /** Values that are told apart; the others are counted together. */
 const MOST = 7;
@@ -50,7 +51,7 @@ function seriesOf(points, params, width) {
   const { from, to } = range(params);
   const first = Math.floor(Math.max(from, to - BARS * width.ms) / width.ms);
   const times = [];
-  for (let at = first; at * width.ms < to; at += 1) times.push(((at + 0.5) * width.ms) / 1_000);
+  for (let at = first; at * width.ms < to; at += 1) times.push((at + 0.5) * width.ms);
   const totals = new Map();
   for (const { value, count } of points) totals.set(value, (totals.get(value) || 0) + count);
   const rank = (name) => (LEVELS.includes(name) ? LEVELS.indexOf(name) - 10 : name.startsWith("(") ? 10 : 0);
@@ -67,32 +68,23 @@ function seriesOf(points, params, width) {
   return { times, series: [...values].map(([name, counts]) => ({ name, values: counts })), total };
 }
 
+/** The counts, asked again every so often while it is live; the last ones stay until there are others. */
 function useHistogram(params, by, ready, live) {
-  /** @type {any} */
-  const [state, setState] = useState({ counts: null, error: null, loading: false });
-  const [round, setRound] = useState(0);
-  const key = JSON.stringify([question(params), by]);
-  useEffect(() => {
-    if (!ready) return setState((before) => ({ ...before, loading: false }));
-    const cancel = new AbortController();
+  const last = useRef(null);
+  const key = ready ? JSON.stringify([question(params), by, ready]) : null;
+  const { value, error, progress, stop, again } = useWork(key, async (signal) => {
     const width = step(params);
-    const stop = () => {
-      cancel.abort();
-      setState((before) => ({ ...before, loading: false }));
-    };
-    setState((before) => ({ ...before, loading: true, stop }));
-    counted(params, by, width, cancel.signal).then(
-      ({ points, partial }) => cancel.signal.aborted || setState({ counts: { ...seriesOf(points, params, width), partial, width }, error: null, loading: false }),
-      (error) => cancel.signal.aborted || setState({ counts: null, error, loading: false }),
-    );
-    return () => cancel.abort();
-  }, [key, round, ready]);
+    const { points, partial } = await counted(params, by, width, signal);
+    return { ...seriesOf(points, params, width), partial, width };
+  });
+  if (value || error) last.current = value;
+  const loading = progress !== null;
   useEffect(() => {
-    if (!live || state.loading) return;
-    const timer = setInterval(() => document.hidden || setRound((before) => before + 1), EVERY);
+    if (!live || loading) return;
+    const timer = setInterval(() => document.hidden || again(), EVERY);
     return () => clearInterval(timer);
-  }, [live, state.loading]);
-  return { ...state, again: () => setRound(round + 1) };
+  }, [live, loading]);
+  return { counts: last.current, error, loading, again, stop };
 }
 
 /** @param {{ params: URLSearchParams, ready: any, live: boolean, known: string[] }} props asked when `ready`, and again when it changes */

@@ -1,12 +1,11 @@
 // The question of the logs, as it stands in the address: for the API, as a command, and as SQL; and the rows that answer it.
 import { bounds, timeConditions } from "../time_range.js";
-import { commandOf, literal } from "./question.js";
+import { commandOf, condition, literal } from "./question.js";
 import { usePages } from "./repeated.js";
 import { CELL, readRows } from "./row_stream.js";
-import { condition } from "./sql_condition.js";
 
 export const PATH = "/api/v1/telemetry/logs";
-export { LEVELS } from "./sql_condition.js";
+export { LEVELS } from "./question.js";
 
 /** Parameters that filter, or with `not.` before them leave out; all others of the address say how rows are shown. */
 const KEYS = ["level", "min_level", "entity", "service", "gear_id", "rack_id", "flux_id", "trace_id", "q"];

@@ -66,7 +66,7 @@ export function MetricBrowser({ params, names, bounds }) {
     <input data-search type="search" aria-label="Filter the names" placeholder="Filter the names ( / )" spellcheck="false" value=${wanted} onInput=${(event) => change({ q: event.target.value }, true)} />
     <${Answering} answer=${names} what="Asking for names" />
     ${names.data && !all.length && html`<${EmptyState} command=${`export OTEL_EXPORTER_OTLP_ENDPOINT=${location.origin} OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf`}>No metrics in this range. Choose a longer one, let a Rack run the gear host_metrics, or send those of OpenTelemetry here:</${EmptyState}>`}
-    ${all.length > 0 && (shown.length > 0 ? html`<${VirtualList} rows=${shown} height=${24} row=${row} selected=${selected} label="Names of metrics" head=${head} />` : html`<p class="dim">No name has “${wanted}”. <button onClick=${() => change({ q: null }, true)}>All names</button></p>`)}
+    ${all.length > 0 && (shown.length > 0 ? html`<${VirtualList} rows=${shown} row=${row} selected=${selected} label="Names of metrics" head=${head} />` : html`<p class="dim">No name has “${wanted}”. <button onClick=${() => change({ q: null }, true)}>All names</button></p>`)}
     ${names.data?.partial && html`<p class="dim">Not all names: ${names.data.partial}</p>`}
     ${metric && html`<${Labels} key=${metric.name} metric=${metric} open=${params.get("label")} bounds=${bounds} />`}
   </aside>`;

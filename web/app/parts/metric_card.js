@@ -1,15 +1,13 @@
 // One chart of a board: what is asked and how, the lines, the values at the cursor; beside them the table and the exemplars.
-import { useAnswer } from "../api.js";
 import { count } from "../format.js";
-import { html, useEffect, useMemo, useState } from "../html.js";
+import { html, useMemo, useState } from "../html.js";
 import { change } from "../location.js";
 import { LineChart, swatch } from "./line_chart.js";
-import { EmptyState, ErrorBox, Waiting } from "./messages.js";
+import { Answering, EmptyState } from "./messages.js";
 import { moveChart, setChart } from "./metric_board.js";
-import { ExemplarList, useExemplars } from "./metric_exemplars.js";
 import { FilterChips, filterKey, FilterForm, withFilter } from "./metric_filters.js";
-import { aggregates, MOST_SERIES, PAGES, questionOf, ROWS, seriesOf, summary, usualAggregate } from "./metric_question.js";
-import { CsvButton, MetricTable } from "./metric_table.js";
+import { aggregates, MOST_SERIES, PAGES, questionOf, ROWS, seriesOf, summary, useRoundAnswer, usualAggregate } from "./metric_question.js";
+import { CsvButton, ExemplarList, MetricTable, SeriesName, useExemplars } from "./metric_table.js";
 import { unitOf } from "./metric_units.js";
 import { Question, quoted } from "./question.js";
 
@@ -20,23 +18,21 @@ function useChart(chart, { type, known, bounds, interval, round }) {
   // What is usual depends on the type, which the names say; a chart that names its aggregate does not wait for them.
   const agg = chart.agg || (known ? usualAggregate(type) : "");
   const question = questionOf(chart, agg, bounds, interval);
-  const answer = useAnswer(agg ? question.path : null, question.params, { pages: agg === "observed" ? PAGES : 1 });
-  useEffect(() => {
-    if (round && agg && !answer.loading) answer.again();
-  }, [round]);
+  const answer = useRoundAnswer(round, agg ? question.path : null, question.params, { pages: agg === "observed" ? PAGES : 1 });
   const metric = answer.data?.metric || {};
   // The lines are drawn as they were asked for, until there is another answer.
   const drawn = useMemo(() => (answer.data ? { ...seriesOf(answer.data, chart.group, agg, interval), unit: unitOf(chart.name, metric.unit, agg) } : null), [answer.data]);
   return { agg, question, answer, metric, drawn, type: metric.type || type };
 }
 
-function Choice({ label, value, options, set }) {
+/** One of several, each a value and its text. */
+export function Choice({ label, value, options, set }) {
   return html`<label class="choice"><span class="dim">${label}</span>
-    <select value=${value} onChange=${(event) => set(event.target.value)}>${options.map((option) => html`<option value=${option.value}>${option.text}</option>`)}</select></label>`;
+    <select value=${value} onChange=${(event) => set(event.target.value)}>${options.map(([one, text]) => html`<option value=${one}>${text}</option>`)}</select></label>`;
 }
 
 function Controls({ chart, at, many, agg, type, keys, set, filtering, question, title }) {
-  const groups = [...new Set(["", "entity_name", ...keys, chart.group])].map((value) => ({ value, text: value || "nothing" }));
+  const groups = [...new Set(["", "entity_name", ...keys, chart.group])].map((key) => [key, key || "nothing"]);
   const panel = (letter, name) => {
     const shown = chart.panels.includes(letter);
     const panels = shown ? chart.panels.replace(letter, "") : chart.panels + letter;
@@ -66,7 +62,7 @@ function Legend({ drawn: { times, series, unit }, index, only }) {
   return html`<ul class="metric-legend">${series.map(({ name, group, values }, at) => {
     const value = index === null || index >= times.length ? summary(values).last : values[index];
     return html`<li key=${name}><i style=${swatch(at)}></i>
-      ${only && group !== null ? html`<button class="quiet" title="Only this one" onClick=${() => only(group)}>${name}</button>` : html`<span>${name}</span>`}
+      <${SeriesName} name=${name} group=${group} only=${only} />
       <b>${unit.one(value)}</b></li>`;
   })}</ul>`;
 }
@@ -106,9 +102,7 @@ export function MetricCard({ chart, at, many, board }) {
     <${Controls} chart=${chart} at=${at} many=${many} agg=${agg} type=${type} keys=${keys} set=${set} filtering=${{ shown, show }} question=${question} title=${title} />
     ${shown && html`<${FilterForm} chart=${chart} keys=${keys} bounds=${board.bounds} set=${set} close=${() => show(false)} />`}
     <${Question} ...${question} />
-    ${answer.error && answer.error.status !== 404 && html`<${ErrorBox} error=${answer.error} again=${answer.again} />`}
-    ${!drawn && (answer.loading || !agg) && html`<${Waiting} what=${`Asking for ${chart.name}`} cancel=${answer.cancel} />`}
-    ${!drawn && !answer.loading && !answer.error && agg && html`<p class="dim">Not asked any more. <button onClick=${answer.again}>Ask again</button></p>`}
+    ${answer.error?.status !== 404 && html`<${Answering} answer=${agg ? answer : { ...answer, loading: true }} what=${`Asking for ${chart.name}`} />`}
     ${none && html`<${Nothing} chart=${chart} agg=${agg} type=${type} set=${set} bounds=${board.bounds} />`}
     ${drawn && !none && html`<div class="metric-body">
       <div class=${answer.loading ? "lines stale" : "lines"}>

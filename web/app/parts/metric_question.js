@@ -1,4 +1,6 @@
 // What a chart asks the Mixer, and the series in what is answered.
+import { useAnswer } from "../api.js";
+import { useEffect } from "../html.js";
 import { ageOf } from "../time_range.js";
 import { commandOf } from "./question.js";
 
@@ -15,16 +17,25 @@ const AGGREGATES = {
 };
 const SAID = { observed: "observations/s", mean: "mean", rate: "rate", count: "points" };
 
-/** @returns {{ value: string, text: string }[]} with the one that the address has, even if it is unusual */
+/** @returns {[string, string][]} values and texts, with the one that the address has, even if it is unusual */
 export function aggregates(type, chosen) {
   const known = AGGREGATES[type] || AGGREGATES.gauge;
-  return [...new Set([...known, chosen].filter(Boolean))].map((value) => ({ value, text: SAID[value] || value }));
+  return [...new Set([...known, chosen].filter(Boolean))].map((value) => [value, SAID[value] || value]);
 }
 
 export const usualAggregate = (type) => (AGGREGATES[type] || AGGREGATES.gauge)[0];
 
 /** The metric's part of the API. */
 export const metricPath = (name, rest = "") => `/api/v1/telemetry/metrics/${encodeURIComponent(name)}${rest}`;
+
+/** An answer that is asked for again in each round, unless it is still awaited. */
+export function useRoundAnswer(round, path, params, options) {
+  const answer = useAnswer(path, params, options);
+  useEffect(() => {
+    if (round && path && !answer.loading) answer.again();
+  }, [round]);
+  return answer;
+}
 
 /**
  * @param {import("./metric_board.js").ChartSpec} chart
@@ -43,12 +54,12 @@ const groupOf = (row, group) => (group in row ? row[group] : row.labels?.[group]
 
 /**
  * @param {any} answer  @param {string} group  @param {string} interval that was asked for
- * @returns {{ times: number[], series: { name: string, group: string | null, values: (number | null)[] }[], more: boolean }} times in seconds
+ * @returns {{ times: number[], series: { name: string, group: string | null, values: (number | null)[] }[], more: boolean }} times in milliseconds
  */
 export function seriesOf(answer, group, agg, interval) {
   const rows = answer.data;
-  const step = ageOf(rows[0]?.interval || interval) / 1_000;
-  const starts = rows.map(({ ts }) => Date.parse(ts) / 1_000);
+  const step = ageOf(rows[0]?.interval || interval);
+  const starts = rows.map(({ ts }) => Date.parse(ts));
   const first = starts.reduce((least, one) => Math.min(least, one), Infinity);
   const ends = rows.map(({ values }, at) => starts[at] + step * (values?.length ?? 1));
   const length = rows.length ? Math.round((ends.reduce((most, one) => Math.max(most, one), 0) - first) / step) : 0;
@@ -60,7 +71,7 @@ export function seriesOf(answer, group, agg, interval) {
     const { values } = lines.get(name);
     const from = Math.round((starts[at] - first) / step);
     if (row.values) row.values.forEach((value, index) => (values[from + index] = numeric(value)));
-    else values[from] = agg === "observed" ? (numeric(row.count) ?? 0) / step : numeric(row.value);
+    else values[from] = agg === "observed" ? (1_000 * (numeric(row.count) ?? 0)) / step : numeric(row.value);
   });
   const times = Array.from({ length }, (_, at) => first + at * step);
   return { times, series: [...lines.values()], more: Boolean(answer.next_cursor) };

@@ -1,30 +1,32 @@
-// The values of a chart as a table, for who does not see the chart, and as CSV.
+// What stands beside a chart: its values as a table, for who does not see the chart, and as CSV; and its exemplars, observations with the trace
+// in which they were made, as marks and as a list.
 import { count, time } from "../format.js";
-import { html } from "../html.js";
-import { summary } from "./metric_question.js";
+import { html, useMemo } from "../html.js";
+import { href } from "../location.js";
+import { Table } from "./blocks.js";
+import { ColumnList } from "./column_list.js";
+import { Answering } from "./messages.js";
+import { metricPath, summary, useRoundAnswer } from "./metric_question.js";
 import { savePages } from "./save_file.js";
-import { VirtualList } from "./virtual_list.js";
 import { useJob } from "./work.js";
+
+/** Exemplars that are looked at: the newest. */
+const MOST = 500;
+const NONE = [];
+
+/** The name of a series; a press leaves only that one. */
+export function SeriesName({ name, group, only }) {
+  return only && group !== null ? html`<button class="quiet" title="Only this one" onClick=${() => only(group)}>${name}</button>` : html`<span>${name}</span>`;
+}
 
 /** @param {{ times: number[], series: any[], unit: any, label: string, only?: (group: string) => void }} props */
 export function MetricTable({ times, series, unit, label, only }) {
-  const rows = times.map((at, index) => index).reverse();
-  const width = { width: "112px" };
-  const day = (at) => time(at * 1_000).slice(5, 19);
-  const head = html`<div role="row" class="head"><span role="columnheader" style=${width}>time</span>
-    ${series.map(({ name }) => html`<span role="columnheader" class="number" style=${width} title=${name}>${name}</span>`)}</div>`;
-  const row = (index) => html`<div role="row" key=${index}><span role="cell" style=${width}>${day(times[index])}</span>
-    ${series.map(({ values }) => html`<span role="cell" class="number" style=${width}>${unit.one(values[index])}</span>`)}</div>`;
+  const value = ({ name, values }) => ({ title: html`<span title=${name}>${name}</span>`, width: 112, number: true, cell: (index) => unit.one(values[index]) });
+  const columns = [{ title: "time", width: 112, cell: (index) => time(times[index]).slice(5, 19) }, ...series.map(value)];
   return html`<div class="metric-table">
-    <div class="metric-sums" tabindex="0" role="region" aria-label=${`${label}: each series`}><table>
-      <thead><tr><th scope="col">series</th>${["last", "min", "mean", "max"].map((name) => html`<th scope="col" class="number">${name}</th>`)}</tr></thead>
-      <tbody>${series.map(({ name, group, values }) => {
-        const { last, least, mean, most } = summary(values);
-        return html`<tr><th scope="row">${only && group !== null ? html`<button class="quiet" title="Only this one" onClick=${() => only(group)}>${name}</button>` : name}</th>
-          ${[last, least, mean, most].map((value) => html`<td class="number">${unit.one(value)}</td>`)}</tr>`;
-      })}</tbody>
-    </table></div>
-    <${VirtualList} rows=${rows} height=${24} row=${row} label=${`${label}: each bucket of time`} head=${head} />
+    <div class="metric-sums"><${Table} label=${`${label}: each series`} heads=${["series", "last", "min", "mean", "max"]} numbers=${[1, 2, 3, 4]}
+      rows=${series.map(({ name, group, values }) => [html`<${SeriesName} name=${name} group=${group} only=${only} />`, ...Object.values(summary(values)).map(unit.one)])} /></div>
+    <${ColumnList} label=${`${label}: each bucket of time`} columns=${columns} rows=${[...times.keys()].reverse()} keyOf=${String} />
   </div>`;
 }
 
@@ -39,4 +41,38 @@ export function CsvButton({ question, name }) {
   const { run, stop, progress, value, error } = useJob();
   const save = () => (progress === null ? run((signal, said) => saveCsv(question, name, signal, said)) : stop());
   return html`<button class="quiet" onClick=${save} title="Export as CSV">CSV<span role="status">${progress !== null ? ` ${count(progress)} rows … stop` : ` ${error?.message || value || ""}`}</span></button>`;
+}
+
+/** The view of the trace that an exemplar was in. */
+const traceOf = ({ trace_id, span_id }) => (trace_id ? href("traces", { trace_id, span: span_id }) : null);
+
+/**
+ * @param {import("./metric_board.js").ChartSpec | null} chart none: nothing is asked
+ * @param {number} round asked again when it changes  @param {boolean} sameUnit whether the chart has values as exemplars have
+ */
+export function useExemplars(chart, bounds, round, sameUnit) {
+  const answer = useRoundAnswer(round, chart && metricPath(chart.name, "/exemplars"), chart ? { ...bounds, limit: MOST, ...Object.fromEntries(chart.filters) } : {});
+  const rows = (chart && answer.data?.data) || NONE;
+  const marks = useMemo(
+    () => rows.filter(traceOf).map((row) => ({ at: Date.parse(row.ts), value: sameUnit ? Number(row.value) : null, to: traceOf(row) })),
+    [rows, sameUnit],
+  );
+  return { rows, marks, answer };
+}
+
+const labelsOf = ({ labels, attributes }) =>
+  Object.entries({ ...labels, ...attributes }).filter(([key]) => !key.startsWith("otel.")).map(([key, value]) => `${key}=${value}`).join(" ");
+
+/** @param {{ exemplars: ReturnType<typeof useExemplars>, unit: any, label: string }} props */
+export function ExemplarList({ exemplars: { rows, answer }, unit, label }) {
+  if (!answer.data) return html`<${Answering} answer=${answer} what="Asking for exemplars" />`;
+  if (!rows.length) return html`<p class="dim">No exemplars in this range: the sender attaches them, in OpenTelemetry when a measurement is made within a sampled span.</p>`;
+  const columns = [
+    { name: "time", title: "time", width: 112, cell: (one) => time(one.ts).slice(5, 19) },
+    { name: "value", title: "value", width: 84, number: true, cell: (one) => unit.one(Number(one.value)) },
+    { name: "trace", title: "trace", width: 96, cell: (one) => (traceOf(one) ? html`<a href=${traceOf(one)} title=${one.trace_id}>${one.trace_id.slice(0, 8)}…</a>` : "no trace") },
+    { name: "entity", title: "entity", width: 90, cell: (one) => one.entity_name },
+    { name: "labels", title: "labels", width: 320, cell: labelsOf },
+  ];
+  return html`<div class="metric-exemplars"><${ColumnList} label=${label} columns=${columns} rows=${rows} keyOf=${(row) => String(rows.indexOf(row))} /></div>`;
 }

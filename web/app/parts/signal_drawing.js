@@ -1,8 +1,8 @@
 // A signal on one time axis: a lane for each Rack or service, bars for spans, marks for messages and log lines, and lines from who sent a message to who took it.
 import { count } from "../format.js";
 import { html, useMemo } from "../html.js";
-import { Canvas } from "./canvas.js";
-import { marks, precise } from "./micros.js";
+import { bare, colour as colourNamed, placeName, Plot } from "./chart.js";
+import { precise } from "./micros.js";
 
 const [AXIS, LINE, MARKS, PAD] = [20, 11, 16, 5];
 /** How near a mark has to be to be picked, px. */
@@ -11,7 +11,7 @@ const EDGE = 8;
 
 /** The heights of lanes: their bars, and a line for marks. */
 function placesOf(lanes) {
-  let top = AXIS;
+  let top = 0;
   return lanes.map(({ ends, hasMarks }) => {
     const place = { top, marks: top + PAD + ends.length * LINE + MARKS / 2, height: Math.max(26, 2 * PAD + ends.length * LINE + (hasMarks ? MARKS : 0)) };
     top += place.height;
@@ -20,21 +20,13 @@ function placesOf(lanes) {
 }
 
 /** How `log` and `message` look; spans have the colour of their lane. */
-const colourOf = ({ kind, row, lane }) => (kind === "log" ? `--level-${row.level}` : row.status === "error" ? "--level-error" : kind === "message" ? "--ink" : `--c${(lane.index % 8) + 1}`);
+const colourOf = ({ kind, row, lane }) => (kind === "log" ? `--level-${row.level}` : row.status === "error" ? "--level-error" : kind === "message" ? "--ink" : placeName(lane.index));
 
-function drawAxis(context, { width, height, colour }, lanes, places, view, x) {
-  context.textBaseline = "middle";
-  lanes.forEach((_, at) => {
-    context.fillStyle = at % 2 ? colour("--paper") : colour("--paper-2");
-    context.fillRect(0, places[at].top, width, places[at].height);
+function drawLanes(context, { bbox }, places) {
+  places.forEach(({ top, height }, at) => {
+    context.fillStyle = colourNamed(at % 2 ? "--paper" : "--paper-2");
+    context.fillRect(-EDGE, top, bbox.width / devicePixelRatio + 2 * EDGE, height);
   });
-  for (const at of marks(view.from - view.start, view.to - view.start, Math.max(2, Math.floor(width / 110)))) {
-    const left = x(at + view.start);
-    context.fillStyle = colour("--line");
-    context.fillRect(left, 0, 1, height);
-    context.fillStyle = colour("--ink-2");
-    context.fillText(at === 0 ? "0" : precise(at / 1_000), left + 3, AXIS / 2);
-  }
 }
 
 function drawItem(context, item, places, x, colour, selected) {
@@ -83,15 +75,16 @@ function drawWay(context, message, span, places, x, colour) {
  *   tell: (item: any) => string }} props times in µs
  */
 export function SignalDrawing({ items, lanes, view, selected, open, zoom, tell }) {
+  const { start, from, to } = view;
   const places = useMemo(() => placesOf(lanes), [lanes]);
+  const data = useMemo(() => [[from - start, to - start]], [start, from, to]);
   const height = AXIS + places.reduce((sum, place) => sum + place.height, 0) + 2;
-  const scale = (width) => (at) => EDGE + ((at - view.from) / (view.to - view.from)) * (width - 2 * EDGE);
-  const seen = ({ at, end }) => end >= view.from && at <= view.to;
-  const draw = (context, area) => {
-    const x = scale(area.width);
-    drawAxis(context, area, lanes, places, view, x);
+  const xOf = (plot) => (at) => plot.valToPos(at - start, "x");
+  const seen = ({ at, end }) => end >= from && at <= to;
+  const paint = (context, plot) => {
+    const x = xOf(plot);
     const colours = new Map();
-    const colour = (name) => colours.get(name) ?? colours.set(name, area.colour(name)).get(name);
+    const colour = (name) => colours.get(name) ?? colours.set(name, colourNamed(name)).get(name);
     for (const kind of ["span", "log", "way", "message"]) {
       for (const item of items) {
         if (kind === "way") item.to.forEach((span) => (seen(item) || seen(span)) && drawWay(context, item, span, places, x, colour));
@@ -99,26 +92,24 @@ export function SignalDrawing({ items, lanes, view, selected, open, zoom, tell }
       }
     }
   };
-  const find = (left, top, width) => {
-    const x = scale(width);
+  const find = (plot, left, top) => {
+    const x = xOf(plot);
     let [found, best] = [null, Infinity];
     for (const item of items) {
       const place = places[item.lane.index];
       if (top < place.top || top > place.top + place.height || !seen(item)) continue;
       const line = item.kind === "span" ? place.top + PAD + item.line * LINE + LINE / 2 : place.marks;
-      const [from, to] = [x(item.at), x(item.end)];
-      const away = Math.max(from - left, left - to, 0) + Math.max(0, Math.abs(line - top) - LINE / 2) * 2;
+      const [begin, end] = [x(item.at), x(item.end)];
+      const away = Math.max(begin - left, left - end, 0) + Math.max(0, Math.abs(line - top) - LINE / 2) * 2;
       if (away <= best && away <= NEAR) [found, best] = [item, away];
     }
     return found;
   };
-  const brush = ({ left, right, width }) => {
-    const at = (x) => view.from + ((x - EDGE) / (width - 2 * EDGE)) * (view.to - view.from);
-    zoom(at(left), at(right));
-  };
+  const ticks = (_, all) => all.map((at) => (at === 0 ? "0" : precise(at / 1_000)));
+  const options = (_, axis) => ({ ...bare, axes: [{ ...axis, side: 0, size: AXIS, gap: 2, space: 90, values: ticks }, { show: false }], padding: [0, EDGE, 0, EDGE] });
   return html`<figure class="chart signal"><div class="lanes" tabindex="0" role="group" aria-label="The signal over time">
       <ol class="lane-names" aria-label="Lanes" style=${{ paddingTop: `${AXIS}px` }}>${lanes.map(({ name, items: number }, at) => html`<li style=${{ height: `${places[at].height}px` }} title=${`${name}: ${count(number)} rows`}>${name}</li>`)}</ol>
-      <${Canvas} draw=${draw} height=${height} drawn=${[items, lanes, view.from, view.to, selected]} label=${`${items.length} rows of the signal on ${lanes.length} lanes over time; the list below has the same in order`}
-        pick=${(x, y, width) => { const item = find(x, y, width); if (item) open(item); }} brush=${brush} tip=${(x, y, width) => { const item = find(x, y, width); return item ? tell(item) : ""; }} /></div>
+      <${Plot} height=${height} data=${data} drawn=${[items, lanes, selected]} options=${options} label=${`${items.length} rows of the signal on ${lanes.length} lanes over time; the list below has the same in order`}
+        find=${find} press=${open} tip=${tell} zoom=${(first, last) => zoom(start + first, start + last)} under=${(context, plot) => drawLanes(context, plot, places)} paint=${paint} /></div>
     <figcaption><span>▬ span</span><span>◆ message, with a line to who took it</span><span>❙ log record</span><span><i style=${{ background: "var(--level-error)" }}></i>error</span><span>press: details; drag: zoom</span></figcaption></figure>`;
 }

@@ -10,11 +10,10 @@ import { addFilter, Chips } from "./chips.js";
 import { Typed } from "./field.js";
 import { EmptyState, ErrorBox, Waiting } from "./messages.js";
 import { micros, precise } from "./micros.js";
-import { commandOf, literal, Question, quoted } from "./question.js";
+import { commandOf, condition, literal, Question, quoted } from "./question.js";
 import { NoRows, usePages } from "./repeated.js";
 import { CELL } from "./row_stream.js";
 import { SpanScatter } from "./span_scatter.js";
-import { condition } from "./sql_condition.js";
 import { headOf, VirtualList } from "./virtual_list.js";
 
 /** Rows of one page, and rows that are kept at most. */

@@ -1,10 +1,8 @@
 // What a statement can name, as the Mixer lists it: tables with their columns, and functions; and what of it fits before the caret.
-import { request } from "../api.js";
-import { useEffect, useState } from "../html.js";
+import { useAnswer } from "../api.js";
+import { useMemo } from "../html.js";
 import { KEYWORDS, tablesOf } from "./sql_tokens.js";
 
-/** How long a catalogue is believed, ms. */
-const FRESH = 60_000;
 /** So many are offered at most. */
 const MOST = 50;
 const COMMON = new Set(["count", "avg", "sum", "min", "max", "now", "time_bucket"]);
@@ -14,9 +12,6 @@ const FUNCTIONS = "SELECT DISTINCT routine_name FROM information_schema.routines
 
 /** @typedef {{ tables: Map<string, { name: string, type: string }[]>, functions: string[] }} Catalogue */
 
-/** @type {{ at: number, catalogue: Catalogue | null }} */
-let known = { at: -Infinity, catalogue: null };
-
 /** The names of types as answers have them. */
 function typeName(arrow) {
   const names = { Utf8: "text", Float64: "double", Float32: "real", Int64: "bigint", Int32: "integer", Boolean: "boolean", Binary: "blob" };
@@ -24,33 +19,22 @@ function typeName(arrow) {
   return arrow.startsWith("FixedSizeBinary(16") ? "uuid" : names[arrow] || arrow;
 }
 
-async function ask(signal) {
-  const [columns, functions] = await Promise.all(
-    [COLUMNS, FUNCTIONS].map((query) => request("/api/v1/sql", { method: "POST", body: { query }, signal })),
-  );
+/** @returns {Catalogue} */
+function catalogueOf(columns, functions) {
   /** @type {Map<string, any>} */
   const tables = new Map(SCHEMA.map((name) => [name, []]));
-  for (const { table_schema: schema, table_name: table, column_name: name, data_type: type } of columns.data) {
+  for (const { table_schema: schema, table_name: table, column_name: name, data_type: type } of columns) {
     const key = schema === "public" ? table : `${schema}.${table}`;
     if (!tables.has(key)) tables.set(key, []);
     tables.get(key).push({ name, type: typeName(type) });
   }
-  return { tables, functions: functions.data.map(({ routine_name: name }) => name).sort() };
+  return { tables, functions: functions.map(({ routine_name: name }) => name).sort() };
 }
 
 /** The catalogue; null while it is not known. Without it, keywords are offered. @returns {Catalogue | null} */
 export function useCatalogue() {
-  const [catalogue, setCatalogue] = useState(known.catalogue);
-  useEffect(() => {
-    if (Date.now() - known.at < FRESH) return;
-    const cancel = new AbortController();
-    ask(cancel.signal).then((catalogue) => {
-      known = { at: Date.now(), catalogue };
-      setCatalogue(catalogue);
-    }, () => {});
-    return () => cancel.abort();
-  }, []);
-  return catalogue;
+  const [columns, functions] = [COLUMNS, FUNCTIONS].map((query) => useAnswer("/api/v1/sql", {}, { method: "POST", body: { query } }).data?.data);
+  return useMemo(() => (columns && functions ? catalogueOf(columns, functions) : null), [columns, functions]);
 }
 
 /** How well a name fits what is typed: 0 not at all, more is better. */

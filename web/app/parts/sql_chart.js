@@ -5,6 +5,7 @@ import { change } from "../location.js";
 import { Chart, colourOf } from "./chart.js";
 import { EmptyState } from "./messages.js";
 import { counted, isNumber, isTime, textOf } from "./sql_result.js";
+import { Table } from "./blocks.js";
 
 /** So many series, and so many bars, are drawn. */
 const [SERIES, BARS] = [20, 200];
@@ -29,7 +30,7 @@ export function isLine(columns, rows) {
 function seriesOf(rows, { x, y, group }) {
   const moments = rows.map((row) => {
     const value = row[x.name];
-    return value === null ? NaN : Date.parse(x.type === "timestamp" ? `${value}Z` : value) / 1_000;
+    return value === null ? NaN : Date.parse(x.type === "timestamp" ? `${value}Z` : value);
   });
   const times = [...new Set(moments.filter((at) => !Number.isNaN(at)))].sort((a, b) => a - b);
   const place = new Map(times.map((at, index) => [at, index]));
@@ -69,9 +70,8 @@ function Bars({ rows, chosen: { x, y } }) {
   const shown = rows.slice(0, BARS);
   const size = (row, { name }) => Math.abs(Number(row[name])) || 0;
   const most = y.map((column) => Math.max(...shown.map((row) => size(row, column))) || 1);
-  return html`<div class="sql-chart" tabindex="0" role="region" aria-label="Bars"><table class="bars"><thead><tr><th scope="col">${x.name}</th>${y.map((column) => html`<th scope="col">${column.name}</th>`)}</tr></thead>
-    <tbody>${shown.map((row, at) => html`<tr key=${at}><th scope="row">${textOf(row[x.name], x).slice(0, 120)}</th>
-      ${y.map((column, index) => html`<td><span class="bar-line"><i style=${{ width: `${(100 * size(row, column)) / most[index]}%`, background: colourOf(column.name, index) }}></i></span> ${number(row[column.name])}</td>`)}</tr>`)}</tbody></table>
+  const bar = (row, column, index) => html`<span class="bar-line"><i style=${{ width: `${(100 * size(row, column)) / most[index]}%`, background: colourOf(column.name, index) }}></i></span> ${number(row[column.name])}`;
+  return html`<div class="sql-chart bars"><${Table} label="Bars" heads=${[x, ...y].map(({ name }) => name)} rows=${shown.map((row) => [textOf(row[x.name], x).slice(0, 120), ...y.map((column, index) => bar(row, column, index))])} />
     ${rows.length > BARS && html`<p class="dim">The first ${BARS} of ${rows.length} rows are drawn.</p>`}</div>`;
 }
 

@@ -1,6 +1,7 @@
 // The rows of an answer as a table: types in the heads, columns that can be made wider, ids as links, and a drawer with a value in full.
 import { cell, count, time } from "../format.js";
 import { html, useEffect, useMemo, useRef, useState } from "../html.js";
+import { useRowKeys } from "../keys.js";
 import { change, href } from "../location.js";
 import { CopyButton } from "./copy_button.js";
 import { Drawer, SlicedText } from "./drawer.js";
@@ -105,19 +106,17 @@ function RowDrawer({ at, columns, rows, close }) {
   </${Drawer}>`;
 }
 
+/** The cell that is chosen, by the keys of rows, and h and l or arrows for columns. */
 function useChoice(columns, rows, openCell) {
   const [[row, column], setChoice] = useState([-1, 0]);
   useEffect(() => setChoice([-1, 0]), [rows]);
-  const move = (rowStep, columnStep) => setChoice([Math.max(0, Math.min(rows.length - 1, row + rowStep)), Math.max(0, Math.min(columns.length - 1, column + columnStep))]);
-  const key = (event) => {
-    if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest(".drawer, a, input")) return;
-    const steps = { j: [1, 0], ArrowDown: [1, 0], k: [-1, 0], ArrowUp: [-1, 0], h: [0, -1], ArrowLeft: [0, -1], l: [0, 1], ArrowRight: [0, 1], PageDown: [20, 0], PageUp: [-20, 0], Home: [-rows.length, 0], End: [rows.length, 0] };
-    if (steps[event.key]) move(...steps[event.key]);
-    else if (event.key === "Enter" && row >= 0) openCell(row, columns[column].name);
-    else return;
-    event.preventDefault();
-  };
-  return { row, column, setChoice, key };
+  const left = (index) => setChoice([Math.max(0, index), Math.max(0, column - 1)]);
+  const right = (index) => setChoice([Math.max(0, index), Math.min(columns.length - 1, column + 1)]);
+  useRowKeys({
+    count: rows.length, selected: row, select: (index) => setChoice([index, column]), open: (index) => openCell(index, columns[column].name),
+    more: { h: left, ArrowLeft: left, l: right, ArrowRight: right },
+  });
+  return { row, column, setChoice };
 }
 
 /** @param {{ columns: { name: string, type: string }[], rows: any[], params: URLSearchParams }} props */
@@ -144,8 +143,8 @@ export function SqlTable({ columns, rows, params }) {
     ${column.name} <small>${column.type}</small><${Handle} name=${column.name} width=${widths[at]} set=${(width) => setMoving({ [column.name]: width })} keep=${(width) => keep(column.name, width)} /></span>`)}</div>`;
   const row = (values, index) => html`<div role="row" key=${index} aria-rowindex=${index + 2} aria-selected=${index === choice.row} style=${{ width: `${total}px` }} onClick=${(event) => pressed(event, index)}>
     ${columns.map((column, at) => html`<${Cell} key=${at} value=${values[column.name]} column=${column} width=${widths[at]} chosen=${index === choice.row && at === choice.column} />`)}</div>`;
-  return html`<div class="sql-table" ref=${box} onKeyDown=${choice.key}>
-    <${VirtualList} rows=${rows} height=${24} row=${row} selected=${choice.row} label="Result" head=${head} />
+  return html`<div class="sql-table" ref=${box}>
+    <${VirtualList} rows=${rows} row=${row} selected=${choice.row} label="Result" head=${head} />
     ${params.get("cell") && html`<${RowDrawer} at=${params.get("cell")} columns=${columns} rows=${rows} close=${() => change({ cell: null }, true)} />`}
   </div>`;
 }

@@ -45,12 +45,14 @@ async function ask(asked, signal) {
   return { ...answer, bytes: size, failed: answer.error ? new ApiError(answer.error.status || 500, answer.error) : null };
 }
 
+const NOTHING = { asked: null, answer: null, error: null, running: null, cancelled: false };
+
 /**
  * The answer to the statement that was last asked; another one cancels it.
  * @param {(asked: Asked, outcome: { rows?: number, ms: number, error?: string }) => void} ended
  */
 export function useStatement(ended) {
-  const [state, setState] = useState({ asked: null, answer: null, error: null, running: null, cancelled: false });
+  const [state, setState] = useState(NOTHING);
   const running = useRef(null);
   const cancel = () => running.current?.abort();
   const run = (asked) => {
@@ -78,7 +80,7 @@ export function useStatement(ended) {
   };
   const clear = () => {
     cancel();
-    setState({ asked: null, answer: null, error: null, running: null, cancelled: false });
+    setState(NOTHING);
   };
   useEffect(() => cancel, []);
   return { ...state, run, cancel, clear };

@@ -1,37 +1,37 @@
 // The waterfall of a trace: one row a span with its name in the tree and its bar in time, and above it all spans as one small drawing that zooms.
-import { html } from "../html.js";
-import { Canvas } from "./canvas.js";
+import { html, useMemo } from "../html.js";
+import { bare, colour, placeName, Plot } from "./chart.js";
 import { marks, precise } from "./micros.js";
 import { VirtualList } from "./virtual_list.js";
 
-const COLOURS = 8;
 const MAP_HEIGHT = 48;
 /** Levels of the tree that are indented; deeper ones stay where this one is. */
 const INDENTED = 24;
 
 /** The colour of a service, by its place among the services of the trace. */
-const serviceColour = (services, service) => `--c${(services.indexOf(service) % COLOURS) + 1}`;
+const serviceColour = (services, service) => placeName(services.indexOf(service));
 
 /** All spans, small: a drag chooses the time that the bars show. @param {{ trace: any, view: { from: number, to: number }, zoom: (from: number, to: number) => void }} props */
 export function TraceMap({ trace, view, zoom }) {
   const { start, end, nodes, services } = trace;
-  const draw = (context, { width, height, colour }) => {
+  const data = useMemo(() => [[0, end - start]], [trace]);
+  const paint = (context, plot) => {
     const places = new Map(services.map((service) => [service, colour(serviceColour(services, service))]));
     const bad = colour("--level-error");
-    const row = height / Math.max(1, nodes.length);
+    const x = (at) => plot.valToPos(at - start, "x");
+    const row = MAP_HEIGHT / Math.max(1, nodes.length);
     for (const node of nodes) {
       context.fillStyle = node.row.status === "error" ? bad : places.get(node.service);
-      const [left, right] = [(node.start - start) / (end - start), (node.end - start) / (end - start)];
-      context.fillRect(left * width, node.index * row, Math.max(1, (right - left) * width), Math.max(1, Math.min(row - 1, 8)));
+      context.fillRect(x(node.start), node.index * row, Math.max(1, x(node.end) - x(node.start)), Math.max(1, Math.min(row - 1, 8)));
     }
     context.fillStyle = colour("--ink-2");
     context.globalAlpha = 0.25;
-    context.fillRect(0, 0, ((view.from - start) / (end - start)) * width, height);
-    context.fillRect(((view.to - start) / (end - start)) * width, 0, width, height);
+    context.fillRect(0, 0, x(view.from), MAP_HEIGHT);
+    context.fillRect(x(view.to), 0, x(end) - x(view.to), MAP_HEIGHT);
   };
-  const brush = ({ left, right, width }) => zoom(start + (left / width) * (end - start), start + (right / width) * (end - start));
-  return html`<${Canvas} draw=${draw} height=${MAP_HEIGHT} drawn=${[trace, view.from, view.to]} brush=${brush}
-    label=${`All ${nodes.length} spans of the trace over its time; a drag zooms, the rows below have the same`} />`;
+  const options = () => ({ ...bare, axes: [{ show: false }, { show: false }], padding: [0, 0, 0, 0] });
+  return html`<div class="trace-map"><${Plot} height=${MAP_HEIGHT} data=${data} drawn=${[view.from, view.to]} options=${options} zoom=${(from, to) => zoom(start + from, start + to)} paint=${paint}
+    label=${`All ${nodes.length} spans of the trace over its time; a drag zooms, the rows below have the same`} /></div>`;
 }
 
 function Head({ view, start }) {
@@ -79,5 +79,5 @@ function SpanRow({ node, index, selected, isClosed, trace, view, path, toggle, o
 export function Waterfall({ trace, rows, view, selected, isClosed, path, toggle, open }) {
   const row = (node, index) => html`<${SpanRow} node=${node} index=${index} selected=${index === selected} isClosed=${node.children.length > 0 && isClosed(node)} trace=${trace} view=${view} path=${path}
     toggle=${toggle} open=${() => open(node)} />`;
-  return html`<div class="tall"><${VirtualList} rows=${rows} height=${24} row=${row} selected=${selected} label="Spans of the trace" head=${html`<${Head} view=${view} start=${trace.start} />`} /></div>`;
+  return html`<div class="tall"><${VirtualList} rows=${rows} row=${row} selected=${selected} label="Spans of the trace" head=${html`<${Head} view=${view} start=${trace.start} />`} /></div>`;
 }
