@@ -68,11 +68,11 @@ export function ExemplarList({ exemplars: { rows, answer }, unit, label }) {
   if (!answer.data) return html`<${Answering} answer=${answer} what="Asking for exemplars" />`;
   if (!rows.length) return html`<p class="dim">No exemplars in this range: the sender attaches them, in OpenTelemetry when a measurement is made within a sampled span.</p>`;
   const columns = [
-    { name: "time", title: "time", width: 112, cell: (one) => time(one.ts).slice(5, 19) },
-    { name: "value", title: "value", width: 84, number: true, cell: (one) => unit.one(Number(one.value)) },
-    { name: "trace", title: "trace", width: 96, cell: (one) => (traceOf(one) ? html`<a href=${traceOf(one)} title=${one.trace_id}>${one.trace_id.slice(0, 8)}…</a>` : "no trace") },
-    { name: "entity", title: "entity", width: 90, cell: (one) => one.entity_name },
-    { name: "labels", title: "labels", width: 320, cell: labelsOf },
+    { title: "time", width: 112, cell: (one) => time(one.ts).slice(5, 19) },
+    { title: "value", width: 84, number: true, cell: (one) => unit.one(Number(one.value)) },
+    { title: "trace", width: 96, cell: (one) => (traceOf(one) ? html`<a href=${traceOf(one)} title=${one.trace_id}>${one.trace_id.slice(0, 8)}…</a>` : "no trace") },
+    { title: "entity", width: 90, cell: (one) => one.entity_name },
+    { title: "labels", width: 320, cell: labelsOf },
   ];
   return html`<div class="metric-exemplars"><${ColumnList} label=${label} columns=${columns} rows=${rows} keyOf=${(row) => String(rows.indexOf(row))} /></div>`;
 }
