@@ -32,7 +32,7 @@ fn pictures() -> Option<PathBuf> {
 #[test]
 fn every_view_shows_real_rows_in_both_themes_and_on_a_phone_and_axe_finds_nothing() -> Result<(), Failure> {
     let world = LetterPlant::start()?;
-    fill(&world.mixer, &["order accepted", "payment refused", "mail sent"])?;
+    fill(&world.mixer, &["shop", "payment", "mail"])?;
     world.write(&lines(0..3, "bad"))?;
     world.letters("gear=pass", 3)?;
     let mut tab = open(&world.mixer, "overview")?;
@@ -58,6 +58,27 @@ fn every_view_shows_real_rows_in_both_themes_and_on_a_phone_and_axe_finds_nothin
             tab.resize(DESK)?;
         }
     }
+    assert_eq!(tab.faults(), Vec::<String>::new());
+    Ok(())
+}
+
+#[test]
+#[ignore = "takes the picture of README.md from a running demo: web/README.md"]
+fn logs_of_the_demo_as_a_picture() -> Result<(), Failure> {
+    let (folder, mixer) = (
+        pictures().ok_or("PLATFORM_TEST_SCREENSHOTS is not set")?,
+        std::env::var("PLATFORM_API_URL")?,
+    );
+    let mut tab = BrowserTab::open(&format!("{mixer}/#/logs?since=2m"), DESK)?;
+    tab.eval("localStorage.setItem('platform.theme', 'light')")?;
+    reload(&mut tab)?;
+    visit(&mut tab, "logs?since=5m")?;
+    assert!(
+        tab.eval("document.querySelectorAll('[role=rowgroup] [role=row]').length")?
+            .as_u64()
+            > Some(10)
+    );
+    tab.screenshot(&folder.join("demo.webp"))?;
     assert_eq!(tab.faults(), Vec::<String>::new());
     Ok(())
 }
