@@ -3,7 +3,7 @@ import { ApiError, request, useAnswer } from "../api.js";
 import { age, bytes, cell, count, time } from "../format.js";
 import { html, useEffect, useMemo, useState } from "../html.js";
 import { change, changeBy, href, hrefHere } from "../location.js";
-import { act, at, Confirm, Said } from "../parts/act.js";
+import { act, at, Confirm, Said } from "../parts/changes.js";
 import { ColumnList } from "../parts/column_list.js";
 import { CopyButton } from "../parts/copy_button.js";
 import { Drawer, Facts, SlicedText } from "../parts/drawer.js";

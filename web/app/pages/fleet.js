@@ -2,8 +2,8 @@
 import { age, time } from "../format.js";
 import { html, useState } from "../html.js";
 import { href } from "../location.js";
-import { act, at, Confirm, Said } from "../parts/act.js";
 import { Table, Tabs } from "../parts/blocks.js";
+import { act, at, Confirm, Said } from "../parts/changes.js";
 import { Answering, EmptyState, ErrorBox } from "../parts/messages.js";
 import { Question } from "../parts/question.js";
 import { useRepeated } from "../parts/repeated.js";

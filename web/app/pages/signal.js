@@ -15,14 +15,11 @@ import { SignalDrawing } from "../parts/signal_drawing.js";
 import { arrangeLanes, laneName, LANES, MOST_ROWS, readSignal, textOf } from "../parts/signal_model.js";
 import { TimePicker } from "../parts/time_picker.js";
 import { headOf, VirtualList } from "../parts/virtual_list.js";
-import { isSameLog, useWhole } from "../parts/whole_row.js";
+import { isSameLog, SAME_TIME, useWhole } from "../parts/whole_row.js";
 import { useWork } from "../parts/work.js";
 import { timeConditions } from "../time_range.js";
 
 await ownStyle("traces.css");
-
-/** Rows of one microsecond that are looked through for the message. */
-const SAME_TIME = 100;
 
 /** The message as it was sent; asked for only here, since it may be large. */
 function Body({ id, item: { row, at } }) {

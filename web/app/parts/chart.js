@@ -100,7 +100,10 @@ function hooksOf(now) {
     }],
     ready: [(plot) => {
       takeFingers(plot);
-      plot.over.addEventListener("click", ({ offsetX, offsetY }) => {
+      let from = { clientX: NaN, clientY: NaN };
+      plot.over.addEventListener("mousedown", (event) => (from = event));
+      plot.over.addEventListener("click", ({ offsetX, offsetY, clientX, clientY }) => {
+        if (Math.hypot(clientX - from.clientX, clientY - from.clientY) >= BRUSH) return;
         const item = now.current.find?.(plot, offsetX, offsetY);
         if (item) now.current.press?.(item);
       });
@@ -133,7 +136,8 @@ export function Plot({ shape, height, label, data, drawn = [], options, ...props
       const axis = { stroke: colour("--ink-2"), grid: { stroke: colour("--line"), width: 1 }, font: "11px system-ui", ticks: { show: false } };
       const tzDate = isUtc() ? (at) => UPlot.tzDate(new Date(at), "Etc/UTC") : undefined;
       const { cursor, ...own } = options(UPlot, axis, now);
-      const drag = { x: Boolean(props.zoom), y: false, setScale: false, ...cursor?.drag };
+      // A press that moves a little is a press: the library would keep it to itself.
+      const drag = { x: Boolean(props.zoom), y: false, setScale: false, click: () => {}, ...cursor?.drag };
       plot.current = new UPlot({ ...size(), ms: 1, tzDate, legend: { show: false }, ...own, cursor: { ...cursor, drag }, hooks: hooksOf(now) }, now.current.data, box.current);
       watched = new ResizeObserver(() => box.current && plot.current.setSize(size()));
       watched.observe(box.current);

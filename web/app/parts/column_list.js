@@ -29,7 +29,7 @@ export function ColumnList({ label, columns, rows, keyOf, to, opened, marked, ma
     const key = keyOf(row);
     const cells = columns.map(({ field = "", cell, hint }, number) => {
       const shown = cell ? cell(row) : row[field];
-      const text = hint ? hint(row) : typeof shown === "object" ? undefined : shown;
+      const text = hint ? hint(row) : ["string", "number"].includes(typeof shown) ? shown : undefined;
       return html`<span role="cell" title=${text} style=${styles[number]}>${number === 0 && to ? html`<a href=${to(row)} tabindex=${index === at ? 0 : -1}>${shown}</a>` : shown}</span>`;
     });
     // A press on the box chooses no row: drawn anew between the press and its change, the box would be as it was.

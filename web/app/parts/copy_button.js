@@ -13,5 +13,5 @@ export function CopyButton({ text, children, title }) {
     }
     setTimeout(() => setSaid(""), 3_000);
   };
-  return html`<button class="quiet" title=${title} onClick=${copy}>${children}<span role="status">${said && ` ${said}`}</span></button>`;
+  return html`<button type="button" class="quiet" title=${title} onClick=${copy}>${children}<span role="status">${said && ` ${said}`}</span></button>`;
 }

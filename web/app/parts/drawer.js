@@ -13,7 +13,11 @@ export function Drawer({ title, close, children }) {
   useLayoutEffect(() => {
     const before = document.activeElement;
     box.current.focus();
-    return () => before?.focus?.();
+    return () => {
+      before?.focus?.();
+      // A dialog that closes with it did not allow that yet.
+      queueMicrotask(() => document.activeElement === document.body && before?.focus?.());
+    };
   }, []);
   return html`<aside class="drawer" ref=${box} tabindex="-1" aria-label=${title}>
     <header><h2>${title}</h2><button class="quiet" aria-label="Close" onClick=${close}>×</button></header>

@@ -1,24 +1,18 @@
 // The fields of the records, and their most frequent values, with counts; a press filters by one, or leaves it out.
 import { useAnswer } from "../api.js";
 import { cell, count } from "../format.js";
-import { html, useMemo, useRef } from "../html.js";
+import { html, useMemo } from "../html.js";
 import { change, toggled } from "../location.js";
 import { range } from "../time_range.js";
 import { addColumn, nameOf } from "./log_list.js";
 import { notParameterOf, parameterOf, PATH, question, withoutValue } from "./log_query.js";
 import { ErrorBox, Waiting } from "./messages.js";
+import { useKept } from "./work.js";
 
 const FIRST = ["level", "entity_name", "attr.resource.service.name", "attr.gear.id"];
 const NAMES = { "attr.resource.service.name": "service", "attr.gear.id": "gear" };
 /** Values of a field, fields, and the ms of which fields are counted at most: all records of that time are read. */
 const [VALUES, FIELDS, HOUR] = [10, 100, 3_600_000];
-
-/** The last answer, as long as there is no other. */
-function useKept(data) {
-  const last = useRef(null);
-  if (data) last.current = data;
-  return last.current;
-}
 
 /** The fields of the records, of a long time range those of its last hour that has some. @param {any} ready which question may be asked */
 export function useFields(params, rows, ready) {

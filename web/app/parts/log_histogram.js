@@ -1,14 +1,15 @@
 // How many records there were over time, split by level, entity or any attribute. A brush zooms.
 import { request } from "../api.js";
 import { count, duration } from "../format.js";
-import { html, useEffect, useRef } from "../html.js";
+import { html, useEffect } from "../html.js";
 import { change } from "../location.js";
 import { interval, range } from "../time_range.js";
 import { Chart } from "./chart.js";
 import { nameOf } from "./log_list.js";
-import { LEVELS, PATH, question, whereOf } from "./log_query.js";
+import { PATH, question, whereOf } from "./log_query.js";
 import { ErrorBox, Waiting } from "./messages.js";
-import { useWork } from "./work.js";
+import { LEVELS } from "./question.js";
+import { useKept, useWork } from "./work.js";
 
 /** Values that are told apart; the others are counted together. */
 const MOST = 7;
@@ -70,21 +71,20 @@ function seriesOf(points, params, width) {
 
 /** The counts, asked again every so often while it is live; the last ones stay until there are others. */
 function useHistogram(params, by, ready, live) {
-  const last = useRef(null);
   const key = ready ? JSON.stringify([question(params), by, ready]) : null;
   const { value, error, progress, stop, again } = useWork(key, async (signal) => {
     const width = step(params);
     const { points, partial } = await counted(params, by, width, signal);
     return { ...seriesOf(points, params, width), partial, width };
   });
-  if (value || error) last.current = value;
+  const counts = useKept(value, error);
   const loading = progress !== null;
   useEffect(() => {
     if (!live || loading) return;
     const timer = setInterval(() => document.hidden || again(), EVERY);
     return () => clearInterval(timer);
   }, [live, loading]);
-  return { counts: last.current, error, loading, again, stop };
+  return { counts, error, loading, again, stop };
 }
 
 /** @param {{ params: URLSearchParams, ready: any, live: boolean, known: string[] }} props asked when `ready`, and again when it changes */

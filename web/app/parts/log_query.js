@@ -5,7 +5,6 @@ import { usePages } from "./repeated.js";
 import { CELL, readRows } from "./row_stream.js";
 
 export const PATH = "/api/v1/telemetry/logs";
-export { LEVELS } from "./question.js";
 
 /** Parameters that filter, or with `not.` before them leave out; all others of the address say how rows are shown. */
 const KEYS = ["level", "min_level", "entity", "service", "gear_id", "rack_id", "flux_id", "trace_id", "q"];

@@ -1,4 +1,5 @@
 // What is said in place of rows: that something failed and how it is mended, that there is nothing and what to do next, that it is awaited.
+// Within a form its buttons send nothing.
 import { count } from "../format.js";
 import { html } from "../html.js";
 
@@ -8,7 +9,7 @@ export function ErrorBox({ error, again }) {
   const wait = error.retryAfter ? ` (in ${error.retryAfter} s)` : "";
   return html`<div class="error" role="alert">
     <strong>${error.status || (error.status === 0 ? "No answer" : "Failed")}${error.code ? ` ${error.code}` : ""}</strong> ${error.message}
-    ${again && html`<button onClick=${again}>Ask again${wait}</button>`}
+    ${again && html`<button type="button" onClick=${again}>Ask again${wait}</button>`}
   </div>`;
 }
 
@@ -23,7 +24,7 @@ export function EmptyState({ children, command }) {
 /** What is awaited, and a way to stop it. */
 export function Waiting({ what, cancel }) {
   return html`<div class="waiting" role="status">
-    <progress aria-label=${what}></progress> ${what} ${cancel && html`<button onClick=${cancel}>Cancel</button>`}
+    <progress aria-label=${what}></progress> ${what} ${cancel && html`<button type="button" onClick=${cancel}>Cancel</button>`}
   </div>`;
 }
 
@@ -31,12 +32,12 @@ export function Waiting({ what, cancel }) {
 export function Answering({ answer: { data, error, loading, again, cancel }, what }) {
   if (error) return html`<${ErrorBox} error=${error} again=${again} />`;
   if (data) return null;
-  return loading ? html`<${Waiting} what=${what} cancel=${cancel} />` : html`<p class="dim">Not asked any more. <button onClick=${again}>Ask again</button></p>`;
+  return loading ? html`<${Waiting} what=${what} cancel=${cancel} />` : html`<p class="dim">Not asked any more. <button type="button" onClick=${again}>Ask again</button></p>`;
 }
 
 /** How far the reading of many rows is. @param {{ read: ReturnType<typeof import("./work.js").useWork>, what: string, rows: string }} props what is read, and what its rows are */
 export function Reading({ read: { value, error, progress, stop, again }, what, rows }) {
   if (error) return html`<${ErrorBox} error=${error} again=${again} />`;
   if (progress !== null) return html`<${Waiting} what=${`Reading ${what}: ${count(progress)} ${rows}`} cancel=${stop} />`;
-  return value ? null : html`<p>Stopped. <button onClick=${again}>Read it</button></p>`;
+  return value ? null : html`<p>Stopped. <button type="button" onClick=${again}>Read it</button></p>`;
 }

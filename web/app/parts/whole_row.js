@@ -6,7 +6,7 @@ import { moment } from "./micros.js";
 import { CELL } from "./row_stream.js";
 
 /** Rows of one microsecond that are looked through. */
-const SAME_TIME = 100;
+export const SAME_TIME = 100;
 
 /**
  * @param {any} row @param {number} at its time, µs @param {string} path @param {Record<string, any>} params @param {(other: any) => boolean} isSame

@@ -31,7 +31,14 @@ export function useWork(key, work) {
     if (key === null) job.stop();
     else job.run(work);
   }, [key, round]);
-  return { ...job, again: () => setRound(round + 1) };
+  return { ...job, again: () => setRound((before) => before + 1) };
+}
+
+/** The last value, as long as there is no other: kept while it is asked again. @param {any} value @param {any} [failed] nothing is kept beside an error */
+export function useKept(value, failed) {
+  const last = useRef(null);
+  if (value || failed) last.current = value;
+  return last.current;
 }
 
 /** What one slice may take, ms. */

@@ -43,6 +43,12 @@ pub(super) fn approve(stage: &mut ActionStage) -> Result<(), Failure> {
     stage.press("Approve rack-a")?;
     stage.tab.fill_in("Key that the Rack prints", &b)?;
     stage.tab.shows("That is another key: do not approve it.")?;
+    // Neither is it approved by a key, nor by another button.
+    stage.tab.press("Enter")?;
+    stage.press("command")?;
+    frame(&mut stage.tab)?;
+    stage.tab.shows("That is another key: do not approve it.")?;
+    stage.becomes("/api/v1/racks/rack-a", "/state", &json!("pending"))?;
     stage.tab.fill_in("Key that the Rack prints", &a)?;
     stage.confirm("Approve")?;
     said(&mut stage.tab, "rack-a is admitted")?;

@@ -3,8 +3,8 @@
 import { age, bytes, time } from "../../format.js";
 import { html, useMemo, useState } from "../../html.js";
 import { change, changeBy, href, hrefHere, toggled } from "../../location.js";
-import { act, at, Awaited, Confirm } from "../../parts/act.js";
 import { Table } from "../../parts/blocks.js";
+import { act, at, Awaited, Confirm } from "../../parts/changes.js";
 import { ColumnList } from "../../parts/column_list.js";
 import { CopyButton } from "../../parts/copy_button.js";
 import { Drawer, Facts } from "../../parts/drawer.js";

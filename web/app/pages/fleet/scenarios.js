@@ -3,7 +3,7 @@ import { ApiError, useAnswer } from "../../api.js";
 import { age, time } from "../../format.js";
 import { html, useState } from "../../html.js";
 import { change, href } from "../../location.js";
-import { act, at, Confirm, Failed, useChange } from "../../parts/act.js";
+import { act, at, Confirm, Failed, useChange } from "../../parts/changes.js";
 import { ColumnList } from "../../parts/column_list.js";
 import { CopyButton } from "../../parts/copy_button.js";
 import { Drawer, Facts } from "../../parts/drawer.js";

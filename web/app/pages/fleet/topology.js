@@ -4,8 +4,8 @@ import { useAnswer } from "../../api.js";
 import { bytes, count } from "../../format.js";
 import { html, useMemo } from "../../html.js";
 import { href } from "../../location.js";
-import { at } from "../../parts/act.js";
-import { Table } from "../../parts/blocks.js";
+import { Section, Table } from "../../parts/blocks.js";
+import { at } from "../../parts/changes.js";
 import { ColumnList } from "../../parts/column_list.js";
 import { EmptyState, ErrorBox, Waiting } from "../../parts/messages.js";
 import { useRepeated } from "../../parts/repeated.js";
@@ -89,7 +89,7 @@ function Drawing({ graph, status }) {
 /** Gears by Rack, where they are too many for a picture. */
 function GearTable({ status }) {
   const places = [...status.groups.map(({ group, gears, racks }) => ({ name: `group ${group}: ${racks.join(", ") || "no Rack"}`, gears })), ...status.racks];
-  return html`<section aria-label="Gears"><h2>Gears</h2><${Table} heads=${["Rack or group", "Gears"]} rows=${places.slice(0, 300).map(({ name, gears }) => [name, gears.join(", ")])} /></section>`;
+  return html`<${Section} title="Gears"><${Table} heads=${["Rack or group", "Gears"]} rows=${places.slice(0, 300).map(({ name, gears }) => [name, gears.join(", ")])} /></${Section}>`;
 }
 
 export function Topology({ status }) {

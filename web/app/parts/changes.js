@@ -88,14 +88,15 @@ export function Confirm({ title, action, danger = false, typed, ready = true, ru
     // It gives the focus back.
     return () => dialog.close();
   }, []);
+  const wrong = Boolean(typed) && text !== typed;
   const submit = (event) => {
     event.preventDefault();
+    if (wrong || !ready) return;
     change.run(run, (came) => {
       close();
       done(came);
     });
   };
-  const wrong = typed && text !== typed;
   return html`<dialog class="confirm" ref=${box} aria-label=${title} onCancel=${(event) => {
     event.preventDefault();
     leave();
