@@ -1,4 +1,4 @@
-// What all drawings over time are made with (uPlot, loaded when the first one is shown): axes, size, themes, presses, a brush that zooms; and
+// What all drawings over time are made with (uPlot, loaded when a view first needs it): axes, size, themes, presses, a brush that zooms; and
 // the simplest of them: lines and stacked bars.
 import { isUtc, time } from "../format.js";
 import { html, useEffect, useMemo, useRef, useState } from "../html.js";
@@ -74,6 +74,8 @@ function holdPointer(plot) {
   const { over } = plot;
   over.addEventListener("pointerdown", ({ isPrimary, button, pointerId }) => {
     if (!isPrimary || button !== 0) return;
+    // What stands above it may have grown.
+    plot.syncRect(true);
     plot.isHeld = true;
     over.setPointerCapture(pointerId);
   });
@@ -94,7 +96,7 @@ function touchAsMouse(plot) {
     if (pointerType !== "touch" || !isPrimary) return;
     for (const kind of kinds) over.dispatchEvent(new MouseEvent(kind, { clientX, clientY, movementX: 1, bubbles: true }));
   };
-  over.addEventListener("pointerdown", tell("mouseenter", "mousedown"));
+  over.addEventListener("pointerdown", tell("mousedown"));
   over.addEventListener("pointermove", tell("mousemove"));
   over.addEventListener("pointercancel", () => clearSelection(plot));
   for (const kind of ["pointerup", "pointercancel"]) over.addEventListener(kind, tell("mouseup", "mouseleave"));
