@@ -6,6 +6,7 @@
 //! Not here: how the files are served (the Mixer's own tests), pages of attackers (`suite::browser`).
 
 mod actions;
+mod drawings;
 mod hostile;
 mod hostile_text;
 mod live;

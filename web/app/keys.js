@@ -50,6 +50,9 @@ export function useTableKeys() {
 /** How many rows further a key goes. */
 const STEPS = { j: 1, ArrowDown: 1, k: -1, ArrowUp: -1, PageDown: 20, PageUp: -20, Home: -Infinity, End: Infinity };
 
+/** What has keys of its own beside a list: drawers, the side, and all that scrolls by itself. */
+const BESIDE = ".drawer, .facets, [tabindex='0']:not(.virtual, .virtual *)";
+
 /**
  * Keys that move through rows: j, k, arrows, page keys, Home, End and Enter, and more that a list adds.
  * @param {{ count: number, selected: number, select: (index: number) => void, open?: (index: number) => void,
@@ -60,7 +63,7 @@ export function useRowKeys(list) {
     const { count, selected, select, open, more = {} } = list;
     const { key, target } = event;
     // Beside the list, only letters are its own: the others scroll what is there.
-    if (isTyping(event) || event.defaultPrevented || (key !== "j" && key !== "k" && target.closest?.(".drawer, .facets, .metric-board"))) return;
+    if (isTyping(event) || event.defaultPrevented || (key !== "j" && key !== "k" && target.closest?.(BESIDE))) return;
     const presses = (key === "Enter" || key === " ") && target.closest?.("button, a, summary, input");
     const chosen = selected >= 0 && selected < count;
     if (key in STEPS && count) {

@@ -2,7 +2,7 @@
 import { age, time } from "../format.js";
 import { html, useState } from "../html.js";
 import { href } from "../location.js";
-import { Table, Tabs } from "../parts/blocks.js";
+import { Table, Tabs } from "../parts/layout.js";
 import { act, at, Confirm, Said } from "../parts/changes.js";
 import { Answering, EmptyState, ErrorBox } from "../parts/messages.js";
 import { Question } from "../parts/question.js";

@@ -46,7 +46,7 @@ function FirstCharts({ names }) {
 function useBoard(params, names, round) {
   const bounds = boundsOf(params);
   const at = useMemo(() => rangeOf(params), [bounds.since, bounds.until, round]);
-  const zoom = (from, to) => from < to && change({ since: new Date(Math.max(0, from)).toISOString(), until: new Date(to).toISOString() });
+  const zoom = (from, to) => from < to && change({ since: new Date(Math.max(0, from)).toISOString(), until: new Date(Math.ceil(to)).toISOString() });
   const zoomOut = () => {
     const half = (at.to - at.from) / 2;
     zoom(at.from - half, Math.min(at.to + half, Date.now()));

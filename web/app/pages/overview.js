@@ -2,7 +2,7 @@
 import { age, bytes, count } from "../format.js";
 import { html } from "../html.js";
 import { href } from "../location.js";
-import { Tile } from "../parts/blocks.js";
+import { Tile } from "../parts/layout.js";
 import { Answering, ErrorBox } from "../parts/messages.js";
 import { useRepeated } from "../parts/repeated.js";
 import { may } from "../session.js";

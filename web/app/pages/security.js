@@ -3,7 +3,7 @@ import { useAnswer } from "../api.js";
 import { age, time } from "../format.js";
 import { html, useLayoutEffect, useMemo, useRef, useState } from "../html.js";
 import { change, changeBy, href, hrefHere, toggled } from "../location.js";
-import { Table, Tabs } from "../parts/blocks.js";
+import { Table, Tabs } from "../parts/layout.js";
 import { act, at, Confirm, Said } from "../parts/changes.js";
 import { ColumnList } from "../parts/column_list.js";
 import { CopyButton } from "../parts/copy_button.js";

@@ -4,6 +4,7 @@ import { count, time } from "../format.js";
 import { html, useMemo, useState } from "../html.js";
 import { useRowKeys, useTableKeys } from "../keys.js";
 import { change, changeBy, href, toggled } from "../location.js";
+import { loadPlots } from "../parts/chart.js";
 import { CopyButton } from "../parts/copy_button.js";
 import { Drawer, Facts, Fields, LongText } from "../parts/drawer.js";
 import { Typed } from "../parts/field.js";
@@ -19,6 +20,8 @@ import { isSameLog, SAME_TIME, useWhole } from "../parts/whole_row.js";
 import { useWork } from "../parts/work.js";
 import { timeConditions } from "../time_range.js";
 
+// A chart says itself that it could not be loaded.
+loadPlots().catch(() => {});
 await ownStyle("traces.css");
 
 /** The message as it was sent; asked for only here, since it may be large. */

@@ -4,7 +4,7 @@ import { open } from "../api.js";
 import { age, bytes, count, duration, time } from "../format.js";
 import { html, useEffect, useState } from "../html.js";
 import { href } from "../location.js";
-import { Section, Table, Tile } from "../parts/blocks.js";
+import { Section, Table, Tile } from "../parts/layout.js";
 import { CopyButton } from "../parts/copy_button.js";
 import { Answering } from "../parts/messages.js";
 import { Question } from "../parts/question.js";

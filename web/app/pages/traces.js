@@ -1,12 +1,15 @@
 // Traces: a search for spans, one trace as a waterfall, the services, and which calls which.
 import { html } from "../html.js";
 import { hrefHere } from "../location.js";
+import { loadPlots } from "../parts/chart.js";
 import { ownStyle } from "../parts/own_style.js";
 import { Dependencies, Services } from "../parts/service_views.js";
 import { SpanList } from "../parts/span_search.js";
 import { TimePicker } from "../parts/time_picker.js";
 import { TraceView } from "../parts/trace_view.js";
 
+// A chart says itself that it could not be loaded.
+loadPlots().catch(() => {});
 await ownStyle("traces.css");
 
 const VIEWS = [["search", "Spans", SpanList], ["services", "Services", Services], ["map", "Service map", Dependencies]];

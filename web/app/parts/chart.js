@@ -1,4 +1,4 @@
-// What all drawings over time are made with (uPlot, loaded when the first one is shown): axes, size, themes, presses, a brush that zooms; and
+// What all drawings over time are made with (uPlot, loaded when a view first needs it): axes, size, themes, presses, a brush that zooms; and
 // the simplest of them: lines and stacked bars.
 import { isUtc, time } from "../format.js";
 import { html, useEffect, useMemo, useRef, useState } from "../html.js";
@@ -7,16 +7,16 @@ import { ownStyle } from "./own_style.js";
 
 /** Colours of series; they come again after so many. */
 export const COLOURS = 8;
-/** How near to a point a press means it, and how much a brush chooses at least, px. */
-const [NEAR, BRUSH] = [10, 4];
+/** How near to a point a press means it, how much of the time a brush chooses at least, and of the values, px. */
+const [NEAR, BRUSH, TALL] = [10, 4, 24];
 
 const theme = () => document.documentElement.dataset.theme || String(matchMedia("(prefers-color-scheme: dark)").matches);
 
 /** @type {Promise<any> | null} */
 let loading = null;
 
-/** The library. What could not be loaded is asked for again by the next chart. */
-function load() {
+/** Loads the library, which a view that is sure to draw begins while it asks for its rows. What could not be loaded is asked for again by the next chart. */
+export function loadPlots() {
   loading ??= Promise.all([ownStyle("../vendor/uplot.css"), new Promise((resolve, reject) => {
     const script = document.createElement("script");
     [script.src, script.onload, script.onerror] = [new URL("../../vendor/uplot.js", import.meta.url).href, resolve, reject];
@@ -45,9 +45,11 @@ export function placeOf(plot, { at, value }) {
 
 /** The point that is near a place, or null. */
 export function nearest(plot, points, left, top) {
+  const [from, to] = [plot.posToVal(left - NEAR, "x"), plot.posToVal(left + NEAR, "x")];
   /** @type {any} */
   let [found, best] = [null, NEAR];
   for (const point of points) {
+    if (point.at < from || point.at > to) continue;
     const [x, y] = placeOf(plot, point);
     const away = Math.hypot(x - left, y - top);
     if (away <= best) [found, best] = [point, away];
@@ -65,18 +67,39 @@ const painter = (now, name) => (plot) => {
   ctx.restore();
 };
 
-const chooseNothing = (plot) => plot.setSelect({ left: 0, width: 0, top: 0, height: 0 }, false);
+const clearSelection = (plot) => plot.setSelect({ left: 0, width: 0, top: 0, height: 0 }, false);
 
-/** Fingers drag as a mouse does: the library knows mice only, and of one that is dragged only what moves it. */
-function takeFingers(plot) {
+/** A drag that leaves the plot goes on; what it chooses ends at the edge. */
+function holdPointer(plot) {
+  const { over } = plot;
+  over.addEventListener("pointerdown", ({ isPrimary, button, pointerId }) => {
+    if (!isPrimary || button !== 0) return;
+    // What stands above it may have grown.
+    plot.syncRect(true);
+    plot.isHeld = true;
+    over.setPointerCapture(pointerId);
+  });
+  for (const kind of ["pointerup", "pointercancel"]) over.addEventListener(kind, ({ isPrimary }) => isPrimary && (plot.isHeld = false));
+}
+
+/** The place of the pointer, within the plot while it is held. */
+function placeOfPointer(plot, left, top) {
+  const { isHeld, over } = plot;
+  return isHeld ? [Math.max(0, Math.min(over.clientWidth, left)), Math.max(0, Math.min(over.clientHeight, top))] : [left, top];
+}
+
+/** The first finger drags as a mouse does: the library knows mice only, and of one that is dragged only what moves it. */
+function touchAsMouse(plot) {
   const { over } = plot;
   over.style.touchAction = "pan-y pinch-zoom";
-  const tell = (kind) => ({ pointerType, clientX, clientY }) => pointerType === "touch" && over.dispatchEvent(new MouseEvent(kind, { clientX, clientY, movementX: 1, bubbles: true }));
-  for (const kind of ["down", "move", "up"]) over.addEventListener(`pointer${kind}`, tell(`mouse${kind}`));
-  over.addEventListener("pointercancel", (event) => {
-    chooseNothing(plot);
-    tell("mouseup")(event);
-  });
+  const tell = (...kinds) => ({ pointerType, isPrimary, clientX, clientY }) => {
+    if (pointerType !== "touch" || !isPrimary) return;
+    for (const kind of kinds) over.dispatchEvent(new MouseEvent(kind, { clientX, clientY, movementX: 1, bubbles: true }));
+  };
+  over.addEventListener("pointerdown", tell("mousedown"));
+  over.addEventListener("pointermove", tell("mousemove"));
+  over.addEventListener("pointercancel", () => clearSelection(plot));
+  for (const kind of ["pointerup", "pointercancel"]) over.addEventListener(kind, tell("mouseup", "mouseleave"));
 }
 
 /** What a plot says of the pointer: where it is, what it presses, which part it has chosen. */
@@ -86,20 +109,23 @@ function hooksOf(now) {
     draw: [painter(now, "paint")],
     setCursor: [(plot) => {
       const { left, top, idx } = plot.cursor;
-      const { point, find, tip } = now.current;
-      const item = find?.(plot, left, top);
+      const { point, find, tip, zoom } = now.current;
+      const item = plot.isHeld ? null : find?.(plot, left, top);
       point?.(idx ?? null);
-      plot.over.style.cursor = item ? "pointer" : "crosshair";
+      plot.over.style.cursor = item ? "pointer" : zoom ? "crosshair" : "";
       plot.over.title = (item && tip?.(item)) || "";
     }],
     setSelect: [(plot) => {
       const { left, width, top, height } = plot.select;
-      const values = height < plot.over.clientHeight ? [plot.posToVal(top + height, "y"), plot.posToVal(top, "y")] : [];
+      const values = height >= TALL && height < plot.over.clientHeight ? [plot.posToVal(top + height, "y"), plot.posToVal(top, "y")] : [];
       if (width >= BRUSH) now.current.zoom?.(plot.posToVal(left, "x"), plot.posToVal(left + width, "x"), ...values);
-      chooseNothing(plot);
+      clearSelection(plot);
     }],
     ready: [(plot) => {
-      takeFingers(plot);
+      if (now.current.zoom) {
+        holdPointer(plot);
+        touchAsMouse(plot);
+      }
       let from = { clientX: NaN, clientY: NaN };
       plot.over.addEventListener("mousedown", (event) => (from = event));
       plot.over.addEventListener("click", ({ offsetX, offsetY, clientX, clientY }) => {
@@ -119,7 +145,7 @@ function hooksOf(now) {
  *   find?: (plot: any, left: number, top: number) => any, press?: (item: any) => void, tip?: (item: any) => string,
  *   under?: (context: CanvasRenderingContext2D, plot: any) => void, paint?: (context: CanvasRenderingContext2D, plot: any) => void, [more: string]: any }} props
  *   `options`: those of the library; `now` has the props as they are by then. A part that is dragged over goes to `zoom`, with values if it
- *   is less than all of them. `find` tells what is at a place, for `press` and `tip`; `under` and `paint` draw below and above all else.
+ *   is a box that has not all of them. `find` tells what is at a place, for `press` and `tip`; `under` and `paint` draw below and above all else.
  */
 export function Plot({ shape, height, label, data, drawn = [], options, ...props }) {
   /** @type {any} */
@@ -130,15 +156,15 @@ export function Plot({ shape, height, label, data, drawn = [], options, ...props
   useEffect(() => {
     /** @type {any} */
     let [watched, gone] = [null, false];
-    load().then((UPlot) => {
+    loadPlots().then((UPlot) => {
       if (gone || !box.current) return;
       const size = () => ({ width: Math.max(200, box.current.clientWidth), height });
       const axis = { stroke: colour("--ink-2"), grid: { stroke: colour("--line"), width: 1 }, font: "11px system-ui", ticks: { show: false } };
       const tzDate = isUtc() ? (at) => UPlot.tzDate(new Date(at), "Etc/UTC") : undefined;
       const { cursor, ...own } = options(UPlot, axis, now);
       // A press that moves a little is a press: the library would keep it to itself.
-      const drag = { x: Boolean(props.zoom), y: false, setScale: false, click: () => {}, ...cursor?.drag };
-      plot.current = new UPlot({ ...size(), ms: 1, tzDate, legend: { show: false }, ...own, cursor: { ...cursor, drag }, hooks: hooksOf(now) }, now.current.data, box.current);
+      const drag = { x: Boolean(props.zoom), y: false, dist: BRUSH, setScale: false, click: () => {}, ...cursor?.drag };
+      plot.current = new UPlot({ ...size(), ms: 1, tzDate, legend: { show: false }, ...own, cursor: { move: placeOfPointer, ...cursor, drag }, hooks: hooksOf(now) }, now.current.data, box.current);
       watched = new ResizeObserver(() => box.current && plot.current.setSize(size()));
       watched.observe(box.current);
       setFailed(null);
@@ -176,10 +202,10 @@ function timeTicks(ticks, step) {
 export const timeAxis = (axis) => ({ ...axis, space: 70, values: (_, ticks, __, ___, step) => timeTicks(ticks, step) });
 
 /**
- * @param {{ times: number[], series: { name: string, values: (number | null)[] }[], stacked?: boolean, height?: number, label: string,
+ * @param {{ times: number[], series: { name: string, values: (number | null)[] }[], stacked?: boolean, height: number, label: string,
  *   unit: (value: number) => string, zoom?: (from: number, to: number) => void }} props times in milliseconds
  */
-export function Chart({ times, series, stacked = false, height = 140, label, unit, zoom }) {
+export function Chart({ times, series, stacked = false, height, label, unit, zoom }) {
   // Stacked bars stand in front of those that are higher by them.
   const order = stacked ? [...series.keys()].reverse() : [...series.keys()];
   const data = useMemo(() => {

@@ -33,7 +33,7 @@ export function ColumnList({ label, columns, rows, keyOf, to, opened, marked, ma
       return html`<span role="cell" title=${text} style=${styles[number]}>${number === 0 && to ? html`<a href=${to(row)} tabindex=${index === at ? 0 : -1}>${shown}</a>` : shown}</span>`;
     });
     // A press on the box chooses no row: drawn anew between the press and its change, the box would be as it was.
-    return html`<div role="row" key=${key} aria-rowindex=${index + 2} aria-selected=${index === at || key === opened} style=${{ minWidth: `${width}px` }} onClick=${() => setAt(index)}>
+    return html`<div role="row" key=${key} aria-rowindex=${index + 2} aria-selected=${index === at || key === opened} style=${{ minWidth: `${width}px` }} onClick=${to || mark ? () => setAt(index) : undefined}>
       ${marked && html`<span role="cell" style=${{ width: "30px" }}><input type="checkbox" aria-label=${`Mark ${key}`} checked=${marked.has(key)} tabindex=${index === at ? 0 : -1} onClick=${(event) => event.stopPropagation()} onChange=${(event) => mark([key], event.currentTarget.checked)} /></span>`}
       ${cells}</div>`;
   };

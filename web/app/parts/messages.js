@@ -30,9 +30,9 @@ export function Waiting({ what, cancel }) {
 
 /** What is said until a question is answered. @param {{ answer: ReturnType<typeof import("../api.js").useAnswer>, what: string }} props `what` is being done */
 export function Answering({ answer: { data, error, loading, again, cancel }, what }) {
-  if (error) return html`<${ErrorBox} error=${error} again=${again} />`;
   if (data) return null;
-  return loading ? html`<${Waiting} what=${what} cancel=${cancel} />` : html`<p class="dim">Not asked any more. <button type="button" onClick=${again}>Ask again</button></p>`;
+  if (loading) return html`<${Waiting} what=${what} cancel=${cancel} />`;
+  return error ? html`<${ErrorBox} error=${error} again=${again} />` : html`<p class="dim">Not asked any more. <button type="button" onClick=${again}>Ask again</button></p>`;
 }
 
 /** How far the reading of many rows is. @param {{ read: ReturnType<typeof import("./work.js").useWork>, what: string, rows: string }} props what is read, and what its rows are */

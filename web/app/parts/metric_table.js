@@ -3,7 +3,7 @@
 import { count, time } from "../format.js";
 import { html, useMemo } from "../html.js";
 import { href } from "../location.js";
-import { Table } from "./blocks.js";
+import { Table } from "./layout.js";
 import { ColumnList } from "./column_list.js";
 import { Answering } from "./messages.js";
 import { metricPath, summary, useRoundAnswer } from "./metric_question.js";
@@ -24,8 +24,8 @@ export function MetricTable({ times, series, unit, label, only }) {
   const value = ({ name, values }) => ({ title: html`<span title=${name}>${name}</span>`, width: 112, number: true, cell: (index) => unit.one(values[index]) });
   const columns = [{ title: "time", width: 112, cell: (index) => time(times[index]).slice(5, 19) }, ...series.map(value)];
   return html`<div class="metric-table">
-    <div class="metric-sums"><${Table} label=${`${label}: each series`} heads=${["series", "last", "min", "mean", "max"]} numbers=${[1, 2, 3, 4]}
-      rows=${series.map(({ name, group, values }) => [html`<${SeriesName} name=${name} group=${group} only=${only} />`, ...Object.values(summary(values)).map(unit.one)])} /></div>
+    <${Table} label=${`${label}: each series`} heads=${["series", "last", "min", "mean", "max"]} numbers=${[1, 2, 3, 4]}
+      rows=${series.map(({ name, group, values }) => [html`<${SeriesName} name=${name} group=${group} only=${only} />`, ...Object.values(summary(values)).map(unit.one)])} />
     <${ColumnList} label=${`${label}: each bucket of time`} columns=${columns} rows=${[...times.keys()].reverse()} keyOf=${String} />
   </div>`;
 }

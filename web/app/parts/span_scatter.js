@@ -35,8 +35,8 @@ export function SpanScatter({ rows, window, open }) {
   const points = useMemo(() => rows.map((row) => ({ row, at: row.at / 1_000, value: Math.max(row.duration_ms, 1e-4) })).reverse(), [rows]);
   const data = useMemo(() => [points.map(({ at }) => at), points.map(({ value }) => value)], [points, window.from, window.to]);
   const options = (_, axis, now) => ({
-    // A box, if it is so tall; else a part of the time.
-    cursor: { drag: { y: true, uni: 24 } },
+    // A drag draws a box.
+    cursor: { drag: { y: true } },
     scales: { x: { range: () => [now.current.window.from / 1_000, now.current.window.to / 1_000] }, y: { distr: 3, range: (__, least, most) => [least / 1.25, most * 1.25] } },
     axes: [{ ...timeAxis(axis), size: 34 }, { ...axis, size: 62, splits: powers, filter: (__, ticks) => ticks, values: (__, ticks) => ticks.map((ms) => precise(Number(ms.toPrecision(2)))) }],
     series: [{}, { paths: () => null, points: { show: false } }],
@@ -44,7 +44,7 @@ export function SpanScatter({ rows, window, open }) {
   const brush = (from, to, low, high) => {
     const rounded = (ms) => String(Number(ms.toPrecision(3)));
     const durations = low === undefined ? {} : { min_duration_ms: rounded(low), max_duration_ms: rounded(high) };
-    change({ since: timeOf(Math.max(window.from, from * 1_000)), until: timeOf(to * 1_000), ...durations });
+    change({ since: timeOf(Math.max(window.from, from * 1_000)), until: timeOf(Math.ceil(to * 1_000)), ...durations });
   };
   const errors = rows.filter(({ status }) => status === "error").length;
   return html`<figure class="chart"><${Plot} height=${150} data=${data} options=${options} window=${window} zoom=${brush} label=${`Durations of ${count(rows.length)} spans over time; the list has them as rows`}

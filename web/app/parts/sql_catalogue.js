@@ -1,8 +1,10 @@
 // What a statement can name, as the Mixer lists it: tables with their columns, and functions; and what of it fits before the caret.
 import { useAnswer } from "../api.js";
-import { useMemo } from "../html.js";
+import { useMemo, useState } from "../html.js";
 import { KEYWORDS, tablesOf } from "./sql_tokens.js";
 
+/** How long a catalogue is believed, ms. */
+const FRESH = 60_000;
 /** So many are offered at most. */
 const MOST = 50;
 const COMMON = new Set(["count", "avg", "sum", "min", "max", "now", "time_bucket"]);
@@ -11,6 +13,9 @@ const COLUMNS = "SELECT table_schema, table_name, column_name, data_type FROM in
 const FUNCTIONS = "SELECT DISTINCT routine_name FROM information_schema.routines";
 
 /** @typedef {{ tables: Map<string, { name: string, type: string }[]>, functions: string[] }} Catalogue */
+
+/** @type {{ at: number, catalogue: Catalogue | null }} */
+let known = { at: -Infinity, catalogue: null };
 
 /** The names of types as answers have them. */
 function typeName(arrow) {
@@ -31,10 +36,14 @@ function catalogueOf(columns, functions) {
   return { tables, functions: functions.map(({ routine_name: name }) => name).sort() };
 }
 
-/** The catalogue; null while it is not known. Without it, keywords are offered. @returns {Catalogue | null} */
+/** The catalogue, the last one while it is asked again; null while none is known. Without it, keywords are offered. @returns {Catalogue | null} */
 export function useCatalogue() {
-  const [columns, functions] = [COLUMNS, FUNCTIONS].map((query) => useAnswer("/api/v1/sql", {}, { method: "POST", body: { query } }).data?.data);
-  return useMemo(() => (columns && functions ? catalogueOf(columns, functions) : null), [columns, functions]);
+  const [path] = useState(Date.now() - known.at < FRESH ? null : "/api/v1/sql");
+  const [columns, functions] = [COLUMNS, FUNCTIONS].map((query) => useAnswer(path, {}, { method: "POST", body: { query } }).data?.data);
+  return useMemo(() => {
+    if (columns && functions) known = { at: Date.now(), catalogue: catalogueOf(columns, functions) };
+    return known.catalogue;
+  }, [columns, functions]);
 }
 
 /** How well a name fits what is typed: 0 not at all, more is better. */

@@ -5,7 +5,7 @@ import { change } from "../location.js";
 import { Chart, colourOf } from "./chart.js";
 import { EmptyState } from "./messages.js";
 import { counted, isNumber, isTime, textOf } from "./sql_result.js";
-import { Table } from "./blocks.js";
+import { Table } from "./layout.js";
 
 /** So many series, and so many bars, are drawn. */
 const [SERIES, BARS] = [20, 200];

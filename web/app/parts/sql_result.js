@@ -106,14 +106,18 @@ function RowDrawer({ at, columns, rows, close }) {
   </${Drawer}>`;
 }
 
-/** The cell that is chosen, by the keys of rows, and h and l or arrows for columns. */
-function useChoice(columns, rows, openCell) {
+/** The cell that is chosen, by the keys of rows, and h and l or arrows for columns. An open row goes along. */
+function useChoice(columns, rows, isOpen, openCell) {
   const [[row, column], setChoice] = useState([-1, 0]);
   useEffect(() => setChoice([-1, 0]), [rows]);
   const left = (index) => setChoice([Math.max(0, index), Math.max(0, column - 1)]);
   const right = (index) => setChoice([Math.max(0, index), Math.min(columns.length - 1, column + 1)]);
+  const select = (index) => {
+    setChoice([index, column]);
+    if (isOpen) openCell(index, columns[column].name, true);
+  };
   useRowKeys({
-    count: rows.length, selected: row, select: (index) => setChoice([index, column]), open: (index) => openCell(index, columns[column].name),
+    count: rows.length, selected: row, select, open: (index) => openCell(index, columns[column].name),
     more: { h: left, ArrowLeft: left, l: right, ArrowRight: right },
   });
   return { row, column, setChoice };
@@ -126,8 +130,8 @@ export function SqlTable({ columns, rows, params }) {
   const kept = chosenWidths(params);
   const widths = useMemo(() => widthsOf(columns, rows, { ...kept, ...moving }), [columns, rows, moving, params.getAll("w").join()]);
   const total = widths.reduce((sum, width) => sum + width, 0);
-  const openCell = (row, name) => change({ cell: `${row}:${name}` });
-  const choice = useChoice(columns, rows, openCell);
+  const openCell = (row, name, replace = false) => change({ cell: `${row}:${name}` }, replace);
+  const choice = useChoice(columns, rows, params.has("cell"), openCell);
   const keep = (name, width) => {
     setMoving({});
     change({ w: Object.entries({ ...kept, [name]: width }).map(([name, width]) => `${name}:${width}`) }, true);

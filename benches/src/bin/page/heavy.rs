@@ -49,7 +49,9 @@ pub(super) fn measure(mixer: &TestMixer, store: &FilledStore, cost: &mut Browser
         tab.eval("bench.first")?;
         tab.eval("bench.calm().then(bench.tasks)")?;
         let unfolded = open_row(&mut tab, &mut tasks)?;
-        let scrolled = show_trace(&mut tab, store, &mut tasks, &mut trace)?;
+        cost.close(tab);
+        let mut tab = open_trace(mixer, store)?;
+        let scrolled = use_trace(&mut tab, store, &mut tasks, &mut trace)?;
         said.push((unfolded, scrolled));
         cost.close(tab);
     }
@@ -81,17 +83,29 @@ fn open_row(tab: &mut BrowserTab, tasks: &mut HeavyTasks) -> Result<Value, Failu
     Ok(unfolded)
 }
 
-/// Shows the trace, scrolls through it, filters it, and asks for its critical path; what scrolling came to.
-fn show_trace(
+fn trace_view(store: &FilledStore) -> String {
+    format!("traces?trace_id={}", store.trace)
+}
+
+/// Opens the trace in a browser that has nothing yet; it is shown when its rows and its map are.
+fn open_trace(mixer: &TestMixer, store: &FilledStore) -> Result<BrowserTab, Failure> {
+    let spans = json!(SPANS);
+    let is_shown = format!(
+        "document.querySelector({spans} + ' [role=rowgroup] [role=cell]') && document.querySelector('.trace-map canvas')"
+    );
+    open(&mixer.api.base, &trace_view(store), &is_shown)
+}
+
+/// Waits until the trace is shown, scrolls through it, filters it, and asks for its critical path; what scrolling came to.
+fn use_trace(
     tab: &mut BrowserTab,
     store: &FilledStore,
     tasks: &mut HeavyTasks,
     until: &mut PaintMeasure,
 ) -> Result<Value, Failure> {
-    let view = format!("#/traces?trace_id={}", store.trace);
+    let view = format!("#/{}", trace_view(store));
     let spans = json!(SPANS);
-    let is_shown = format!("() => document.querySelector({spans} + ' [role=rowgroup] [role=cell]')");
-    until.take(tab, &format!("bench.go({}, {is_shown})", json!(view)))?;
+    until.take(tab, "bench.first")?;
     tab.eval("bench.calm()")?;
     tasks.shown.take(tab)?;
     let scrolled = tab.eval(&format!("bench.scroll({spans}, {STEPS})"))?;

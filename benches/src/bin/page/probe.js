@@ -16,10 +16,11 @@ globalThis.bench = (() => {
     clearRect.apply(this, area);
     if (!this.canvas.closest(HISTOGRAM)) return;
     draws += 1;
-    drawn();
+    // The library draws on until its microtask ends.
+    queueMicrotask(() => drawn());
   };
   /** Whether the histogram is drawn anew since it says something else than `old`. */
-  const another = (old) => {
+  const redrawnSince = (old) => {
     let before = null;
     return () => {
       if ([undefined, old].includes(counted())) return false;
@@ -73,7 +74,7 @@ globalThis.bench = (() => {
     /** Other rows of logs. */
     rows: (view, old = firstRow()) => go(view, () => ![undefined, old].includes(firstRow())),
     /** Another histogram of logs. */
-    histogram: (view) => go(view, another(counted())),
+    histogram: (view) => go(view, redrawnSince(counted())),
     /** How long the tasks of more than 50 ms took since this was last asked. */
     tasks: async () => {
       await frame();
@@ -103,12 +104,12 @@ globalThis.bench = (() => {
         await calm();
       }
       // It is drawn piece by piece.
-      const shown = () => document.querySelector(box).textContent.length;
-      for (let [quiet, before] = [0, 0]; quiet < 30; before = shown()) {
+      const pieces = () => document.querySelectorAll(`${box} .piece`).length;
+      for (let [quiet, before] = [0, 0]; quiet < 30; before = pieces()) {
         await frame();
-        quiet = shown() === before ? quiet + 1 : 0;
+        quiet = pieces() === before ? quiet + 1 : 0;
       }
-      return [presses, shown()];
+      return [presses, document.querySelector(box).textContent.length];
     },
     /** Rows that came by live tail. */
     came: () => Number((/([\d,]+) came/.exec(document.querySelector("main").textContent) || ["", "0"])[1].replaceAll(",", "")),

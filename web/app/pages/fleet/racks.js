@@ -3,7 +3,7 @@
 import { age, bytes, time } from "../../format.js";
 import { html, useMemo, useState } from "../../html.js";
 import { change, changeBy, href, hrefHere, toggled } from "../../location.js";
-import { Table } from "../../parts/blocks.js";
+import { Table } from "../../parts/layout.js";
 import { act, at, Awaited, Confirm } from "../../parts/changes.js";
 import { ColumnList } from "../../parts/column_list.js";
 import { CopyButton } from "../../parts/copy_button.js";

@@ -1,7 +1,7 @@
 // An activation or a rollback: first what it would do to Racks and wires and in what the texts differ, then the confirmation, then what came of it.
 import { useAnswer } from "../../api.js";
 import { html, useState } from "../../html.js";
-import { Table } from "../../parts/blocks.js";
+import { Table } from "../../parts/layout.js";
 import { act, at, Awaited, Failed, isUnknown, useChange } from "../../parts/changes.js";
 import { CopyButton } from "../../parts/copy_button.js";
 import { Drawer } from "../../parts/drawer.js";

@@ -4,7 +4,7 @@ import { useAnswer } from "../../api.js";
 import { bytes, count } from "../../format.js";
 import { html, useMemo } from "../../html.js";
 import { href } from "../../location.js";
-import { Section, Table } from "../../parts/blocks.js";
+import { Section, Table } from "../../parts/layout.js";
 import { at } from "../../parts/changes.js";
 import { ColumnList } from "../../parts/column_list.js";
 import { EmptyState, ErrorBox, Waiting } from "../../parts/messages.js";

@@ -26,6 +26,6 @@ export function Tile({ label, value, note, bad, to }) {
  */
 export function Table({ heads, numbers = [], rows, label }) {
   const kind = (at) => (numbers.includes(at) ? "number" : undefined);
-  return html`<div class="scroll" tabindex="0"><table aria-label=${label}><thead><tr>${heads.map((head, at) => html`<th class=${kind(at)}>${head}</th>`)}</tr></thead>
+  return html`<div class="scroll" tabindex="0" role=${label && "region"} aria-label=${label}><table aria-label=${label}><thead><tr>${heads.map((head, at) => html`<th class=${kind(at)}>${head}</th>`)}</tr></thead>
     <tbody>${rows.map((cells) => html`<tr>${cells.map((cell, at) => (at ? html`<td class=${kind(at)}>${cell}</td>` : html`<th scope="row">${cell}</th>`))}</tr>`)}</tbody></table></div>`;
 }
