@@ -270,8 +270,8 @@ fn copy_in(
         }
         report.count(entry);
     }
-    let sealed = |file: &&RemoteFile| file.piece_of.is_none();
-    let files: Vec<_> = remote.files.values().filter(sealed).collect();
+    let sealed = remote.files.values().filter(|file| file.piece_of.is_none());
+    let files: Vec<_> = sealed.collect();
     let all = files.len() as u64;
     for (done, file) in files.into_iter().enumerate() {
         each(done as u64, all);
