@@ -10,6 +10,10 @@
 //! - A copy counts in one step at its end: the catalogue in the folder, once the names of its files are synced; one record in
 //!   the bucket. Interrupted, it is run again and finds what it had copied.
 //! - Every byte that was written is compared with the checksum in the catalogue that it came from.
+//!
+//! # Not here
+//!
+//! What was derived from a catalogue ([`crate::SideObjects`]): it is made anew from the copy.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
