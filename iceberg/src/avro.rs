@@ -243,7 +243,7 @@ impl<'a> AvroFile<'a> {
         let properties = decoder.blocks(|header| Ok((header.text()?, header.text()?)))?;
         let header = file.strip_suffix(decoder.rest).unwrap_or(file);
         let begin = decoder.take(MARKER)?;
-        let (mut count, mut rows, mut end) = (0, &[][..], begin);
+        let (mut count, mut rows, mut end): (u64, &[u8], &[u8]) = (0, &[], begin);
         if !decoder.rest.is_empty() {
             count = decoder.count()?;
             rows = decoder.bytes()?;

@@ -108,9 +108,6 @@ pub(crate) struct TableSnapshot {
     pub(crate) schema_id: i32,
 }
 
-/// As the specification calls it.
-pub(crate) type Snapshot = TableSnapshot;
-
 /// Since when a snapshot was current.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
