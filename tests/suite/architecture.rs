@@ -27,11 +27,13 @@ fn dependencies_between_crates_point_one_way() {
         ("ingest", &["engine", "chassis", "model"]),
         ("protocols", &["model"]),
         ("query", &["engine", "model"]),
+        ("iceberg", &["engine", "model"]),
         ("gear-spec", &["model"]),
         (
             "mixer",
             &[
                 "query",
+                "iceberg",
                 "ingest",
                 "engine",
                 "gear-spec",
@@ -168,6 +170,10 @@ fn the_engine_knows_no_bus_no_http_no_sql_no_toml_and_the_rack_no_parquet() {
             ],
         ),
         ("platform-query", &["async-nats", "axum", "platform-ingest"]),
+        (
+            "platform-iceberg",
+            &["async-nats", "axum", "datafusion", "platform-query"],
+        ),
         ("platform-ingest", &["axum", "datafusion", "platform-query"]),
     ] {
         let tree = cargo(&["tree", "-p", package, "-e", "normal", "--prefix", "none", "--locked"]);
