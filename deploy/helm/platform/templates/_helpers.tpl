@@ -134,7 +134,12 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
 {{- else -}}
 {{- $url := .Values.bus.publicUrl | default (printf "nats://%s:4222" (include "platform.host" .)) -}}
 {{- $names := concat (list (include "platform.fullname" .) (include "platform.host" .)) .Values.bus.tlsNames -}}
-{{- $_ := set $config "snake" (dict "server" "managed" "host" "0.0.0.0" "port" 4222 "url" $url "tls_names" $names "server_binary" "/usr/bin/nats-server") -}}
+{{- $snake := dict "server" "managed" "host" "0.0.0.0" "port" 4222 "url" $url "tls_names" $names "server_binary" "/usr/bin/nats-server" -}}
+{{- if .Values.bus.tlsSecret -}}
+{{- $_ := set $snake "tls_cert" "/etc/platform/bus-tls/tls.crt" -}}
+{{- $_ := set $snake "tls_key" "/etc/platform/bus-tls/tls.key" -}}
+{{- end -}}
+{{- $_ := set $config "snake" $snake -}}
 {{- end -}}
 {{- mustMergeOverwrite $config (deepCopy .Values.config) | toJson -}}
 {{- end -}}
@@ -252,6 +257,9 @@ volumeMounts:
   {{- if and (eq .part "mixer") $values.bus.external.operatorKeySecret }}
   - {name: bus, mountPath: /etc/platform/bus, readOnly: true}
   {{- end }}
+  {{- if and (eq .part "mixer") $values.bus.tlsSecret }}
+  - {name: bus-tls, mountPath: /etc/platform/bus-tls, readOnly: true}
+  {{- end }}
   {{- with $values.extraVolumeMounts }}
   {{- toYaml . | nindent 2 }}
   {{- end }}
@@ -273,6 +281,10 @@ volumeMounts:
 {{- if eq .part "mixer" }}
 {{- with $values.bus.external.operatorKeySecret }}
 - name: bus
+  secret: {secretName: {{ . }}, defaultMode: 0440}
+{{- end }}
+{{- with $values.bus.tlsSecret }}
+- name: bus-tls
   secret: {secretName: {{ . }}, defaultMode: 0440}
 {{- end }}
 {{- end }}
