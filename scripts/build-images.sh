@@ -81,7 +81,7 @@ libraries() {
     real=$(readlink -f "$path")
     install -D -m 0755 "$real" "$1$path"
     # Where /lib is a link, packages may know the file by either name.
-    package=$(dpkg-query --search "$path" "$real" "${real#/usr}" 2>/dev/null | head -n 1 | cut -d: -f1)
+    package=$(dpkg-query --search "$path" "$real" "${real#/usr}" 2>/dev/null | head -n 1 | cut -d: -f1 || true)
     [ -n "$package" ] || fail "$path is of no Debian package"
     put_licence "$1" "$package"
   done < <(ldd "$2" | grep -o '/[^ ]*' | sort -u)

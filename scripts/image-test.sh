@@ -1,22 +1,25 @@
 #!/usr/bin/env bash
-# Runs both images of dist/packages without a container engine: each unpacked, its digests compared, and started with bubblewrap as its own user
-# without capabilities, on a read-only root with one writable volume. A Mixer becomes ready, a Rack joins it by an invite, a row is stored and
-# read, both stop in order. Prints the sizes. The volume is as Kubernetes gives it (fsGroup: root's, writable for the group), the token file is a
-# mounted secret. Needs root, which gives the volume to the images' user, and bubblewrap.
+# Runs both images of dist/packages without a daemon: each unpacked, its digests compared, and started by runc as its own user without
+# capabilities, on a read-only root with one writable volume. A Mixer becomes ready, a Rack joins it by an invite, rows are stored and read, both
+# stop in order. Prints the sizes. Volumes are as Kubernetes gives them (fsGroup: root's, writable for the group), and so is a secret. Needs root
+# and runc.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 fail() { echo "image-test: $*" >&2; exit 1; }
-[ "$(id -u)" = 0 ] || fail "run it as root: it starts programs as user 65532"
-for tool in bwrap setpriv; do
-  command -v $tool >/dev/null || fail "$tool is missing; install it with: apt-get install bubblewrap util-linux"
+[ "$(id -u)" = 0 ] || fail "run it as root, as container engines are"
+for tool in runc openssl; do
+  command -v $tool >/dev/null || fail "$tool is missing; install it with: apt-get install $tool"
 done
 version=$(sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' Cargo.toml)
 # Not below a folder that only root may enter.
 work=$(mktemp -d /tmp/image-test.XXXXXX)
 chmod 0755 "$work"
-pids=()
-# A sandbox whose outer process is killed takes its own with it.
-trap 'for pid in "${pids[@]}"; do kill -KILL "$pid" 2>/dev/null || true; done; rm -rf "$work"' EXIT
+container=${work##*.}
+clean() {
+  for name in platform platform-mixer; do engine delete --force "$container-$name" 2>/dev/null || true; done
+  rm -rf "$work"
+}
+trap clean EXIT
 
 # unpack NAME: the root file system in $work/NAME, the configuration in $work/NAME.json
 unpack() {
@@ -44,9 +47,6 @@ for layer, diff_id in zip(manifest["layers"], config["rootfs"]["diff_ids"], stri
             if entry.uid not in (0, 65532) or entry.mode & 0o7022 and not entry.issym():
                 sys.exit(f"{image}: {entry.name} has owner {entry.uid} and mode {entry.mode:o}")
         archive.extractall(root, numeric_owner=True)
-# What engines make for themselves.
-for folder in ["proc", "dev"]:
-    os.makedirs(f"{root}/{folder}", exist_ok=True)
 json.dump(config["config"], open(root + ".json", "w"))
 print(f"{os.path.basename(root)}: {os.path.getsize(image) >> 20} MiB packed, {size >> 20} MiB unpacked, {len(manifest['layers'])} layers")
 PY
@@ -55,45 +55,63 @@ PY
 # A field of an image's configuration, a line for each item: of NAME FIELD
 of() { python3 -c 'import json, sys; found = json.load(open(sys.argv[1]))[sys.argv[2]]; print(*(found if isinstance(found, list) else [found]), sep="\n")' "$work/$1.json" "$2"; }
 
-# Runs a program of an image as an engine does: in NAME COMMAND...
-inside() {
-  local name=$1 home env=() variable
-  shift
-  home=$(of "$name" WorkingDir)
-  while read -r variable; do env+=(--setenv "${variable%%=*}" "${variable#*=}"); done < <(of "$name" Env)
-  for variable in "${extra[@]}"; do env+=(--setenv "${variable%%=*}" "${variable#*=}"); done
-  setpriv --reuid 65532 --regid 65532 --clear-groups --no-new-privs --bounding-set=-all --inh-caps=-all \
-    bwrap --unshare-user --unshare-ipc --unshare-pid --unshare-uts --uid 65532 --gid 65532 --die-with-parent --clearenv "${env[@]}" \
-    --ro-bind "$work/$name" / --proc /proc --dev /dev --bind "$work/volume-$name" "$home" --chdir "$home" "${mounts[@]}" -- "$@"
+# bundle NAME ARGUMENT...: what runc starts: the image's entry point on a read-only root, without capabilities, on this machine's network.
+bundle() {
+  mkdir -p "$work/bundle-$1"
+  python3 - "$work" "$@" <<'PY'
+import json, os, sys
+work, name, *args = sys.argv[1:]
+image = json.load(open(f"{work}/{name}.json"))
+env = image["Env"] + [line for line in open(f"{work}/{name}.env").read().splitlines() if line]
+home = image["WorkingDir"]
+bind = lambda source, to, mode: {"destination": to, "type": "bind", "source": source, "options": ["bind", mode, "nosuid", "nodev"]}
+mounts = [
+    {"destination": "/proc", "type": "proc", "source": "proc"},
+    {"destination": "/dev", "type": "tmpfs", "source": "tmpfs", "options": ["nosuid", "mode=755", "size=65536k"]},
+    bind(f"{work}/volume-{name}", home, "rw"),
+]
+if os.path.exists(f"{work}/secret-{name}"):
+    mounts += [bind(f"{work}/secret-{name}", "/etc/platform/secret", "ro"), bind(f"{work}/hosts", "/etc/hosts", "ro")]
+uid, gid = map(int, image["User"].split(":"))
+process = {"terminal": False, "user": {"uid": uid, "gid": gid}, "args": image["Entrypoint"] + args, "env": env, "cwd": home, "noNewPrivileges": True}
+process["capabilities"] = {kind: [] for kind in ["bounding", "effective", "inheritable", "permitted", "ambient"]}
+spec = {"ociVersion": "1.0.2", "process": process, "root": {"path": f"{work}/{name}", "readonly": True}, "mounts": mounts}
+spec["linux"] = {"namespaces": [{"type": kind} for kind in ["pid", "ipc", "uts", "mount"]]}
+json.dump(spec, open(f"{work}/bundle-{name}/config.json", "w"))
+PY
 }
 
-# Starts an image with its own entry point: start NAME ARGUMENT...
+engine() { runc --root "$work/runc" "$@"; }
+
+# start NAME ARGUMENT...: with the variables of $work/NAME.env
 start() {
-  local name=$1 command
-  shift
-  mapfile -t command < <(of "$name" Entrypoint)
-  inside "$name" "${command[@]}" "$@" > "$work/$name.out" 2> "$work/$name.err" &
-  pids+=($!)
+  bundle "$@"
+  engine run --bundle "$work/bundle-$1" "$container-$1" < /dev/null > "$work/$1.out" 2> "$work/$1.err" &
+  pid=$!
 }
 
-# waits FILE PATTERN: at most a minute for a line
+# inside NAME COMMAND...: as `docker exec` and probes do
+inside() {
+  local name=$1
+  shift
+  engine exec "$container-$name" "$@"
+}
+
+# waits NAME PATTERN: at most a minute for a line of its output
 waits() {
   for _ in $(seq 300); do
-    if grep -q "$2" "$1"; then return 0; fi
-    kill -0 "${pids[-1]}" 2>/dev/null || break
+    if grep -q "$2" "$work/$1.out"; then return 0; fi
+    kill -0 $pid 2>/dev/null || break
     sleep 0.2
   done
   cat "$work"/*.out "$work"/*.err >&2
-  fail "$(basename "$1") did not say $2"
+  fail "$1 did not say $2"
 }
 
-# stops NAME PID: SIGTERM to the program within, whose exit code bwrap gives on
+# stops NAME PID
 stops() {
-  local child code=0
-  child=$(pgrep -P "$2" | head -n 1)
-  # The first process of the sandbox is bwrap's own; the program is its child.
-  child=$(pgrep -P "$child" | head -n 1 || true)
-  kill -TERM "${child:-$2}"
+  local code=0
+  engine kill "$container-$1" TERM
   for _ in $(seq 200); do kill -0 "$2" 2>/dev/null || break; sleep 0.1; done
   kill -0 "$2" 2>/dev/null && fail "$1 did not stop within 20 s"
   wait "$2" || code=$?
@@ -108,46 +126,59 @@ for name in platform platform-mixer; do
 done
 [ "$(ls "$work/platform/usr/bin")" = platform ] || fail "the image platform has other programs: $(ls "$work/platform/usr/bin")"
 
-extra=() mounts=()
-inside platform-mixer /usr/bin/platform-mixer -c /etc/platform/platform-mixer.toml config show > /dev/null
-secret=$(inside platform /usr/bin/platform token generate)
-printf '[[token]]\nname = "monitor"\ntoken = "%s"\nroles = ["monitor"]\n' "$secret" > "$work/tokens.toml"
-chown 0:65532 "$work/tokens.toml"
-chmod 0440 "$work/tokens.toml"
-extra=(PLATFORM_STORE_DIR=/var/lib/platform-mixer/data PLATFORM_API_PORT=0 PLATFORM_SNAKE_PORT=0 PLATFORM_SNAKE_TLS=on PLATFORM_API_TOKENS_FILE=/etc/tokens.toml)
-touch "$work/platform-mixer/etc/tokens.toml"
-mounts=(--ro-bind "$work/tokens.toml" /etc/tokens.toml)
+# Mounted secrets, as fsGroup has them, and the pod's hosts: as the chart does it, the probe asks over loopback by the name of the certificate.
+host=mixer-platform.telemetry.svc
+echo "127.0.0.1 localhost $host" > "$work/hosts"
+secret=$work/secret-platform-mixer
+install -d "$secret"
+issue() { openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 "$@" 2> "$work/openssl" || { cat "$work/openssl" >&2; fail "openssl failed"; }; }
+issue -subj "/CN=authority" -keyout "$work/ca.key" -out "$secret/ca.crt"
+printf '[req]\ndistinguished_name=name\nx509_extensions=leaf\n[name]\n[leaf]\nsubjectAltName=DNS:%s\n' "$host" > "$work/leaf.cnf"
+issue -config "$work/leaf.cnf" -subj "/CN=$host" -CA "$secret/ca.crt" -CAkey "$work/ca.key" -keyout "$secret/tls.key" -out "$secret/tls.crt"
+token=plt_$(od -An -N32 -tx1 /dev/urandom | tr -d ' \n')
+printf '[[token]]\nname = "monitor"\ntoken = "%s"\nroles = ["monitor"]\n' "$token" > "$secret/tokens.toml"
+chown -R 0:65532 "$secret"
+chmod 0440 "$secret"/*
+cat > "$work/platform-mixer.env" <<ENV
+PLATFORM_STORE_DIR=/var/lib/platform-mixer/data
+PLATFORM_API_PORT=0
+PLATFORM_API_ALLOWED_HOSTS=$host
+PLATFORM_API_TLS_CERT=/etc/platform/secret/tls.crt
+PLATFORM_API_TLS_KEY=/etc/platform/secret/tls.key
+PLATFORM_API_TOKENS_FILE=/etc/platform/secret/tokens.toml
+PLATFORM_CA_FILE=/etc/platform/secret/ca.crt
+PLATFORM_SNAKE_PORT=0
+PLATFORM_SNAKE_TLS=on
+ENV
 start platform-mixer
-mixer=$!
-waits "$work/platform-mixer.out" '^ready '
-api=$(sed -n 's/^ready .*api=\([^ ]*\).*/\1/p' "$work/platform-mixer.out")
+mixer=$pid
+waits platform-mixer '^ready '
+api=https://$host:$(sed -n 's/^ready .*api=[^ ]*:\([0-9]*\) .*/\1/p' "$work/platform-mixer.out")
 bus=$(sed -n 's/^ready .*bus=\([^ ]*\).*/\1/p' "$work/platform-mixer.out")
-extra=(PLATFORM_API_URL="$api")
-mounts=()
+ask() { inside platform-mixer /usr/bin/platform "$@" --api-url "$api"; }
 # As the health check does it: the Mixer's own user needs no token.
-inside platform-mixer /usr/bin/platform doctor --mixer --wide
-extra=(PLATFORM_API_URL="$api" PLATFORM_TOKEN="$secret")
-inside platform /usr/bin/platform whoami | grep -q monitor || fail "the token of the mounted file is not known"
+ask doctor --mixer --wide
+ask token list --output ndjson | grep -q '"name":"monitor"' || fail "the token of the mounted secret is not known"
 
-extra=(PLATFORM_API_URL="$api")
-invite=$(inside platform-mixer /usr/bin/platform racks invite rack-a | grep -o 'plinv1_[^ ]*' | head -n 1)
+invite=$(ask racks invite rack-a 2> /dev/null | grep -o 'plinv1_[^ ]*' | head -n 1)
+printf 'PLATFORM_SNAKE_URL=%s\nPLATFORM_RACK_INVITE=%s\nPLATFORM_BASE_NAME=rack-a\n' "$bus" "$invite" > "$work/platform.env"
 mapfile -t command < <(of platform Cmd)
-extra=(PLATFORM_SNAKE_URL="$bus" PLATFORM_RACK_INVITE="$invite" PLATFORM_BASE_NAME=rack-a)
 start platform "${command[@]}"
-rack=$!
-waits "$work/platform.out" '^ready '
-extra=(PLATFORM_API_URL="$api")
-seen() { inside platform-mixer /usr/bin/platform racks list --output ndjson | grep '"name":"rack-a"' | grep -q '"state":"active"'; }
-seen || fail "the Mixer does not know the Rack"
+rack=$pid
+waits platform '^ready '
+ask racks list --output ndjson | grep '"name":"rack-a"' | grep -q '"state":"active"' || fail "the Mixer does not know the Rack"
 # The Rack's own metrics come over the bus.
-stored() { inside platform-mixer /usr/bin/platform metrics --name rack.spool.size --since 1h --output ndjson | grep -q rack-a; }
+stored() { ask metrics --name rack.spool.size --since 1h --output ndjson 2> /dev/null | grep -q rack-a; }
 for _ in $(seq 300); do if stored; then break; fi; sleep 0.2; done
 stored || fail "no row of the Rack is stored"
 echo "a Rack joined by an invite, and its rows are stored and read"
-for path in / /usr/bin /etc/platform; do
-  inside platform-mixer /usr/bin/platform man "$path/written" 2>/dev/null && fail "$path can be written"
+
+for folder in / /usr/bin /etc/platform; do
+  inside platform-mixer /usr/bin/platform man "$folder/written" 2> /dev/null && fail "$folder can be written"
 done
-[ "$(stat -c %a "$work/volume-platform-mixer/data")" = 2750 ] || fail "the store has mode $(stat -c %a "$work/volume-platform-mixer/data")"
+inside platform-mixer /usr/bin/platform man /var/lib/platform-mixer/written
+mode=$(stat -c %a "$work/volume-platform-mixer/data")
+[ "$mode" = 2750 ] || fail "the store has mode $mode"
 stops platform $rack
 stops platform-mixer $mixer
 echo "1 passed, 0 failed"

@@ -87,12 +87,20 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
 {{- define "platform.sharedConfig" -}}
 {{- $full := include "platform.fullname" . -}}
 {{- $home := "/var/lib/platform-mixer" -}}
-{{- $names := list $full (printf "%s.%s" $full .Release.Namespace) (include "platform.host" .) (printf "%s.cluster.local" (include "platform.host" .)) -}}
+{{- $names := list -}}
+{{- range $name := list $full (printf "%s-reader" $full) -}}
+{{- range $end := list "" (printf ".%s" $.Release.Namespace) (printf ".%s.svc" $.Release.Namespace) (printf ".%s.svc.cluster.local" $.Release.Namespace) -}}
+{{- $names = append $names (printf "%s%s" $name $end) -}}
+{{- end -}}
+{{- end -}}
 {{- $api := dict "host" "0.0.0.0" "port" 8090 "allowed_hosts" (concat $names .Values.api.allowedHosts) -}}
 {{- if .Values.tls.existingSecret -}}
 {{- $_ := set $api "tls_cert" "/etc/platform/tls/tls.crt" -}}
 {{- $_ := set $api "tls_key" "/etc/platform/tls/tls.key" -}}
-{{- if .Values.tls.clientCaKey }}{{ $_ := set $api "tls_client_ca" (printf "/etc/platform/tls/%s" .Values.tls.clientCaKey) }}{{ end -}}
+{{- if .Values.tls.clientCaKey -}}
+{{- $_ := required "tls.clientSecret is missing: with tls.clientCaKey the readiness probe needs a certificate, too" .Values.tls.clientSecret -}}
+{{- $_ := set $api "tls_client_ca" (printf "/etc/platform/tls/%s" .Values.tls.clientCaKey) -}}
+{{- end -}}
 {{- else if .Values.tls.allowInsecure -}}
 {{- $_ := set $api "allow_insecure" true -}}
 {{- else -}}
@@ -192,6 +200,10 @@ env:
   {{- if $tls }}
   - {name: PLATFORM_CA_FILE, value: /etc/platform/tls/ca.crt}
   {{- end }}
+  {{- if $values.tls.clientCaKey }}
+  - {name: PLATFORM_CLIENT_CERT, value: /etc/platform/client/tls.crt}
+  - {name: PLATFORM_CLIENT_KEY, value: /etc/platform/client/tls.key}
+  {{- end }}
   {{- with $values.tokens.probeSecret }}
   - name: PLATFORM_TOKEN
     valueFrom: {secretKeyRef: {name: {{ . }}, key: token}}
@@ -251,6 +263,9 @@ volumeMounts:
   {{- if $tls }}
   - {name: tls, mountPath: /etc/platform/tls, readOnly: true}
   {{- end }}
+  {{- if $values.tls.clientCaKey }}
+  - {name: client, mountPath: /etc/platform/client, readOnly: true}
+  {{- end }}
   {{- if $values.tokens.existingSecret }}
   - {name: tokens, mountPath: /etc/platform/tokens, readOnly: true}
   {{- end }}
@@ -273,6 +288,10 @@ volumeMounts:
 {{- with $values.tls.existingSecret }}
 - name: tls
   secret: {secretName: {{ . }}, defaultMode: 0440}
+{{- end }}
+{{- if $values.tls.clientCaKey }}
+- name: client
+  secret: {secretName: {{ $values.tls.clientSecret }}, defaultMode: 0440}
 {{- end }}
 {{- with $values.tokens.existingSecret }}
 - name: tokens
