@@ -2,7 +2,8 @@
 # Builds both container images out of dist/ into dist/packages, as tar archives of OCI image layouts; no daemon, no root, no base image.
 #
 #   platform        the static program with the certificate authorities: a Rack, and the command line
-#   platform-mixer  both programs, the shared libraries that the Mixer needs, nats-server of install-tools.sh, certificate authorities, licences
+#   platform-mixer  both programs, the shared libraries that the Mixer needs, nats-server of install-tools.sh
+#                   (or NATS_SERVER), certificate authorities, licences
 #
 # Both run as user 65532, need no capability and write in their volume only. The libraries and authorities are those of this machine (Debian's
 # packages, which the label `platform.packages` names): build on an up-to-date one. The same programs and packages give the same bytes.
@@ -12,8 +13,8 @@ fail() { echo "build-images: $*" >&2; exit 1; }
 for program in platform platform-mixer; do
   [ -x "dist/$program" ] || fail "dist/$program is missing; make it with: make build"
 done
-nats=.tools/bin/nats-server
-[ -x $nats ] || fail "$nats is missing; make it with: make tools"
+nats=${NATS_SERVER:-.tools/bin/nats-server}
+[ -x "$nats" ] || fail "$nats is missing; make it with: make tools"
 authorities=/etc/ssl/certs/ca-certificates.crt
 [ -r $authorities ] || fail "$authorities is missing; install it with: apt-get install ca-certificates"
 command -v dpkg-query >/dev/null || fail "there is no dpkg here, which says what package a library is of: build the images on Debian"
@@ -100,11 +101,11 @@ scripts/oci-image.py "dist/packages/platform-$version.oci.tar" "$work/platform.j
 : > "$work/packages"
 base "$work/base" /var/lib/platform-mixer
 libraries "$work/base" dist/platform-mixer
-install -D -m 0755 $nats "$work/base/usr/bin/nats-server"
+install -D -m 0755 "$nats" "$work/base/usr/bin/nats-server"
 install -D -m 0644 /usr/share/common-licenses/Apache-2.0 "$work/base/usr/share/doc/nats-server/copyright"
 install -d "$work/programs/usr/bin" "$work/programs/etc/platform"
 install -m 0755 dist/platform dist/platform-mixer "$work/programs/usr/bin/"
-sed "s/^server_sha256 = .*/server_sha256 = \"$(sha256sum $nats | cut -d' ' -f1)\"/" deploy/container/platform-mixer.toml \
+sed "s/^server_sha256 = .*/server_sha256 = \"$(sha256sum "$nats" | cut -d' ' -f1)\"/" deploy/container/platform-mixer.toml \
   > "$work/programs/etc/platform/platform-mixer.toml"
 config platform-mixer "Mixer of the telemetry platform, with its bus" /var/lib/platform-mixer \
   '["/usr/bin/platform-mixer", "-c", "/etc/platform/platform-mixer.toml"]' '[]' '[8090, 4222, 5432, 4317, 4318]' \
