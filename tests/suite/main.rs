@@ -8,6 +8,7 @@
 )]
 
 mod access;
+mod alerts;
 mod architecture;
 mod browser;
 mod check;
