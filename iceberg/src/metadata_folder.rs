@@ -47,28 +47,32 @@ pub(crate) struct MetadataVersion {
 #[derive(Debug, Clone)]
 pub(crate) struct MetadataFolder {
     objects: SideObjects,
-    table: String,
+    /// Its name below the root of all objects.
+    name: String,
+    location: String,
 }
 
 impl MetadataFolder {
     pub(crate) fn new(objects: &SideObjects, table: CatalogTable) -> Self {
+        let table = format!("{NAMESPACE}/{}", table.name());
         Self {
             objects: objects.clone(),
-            table: table.name(),
+            location: objects.uri(&table),
+            name: format!("{table}/metadata"),
         }
     }
 
     /// The table's location, as its metadata says it.
-    pub(crate) fn location(&self) -> String {
-        self.objects.uri(&format!("{NAMESPACE}/{}", self.table))
+    pub(crate) fn location(&self) -> &str {
+        &self.location
     }
 
     fn object(&self, name: &str) -> String {
-        format!("{NAMESPACE}/{}/metadata/{name}", self.table)
+        format!("{}/{name}", self.name)
     }
 
     pub(crate) fn uri(&self, name: &str) -> String {
-        self.objects.uri(&self.object(name))
+        format!("{}/metadata/{name}", self.location)
     }
 
     /// The name of the object at `uri`; `None` if that is elsewhere.
@@ -81,15 +85,14 @@ impl MetadataFolder {
 
     /// Whether data files stay in their places only for who holds them: in a bucket they have their time.
     pub(crate) fn is_local(&self) -> bool {
-        self.location().starts_with("file://")
+        self.location.starts_with("file://")
     }
 
     /// All objects with the times when they were written.
     pub(crate) fn list(&self) -> Result<BTreeMap<String, Timestamp>, IcebergError> {
-        let listed = self.objects.list(self.object("").trim_end_matches('/'))?;
         let prefix = self.object("");
         let name = |(object, at): (String, Timestamp)| Some((object.strip_prefix(&prefix)?.to_owned(), at));
-        Ok(listed.into_iter().filter_map(name).collect())
+        Ok(self.objects.list(&self.name)?.into_iter().filter_map(name).collect())
     }
 
     pub(crate) fn put(&self, name: &str, content: Vec<u8>) -> Result<(), IcebergError> {

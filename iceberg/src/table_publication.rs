@@ -216,7 +216,7 @@ impl TablePublication {
         if uuid != self.uuid {
             return Some(format!("is of table {uuid}, not of {}", self.uuid));
         }
-        if *location != self.folder.location() {
+        if location != self.folder.location() {
             return Some(format!("is of a table in {location}"));
         }
         let numbers = metadata.snapshots.iter().map(|snapshot| snapshot.sequence_number);
@@ -335,7 +335,7 @@ impl TablePublication {
         TableMetadata {
             format_version: FORMAT_VERSION,
             table_uuid: self.uuid,
-            location: self.folder.location(),
+            location: self.folder.location().to_owned(),
             last_sequence_number: current.map_or(before, |current| current.sequence_number.max(before)),
             last_updated_ms: 0,
             last_column_id: schemas.last_column_id(),

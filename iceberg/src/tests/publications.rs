@@ -90,7 +90,7 @@ async fn a_new_file_makes_the_manifest_of_its_day_anew_and_leaves_those_of_other
     );
     catalog.assert_whole("logs");
     let second = catalog.load("logs");
-    let [old_day, new_day] = second.manifests().try_into().unwrap();
+    let [old_day, new_day]: [ManifestFile; 2] = second.manifests().try_into().unwrap();
     assert_eq!(old_day, first.manifests()[0]);
     assert_ne!(new_day, first.manifests()[1]);
     let old_name = local(&old_day.path).file_name().unwrap().to_str().unwrap();
@@ -143,7 +143,7 @@ async fn removed_files_are_in_no_later_manifest_and_the_last_one_leaves_an_empty
         (second.summary("total-data-files"), second.summary("total-records")),
         ("1".into(), "5".into())
     );
-    let [left] = second.manifests().try_into().unwrap();
+    let [left]: [ManifestFile; 1] = second.manifests().try_into().unwrap();
     assert_eq!(catalog.entries_of(&left).len(), 1);
     publish(&mut publisher, store.files_without(|_| true), 2);
     let third = catalog.load("logs");

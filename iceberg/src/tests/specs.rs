@@ -124,9 +124,9 @@ async fn a_column_whose_type_changed_is_left_out_until_the_older_files_are_gone(
     assert_eq!(last.promoted(), wanted(&[("amount", "double"), ("city", "string")]));
     assert_eq!(left_out(&catalog), [] as [&str; 0]);
     // The file that is left has the bounds of its own type: its manifest was never made anew.
-    let [manifest] = last.manifests().try_into().unwrap();
+    let [manifest]: [ManifestFile; 1] = last.manifests().try_into().unwrap();
     assert!(first.manifests().contains(&manifest));
-    let [entry] = catalog.entries_of(&manifest).try_into().unwrap();
+    let [entry]: [ManifestEntry; 1] = catalog.entries_of(&manifest).try_into().unwrap();
     let bounds: Vec<_> = entry
         .file
         .lower
