@@ -304,9 +304,7 @@ fn export_store(config: &MixerConfig, verb: &ExportVerb) -> Result<String, (Exit
             };
             export::duckdb(config, task)
         }
-        ExportVerb::Iceberg { folder, output } => {
-            iceberg_catalog::export(config, &system_clock(), (folder, *output))
-        }
+        ExportVerb::Iceberg { folder, output } => iceberg_catalog::export(config, &system_clock(), (folder, *output)),
     }
 }
 

@@ -27,12 +27,14 @@ fn dependencies_between_crates_point_one_way() {
         ("ingest", &["engine", "chassis", "model"]),
         ("protocols", &["model"]),
         ("query", &["engine", "model"]),
+        ("iceberg", &["engine", "model"]),
         ("gear-spec", &["model"]),
         (
             "mixer",
             &[
                 "query",
                 "ingest",
+                "iceberg",
                 "engine",
                 "gear-spec",
                 "protocols",

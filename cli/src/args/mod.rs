@@ -23,9 +23,9 @@ use clap::{Args as ClapArgs, Parser, Subcommand};
 
 pub(crate) use self::access::{LoginArgs, LogoutArgs, TokenArgs, TokenCreateArgs, TokenVerb};
 pub(crate) use self::admin::{
-    ActivationArgs, AuditArgs, AuditVerb, CatalogArgs, ConfigArgs, ConfigFileVerb, GearsArgs, GearsVerb, GraphFormat, LabelChange,
-    RackTargetArgs, RacksArgs, RacksVerb, RequestsArgs, RequestsVerb, ScenarioArgs, ScenarioVerb, SpecArgs, SpecVerb,
-    TapArgs,
+    ActivationArgs, AuditArgs, AuditVerb, CatalogArgs, ConfigArgs, ConfigFileVerb, GearsArgs, GearsVerb, GraphFormat,
+    LabelChange, RackTargetArgs, RacksArgs, RacksVerb, RequestsArgs, RequestsVerb, ScenarioArgs, ScenarioVerb,
+    SpecArgs, SpecVerb, TapArgs,
 };
 pub(crate) use self::dlq::{DlqArgs, DlqDropArgs, DlqListArgs, DlqReplayArgs, DlqVerb, LetterSelectionArgs};
 pub(crate) use self::program::{CompletionsArgs, DoctorArgs, JoinArgs, ManArgs, SchemaArgs};

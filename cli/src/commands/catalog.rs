@@ -97,7 +97,10 @@ fn one(tables: &[Row], name: &str, printer: RowPrinter) -> Result<(), Error> {
     view.add_keys(table, ONE, TIMES);
     let left_out = text(table, "left_out");
     if !left_out.is_empty() {
-        view.add("left_out", &format!("{left_out} (types differ between files; their values are in promoted)"));
+        view.add(
+            "left_out",
+            &format!("{left_out} (types differ between files; their values are in promoted)"),
+        );
     }
     Ok(printer.text(&view.finish())?)
 }

@@ -51,7 +51,10 @@ pub fn published_files_of(settings: &Settings) -> Result<(Uuid, PublishedFiles),
         }
     };
     let found = store.read()?;
-    let files = found.state.files().filter(|entry| entry.sealed && entry.form.is_parquet());
+    let files = found
+        .state
+        .files()
+        .filter(|entry| entry.sealed && entry.form.is_parquet());
     let files = files.map(published).collect();
     Ok((store.id, PublishedFiles { number: 0, files }))
 }

@@ -115,7 +115,9 @@ async fn config(_: CatalogReader, RawQuery(query): RawQuery) -> Result<Json<Valu
 /// The namespaces within `parent`, or those at the top.
 async fn namespaces(_: CatalogReader, RawQuery(query): RawQuery) -> Result<Json<Value>, ApiProblem> {
     let params = decoded_pairs(query.as_deref().unwrap_or_default())?;
-    let parent = params.iter().find(|(name, value)| name == "parent" && !value.is_empty());
+    let parent = params
+        .iter()
+        .find(|(name, value)| name == "parent" && !value.is_empty());
     if let Some((_, parent)) = parent {
         check_namespace(parent)?;
         return Ok(Json(json!({ "namespaces": [] })));
@@ -164,7 +166,9 @@ async fn table(
     if known_tags(&headers).contains(&tag) {
         return Ok((StatusCode::NOT_MODIFIED, caching).into_response());
     }
-    Ok(unless_head(&method, || (caching, Json(TableAnswer::of(&loaded))).into_response()))
+    Ok(unless_head(&method, || {
+        (caching, Json(TableAnswer::of(&loaded))).into_response()
+    }))
 }
 
 /// What Iceberg calls a `LoadTableResult`.

@@ -52,7 +52,10 @@ pub fn export(
         Err(error) => return Err(io(error)),
     };
     if is_used {
-        return refused(format!("{} is not an empty folder: name one that is, or a new one", folder.display()));
+        return refused(format!(
+            "{} is not an empty folder: name one that is, or a new one",
+            folder.display()
+        ));
     }
     let folder = std::path::absolute(folder).map_err(io)?;
     let read = engine::published_files_of(&settings::engine(config));
@@ -77,7 +80,10 @@ fn exported(publisher: &CatalogPublisher) -> Result<Vec<ExportedTable>, IcebergE
     for table in catalog.tables()? {
         if let Some(loaded) = catalog.load(&table)? {
             let metadata_location = loaded.metadata_location;
-            tables.push(ExportedTable { table, metadata_location });
+            tables.push(ExportedTable {
+                table,
+                metadata_location,
+            });
         }
     }
     Ok(tables)
@@ -86,7 +92,11 @@ fn exported(publisher: &CatalogPublisher) -> Result<Vec<ExportedTable>, IcebergE
 fn text(tables: &[ExportedTable]) -> String {
     let width = tables.iter().map(|table| table.table.len()).max().unwrap_or(0);
     let mut text = String::new();
-    for ExportedTable { table, metadata_location } in tables {
+    for ExportedTable {
+        table,
+        metadata_location,
+    } in tables
+    {
         // Writing to a string does not fail.
         let _ = writeln!(text, "{table:<width$}  {metadata_location}");
     }

@@ -91,7 +91,11 @@ impl CatalogService {
                     status.tables().to_vec()
                 }
             };
-            Ok(CatalogView::new(&stored, &tables, (service.publication.is_some(), issue)))
+            Ok(CatalogView::new(
+                &stored,
+                &tables,
+                (service.publication.is_some(), issue),
+            ))
         })
         .await
     }

@@ -83,7 +83,14 @@ impl StoredTables {
         for table in Table::ALL {
             for file in view.files(table) {
                 stored.files_of_lines += u64::from(!file.is_parquet());
-                stored.add(CatalogTable { table, spec: file.spec() }, file.rows, (file.min_ts, file.max_ts));
+                stored.add(
+                    CatalogTable {
+                        table,
+                        spec: file.spec(),
+                    },
+                    file.rows,
+                    (file.min_ts, file.max_ts),
+                );
             }
             for hot in view.hot(table) {
                 let rows = hot.batch.num_rows() as u64;
@@ -96,7 +103,10 @@ impl StoredTables {
     /// Adds rows to their table, and those of a spec to the table of all messages too.
     fn add(&mut self, of: CatalogTable, rows: u64, times: (Timestamp, Timestamp)) {
         if of.spec.is_some() {
-            self.tables.entry(CatalogTable { spec: None, ..of }).or_default().add(rows, times);
+            self.tables
+                .entry(CatalogTable { spec: None, ..of })
+                .or_default()
+                .add(rows, times);
         }
         self.tables.entry(of).or_default().add(rows, times);
     }
@@ -139,7 +149,11 @@ impl StoredTables {
 }
 
 impl CatalogView {
-    pub(super) fn new(stored: &StoredTables, tables: &[TableOverview], (publishes, trouble): (bool, Option<String>)) -> Self {
+    pub(super) fn new(
+        stored: &StoredTables,
+        tables: &[TableOverview],
+        (publishes, trouble): (bool, Option<String>),
+    ) -> Self {
         Self {
             namespace: NAMESPACE,
             publishes,

@@ -66,10 +66,16 @@ mod tests {
     fn failures_in_a_row_are_told_once_and_counted_each() {
         let status = PublicationStatus::default();
         assert!(!status.has_published());
-        assert_eq!(["away", "away", "gone"].map(|reason| status.fail(reason.to_owned())), [true, false, false]);
+        assert_eq!(
+            ["away", "away", "gone"].map(|reason| status.fail(reason.to_owned())),
+            [true, false, false]
+        );
         assert_eq!((status.failures(), status.issue().as_deref()), (3, Some("gone")));
         status.succeed(Vec::new());
-        assert_eq!((status.failures(), status.issue(), status.has_published()), (3, None, true));
+        assert_eq!(
+            (status.failures(), status.issue(), status.has_published()),
+            (3, None, true)
+        );
         assert!(status.fail("away again".to_owned()));
     }
 }

@@ -38,7 +38,16 @@ mod tests {
         let orders = "orders".parse::<SpecName>().ok();
         assert!(orders.is_some());
         assert_eq!(named("messages_orders"), Some((Table::Messages, orders)));
-        for name in ["", "Logs", "logs_orders", "messages_", "messages_../../x", "messages_a b", "messagesorders", "logs\u{1f}"] {
+        for name in [
+            "",
+            "Logs",
+            "logs_orders",
+            "messages_",
+            "messages_../../x",
+            "messages_a b",
+            "messagesorders",
+            "logs\u{1f}",
+        ] {
             assert_eq!(named(name), None, "{name:?}");
         }
     }

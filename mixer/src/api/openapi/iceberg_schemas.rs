@@ -6,7 +6,9 @@ use super::schemas::{count, list, object, one, or_null, text, time};
 
 pub(super) fn all() -> Value {
     let namespace = || list(text());
-    let refusal = object(json!({ "message": text(), "type": text(), "code": { "type": "integer", "minimum": 400, "maximum": 599 } }));
+    let refusal = object(
+        json!({ "message": text(), "type": text(), "code": { "type": "integer", "minimum": 400, "maximum": 599 } }),
+    );
     let metadata = json!({ "description": "Table metadata of Iceberg, format version 2.", "type": "object" });
     let settings = || json!({ "type": "object", "additionalProperties": text() });
     json!({

@@ -38,7 +38,9 @@ impl CatalogBench {
             flush_interval: Duration::from_millis(10),
             ..Settings::new(dir.path().join("store"))
         });
-        let engine = Engine::open(settings, clock.clock(), crate::testing::entropy()).await.unwrap();
+        let engine = Engine::open(settings, clock.clock(), crate::testing::entropy())
+            .await
+            .unwrap();
         let kept = CatalogSettings {
             snapshot_age: Duration::from_secs(3_600),
             partition_by: PartitionBy::Hour,
@@ -98,11 +100,18 @@ fn router(bench: &Bench, service: Option<Arc<CatalogService>>) -> Router {
 }
 
 async fn respond(router: &Router, method: Method, path: &str, headers: &[(&str, &str)]) -> Response {
-    let request = Request::builder().method(method).uri(path).header(header::HOST, "localhost");
+    let request = Request::builder()
+        .method(method)
+        .uri(path)
+        .header(header::HOST, "localhost");
     let request = headers
         .iter()
         .fold(request, |request, (name, value)| request.header(*name, *value));
-    router.clone().oneshot(request.body(Body::empty()).unwrap()).await.unwrap()
+    router
+        .clone()
+        .oneshot(request.body(Body::empty()).unwrap())
+        .await
+        .unwrap()
 }
 
 /// The whole answer to a request; null where it has no body.
@@ -146,9 +155,16 @@ async fn clients_find_the_namespace_its_tables_and_their_metadata() {
     let router = bench.router.clone();
     for path in ["/iceberg/v1/namespaces/telemetry/tables", LOGS] {
         let (status, headers, _) = ask(&router, Method::GET, path).await;
-        assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE, "{path}: nothing is published yet");
+        assert_eq!(
+            status,
+            StatusCode::SERVICE_UNAVAILABLE,
+            "{path}: nothing is published yet"
+        );
         assert_eq!(headers[header::RETRY_AFTER], "1", "{path}");
-        assert_eq!(refusal(&router, Method::GET, path).await.1, "ServiceUnavailableException");
+        assert_eq!(
+            refusal(&router, Method::GET, path).await.1,
+            "ServiceUnavailableException"
+        );
     }
     assert!(bench.publish());
 
@@ -157,7 +173,11 @@ async fn clients_find_the_namespace_its_tables_and_their_metadata() {
     let endpoints = config["endpoints"].as_array().unwrap();
     assert_eq!(endpoints.len(), 6);
     assert!(endpoints.contains(&json!("GET /v1/{prefix}/namespaces/{namespace}/tables/{table}")));
-    assert!(endpoints.iter().all(|endpoint| !endpoint.as_str().unwrap().starts_with("POST")));
+    assert!(
+        endpoints
+            .iter()
+            .all(|endpoint| !endpoint.as_str().unwrap().starts_with("POST"))
+    );
 
     for query in ["", "?pageToken=&pageSize=1", "?parent="] {
         let namespaces = get(&router, &format!("/iceberg/v1/namespaces{query}")).await;
@@ -191,7 +211,12 @@ async fn a_table_has_a_snapshot_of_its_files_and_is_known_again_by_its_tag() {
     let empty = get(&router, LOGS).await;
     assert_eq!(empty["metadata"]["format-version"], 2);
     assert_eq!(empty["metadata"]["snapshots"].as_array().map_or(0, Vec::len), 0);
-    assert!(empty["metadata-location"].as_str().unwrap().ends_with("/telemetry/logs/metadata/v1.metadata.json"));
+    assert!(
+        empty["metadata-location"]
+            .as_str()
+            .unwrap()
+            .ends_with("/telemetry/logs/metadata/v1.metadata.json")
+    );
     assert_eq!(empty["config"], json!({}));
 
     bench.seal_log().await;
@@ -201,11 +226,20 @@ async fn a_table_has_a_snapshot_of_its_files_and_is_known_again_by_its_tag() {
     assert_eq!(snapshots.len(), 1);
     assert_eq!(snapshots[0]["summary"]["total-records"], "1");
     assert_eq!(loaded["metadata"]["table-uuid"], empty["metadata"]["table-uuid"]);
-    assert!(loaded["metadata-location"].as_str().unwrap().ends_with("/v2.metadata.json"));
+    assert!(
+        loaded["metadata-location"]
+            .as_str()
+            .unwrap()
+            .ends_with("/v2.metadata.json")
+    );
 
     let tag = headers[header::ETAG].to_str().unwrap().to_owned();
     assert_eq!(headers[header::CACHE_CONTROL], "no-cache");
-    for known in [tag.clone(), tag.trim_start_matches("W/").to_owned(), format!("\"x\", {tag}")] {
+    for known in [
+        tag.clone(),
+        tag.trim_start_matches("W/").to_owned(),
+        format!("\"x\", {tag}"),
+    ] {
         let answer = respond(&router, Method::GET, LOGS, &[("if-none-match", known.as_str())]).await;
         assert_eq!(answer.status(), StatusCode::NOT_MODIFIED, "{known}");
         assert_eq!(answer.headers()[header::ETAG], tag.as_str());
@@ -233,20 +267,38 @@ async fn how_far_behind_the_catalogue_is_can_be_asked() {
         let catalog = get(&router, "/api/v1/catalog").await;
         let tables = catalog["data"]["tables"].as_array().unwrap().clone();
         assert_eq!(tables.len(), TABLES.len());
-        (catalog, tables.into_iter().find(|table| table["table"] == "logs").unwrap())
+        (
+            catalog,
+            tables.into_iter().find(|table| table["table"] == "logs").unwrap(),
+        )
     };
     let (catalog, table) = logs().await;
-    assert_eq!((&catalog["data"]["publishes"], &catalog["data"]["reason"]), (&json!(true), &Value::Null));
-    assert_eq!((&table["files"], &table["rows"], &table["waiting_rows"]), (&json!(1), &json!(1), &json!(0)));
-    assert_eq!((&table["lag_seconds"], &table["latest"]), (&json!(0), &table["latest_stored"]));
+    assert_eq!(
+        (&catalog["data"]["publishes"], &catalog["data"]["reason"]),
+        (&json!(true), &Value::Null)
+    );
+    assert_eq!(
+        (&table["files"], &table["rows"], &table["waiting_rows"]),
+        (&json!(1), &json!(1), &json!(0))
+    );
+    assert_eq!(
+        (&table["lag_seconds"], &table["latest"]),
+        (&json!(0), &table["latest_stored"])
+    );
     assert!(table["snapshot_id"].as_str().unwrap().parse::<i64>().unwrap() > 0);
     // Two hours later than the first one.
     bench.seal_log().await;
     let (_, table) = logs().await;
-    assert_eq!((&table["rows"], &table["waiting_rows"], &table["lag_seconds"]), (&json!(1), &json!(1), &json!(7_200)));
+    assert_eq!(
+        (&table["rows"], &table["waiting_rows"], &table["lag_seconds"]),
+        (&json!(1), &json!(1), &json!(7_200))
+    );
     assert!(bench.publish());
     let (_, table) = logs().await;
-    assert_eq!((&table["rows"], &table["waiting_rows"], &table["lag_seconds"]), (&json!(2), &json!(0), &json!(0)));
+    assert_eq!(
+        (&table["rows"], &table["waiting_rows"], &table["lag_seconds"]),
+        (&json!(2), &json!(0), &json!(0))
+    );
     bench.close().await;
 }
 
@@ -259,34 +311,122 @@ async fn every_refusal_is_one_of_icebergs() {
     let get = Method::GET;
     for (method, path, status, kind) in [
         (&get, "/iceberg/v1/namespaces/other", 404, "NoSuchNamespaceException"),
-        (&get, "/iceberg/v1/namespaces/telemetry%1Flogs", 404, "NoSuchNamespaceException"),
-        (&get, "/iceberg/v1/namespaces/TELEMETRY/tables", 404, "NoSuchNamespaceException"),
-        (&get, "/iceberg/v1/namespaces?parent=other", 404, "NoSuchNamespaceException"),
-        (&get, "/iceberg/v1/namespaces/other/tables/logs", 404, "NoSuchNamespaceException"),
-        (&get, "/iceberg/v1/namespaces/telemetry/tables/nothing", 404, "NoSuchTableException"),
-        (&get, "/iceberg/v1/namespaces/telemetry/tables/messages_orders", 404, "NoSuchTableException"),
-        (&get, "/iceberg/v1/namespaces/telemetry/tables/..%2F..%2Fcluster.key", 404, "NoSuchTableException"),
-        (&get, "/iceberg/v1/namespaces/telemetry/tables/messages_..%2Fx", 404, "NoSuchTableException"),
-        (&get, "/iceberg/v1/namespaces/telemetry/tables/logs%00", 404, "NoSuchTableException"),
-        (&get, "/iceberg/v1/namespaces/telemetry/tables/%1B%5B2J", 404, "NoSuchTableException"),
+        (
+            &get,
+            "/iceberg/v1/namespaces/telemetry%1Flogs",
+            404,
+            "NoSuchNamespaceException",
+        ),
+        (
+            &get,
+            "/iceberg/v1/namespaces/TELEMETRY/tables",
+            404,
+            "NoSuchNamespaceException",
+        ),
+        (
+            &get,
+            "/iceberg/v1/namespaces?parent=other",
+            404,
+            "NoSuchNamespaceException",
+        ),
+        (
+            &get,
+            "/iceberg/v1/namespaces/other/tables/logs",
+            404,
+            "NoSuchNamespaceException",
+        ),
+        (
+            &get,
+            "/iceberg/v1/namespaces/telemetry/tables/nothing",
+            404,
+            "NoSuchTableException",
+        ),
+        (
+            &get,
+            "/iceberg/v1/namespaces/telemetry/tables/messages_orders",
+            404,
+            "NoSuchTableException",
+        ),
+        (
+            &get,
+            "/iceberg/v1/namespaces/telemetry/tables/..%2F..%2Fcluster.key",
+            404,
+            "NoSuchTableException",
+        ),
+        (
+            &get,
+            "/iceberg/v1/namespaces/telemetry/tables/messages_..%2Fx",
+            404,
+            "NoSuchTableException",
+        ),
+        (
+            &get,
+            "/iceberg/v1/namespaces/telemetry/tables/logs%00",
+            404,
+            "NoSuchTableException",
+        ),
+        (
+            &get,
+            "/iceberg/v1/namespaces/telemetry/tables/%1B%5B2J",
+            404,
+            "NoSuchTableException",
+        ),
         (&get, long.as_str(), 404, "NoSuchTableException"),
         (&get, "/iceberg/v1/namespaces/%FF", 400, "BadRequestException"),
-        (&get, "/iceberg/v1/namespaces/telemetry/tables/%FF", 400, "BadRequestException"),
+        (
+            &get,
+            "/iceberg/v1/namespaces/telemetry/tables/%FF",
+            400,
+            "BadRequestException",
+        ),
         (&get, "/iceberg/v1/config?warehouse=%FF", 400, "BadRequestException"),
         (&get, "/iceberg/v1/nothing", 404, "NotFoundException"),
         (&get, "/iceberg/v1/namespaces/telemetry/views", 404, "NotFoundException"),
-        (&get, "/iceberg/v1/namespaces/telemetry/tables/logs/credentials", 404, "NotFoundException"),
-        (&Method::POST, "/iceberg/v1/namespaces", 405, "UnsupportedOperationException"),
-        (&Method::POST, "/iceberg/v1/namespaces/telemetry/tables", 405, "UnsupportedOperationException"),
+        (
+            &get,
+            "/iceberg/v1/namespaces/telemetry/tables/logs/credentials",
+            404,
+            "NotFoundException",
+        ),
+        (
+            &Method::POST,
+            "/iceberg/v1/namespaces",
+            405,
+            "UnsupportedOperationException",
+        ),
+        (
+            &Method::POST,
+            "/iceberg/v1/namespaces/telemetry/tables",
+            405,
+            "UnsupportedOperationException",
+        ),
         (&Method::POST, LOGS, 405, "UnsupportedOperationException"),
         (&Method::DELETE, LOGS, 405, "UnsupportedOperationException"),
-        (&Method::POST, "/iceberg/v1/oauth/tokens", 406, "UnsupportedOperationException"),
-        (&Method::POST, "/iceberg/v1/namespaces/telemetry/tables/logs/metrics", 406, "UnsupportedOperationException"),
-        (&Method::POST, "/iceberg/v1/transactions/commit", 406, "UnsupportedOperationException"),
+        (
+            &Method::POST,
+            "/iceberg/v1/oauth/tokens",
+            406,
+            "UnsupportedOperationException",
+        ),
+        (
+            &Method::POST,
+            "/iceberg/v1/namespaces/telemetry/tables/logs/metrics",
+            406,
+            "UnsupportedOperationException",
+        ),
+        (
+            &Method::POST,
+            "/iceberg/v1/transactions/commit",
+            406,
+            "UnsupportedOperationException",
+        ),
     ] {
         let (found, named, says) = refusal(&router, method.clone(), path).await;
         assert_eq!((found, named.as_str()), (status, kind), "{method} {path}: {says}");
-        assert!(says.len() < 512 && !says.contains(char::is_control), "{method} {path}: {says:?}");
+        assert!(
+            says.len() < 512 && !says.contains(char::is_control),
+            "{method} {path}: {says:?}"
+        );
     }
     let says = async |path: &str| refusal(&router, Method::GET, path).await.2;
     assert_eq!(
@@ -320,9 +460,15 @@ async fn a_store_of_lines_has_tables_without_snapshots_and_says_why() {
     assert_eq!(loaded["metadata"]["snapshots"].as_array().map_or(0, Vec::len), 0);
     let catalog = get(&router, "/api/v1/catalog").await;
     let reason = catalog["data"]["reason"].as_str().unwrap();
-    assert!(reason.starts_with("1 data files are lines of JSON") && reason.contains("storage.format"), "{reason}");
+    assert!(
+        reason.starts_with("1 data files are lines of JSON") && reason.contains("storage.format"),
+        "{reason}"
+    );
     let logs = &catalog["data"]["tables"][1];
-    assert_eq!((&logs["table"], &logs["rows"], &logs["waiting_rows"]), (&json!("logs"), &json!(0), &json!(1)));
+    assert_eq!(
+        (&logs["table"], &logs["rows"], &logs["waiting_rows"]),
+        (&json!("logs"), &json!(0), &json!(1))
+    );
     assert_eq!((&logs["snapshot_id"], &logs["latest"]), (&Value::Null, &Value::Null));
     bench.close().await;
 }
@@ -346,7 +492,11 @@ async fn where_the_storage_is_away_clients_are_told_when_to_ask_again() {
             assert!(!says.contains(&folder.display().to_string()), "{says}");
         }
         let namespaces = get(router, "/iceberg/v1/namespaces").await;
-        assert_eq!(namespaces, json!({ "namespaces": [["telemetry"]] }), "what needs no storage");
+        assert_eq!(
+            namespaces,
+            json!({ "namespaces": [["telemetry"]] }),
+            "what needs no storage"
+        );
     }
     let catalog = get(&bench.router, "/api/v1/catalog").await;
     assert!(catalog["data"]["trouble"].is_string(), "{catalog}");
@@ -363,11 +513,18 @@ async fn a_catalogue_that_is_switched_off_says_which_key_does_it() {
     let router = router(&bench, None);
     for path in ["/iceberg/v1/config", LOGS] {
         let (status, kind, says) = refusal(&router, Method::GET, path).await;
-        assert_eq!((status, kind.as_str()), (406, "UnsupportedOperationException"), "{path}");
+        assert_eq!(
+            (status, kind.as_str()),
+            (406, "UnsupportedOperationException"),
+            "{path}"
+        );
         assert!(says.contains("observability.embedded.iceberg.enabled"), "{says}");
     }
     let catalog = get(&router, "/api/v1/catalog").await;
     assert_eq!(catalog["data"]["tables"], json!([]));
-    assert_eq!(catalog["data"]["reason"], "observability.embedded.iceberg.enabled is false");
+    assert_eq!(
+        catalog["data"]["reason"],
+        "observability.embedded.iceberg.enabled is false"
+    );
     bench.close().await;
 }

@@ -27,9 +27,14 @@ async fn a_token_finds_the_tables_of_its_scope_and_its_refusals_are_icebergs() {
     .await;
     let names = |listed: &Value| -> Vec<String> {
         let identifiers = listed["identifiers"].as_array().unwrap().iter();
-        identifiers.map(|table| table["name"].as_str().unwrap().to_owned()).collect()
+        identifiers
+            .map(|table| table["name"].as_str().unwrap().to_owned())
+            .collect()
     };
-    assert_eq!(names(&listed), ["dead_letters", "logs", "messages", "metrics", "traces"]);
+    assert_eq!(
+        names(&listed),
+        ["dead_letters", "logs", "messages", "metrics", "traces"]
+    );
 
     let scope = json!({ "tables": ["logs", "messages"] });
     let some = api.scoped("some", &[AccessRole::Reader], scope).await;
@@ -37,7 +42,9 @@ async fn a_token_finds_the_tables_of_its_scope_and_its_refusals_are_icebergs() {
     assert_eq!(names(&listed), ["logs", "messages"]);
     let scope = json!({ "entities": ["press-1"] });
     let one = api.scoped("one", &[AccessRole::Admin], scope).await;
-    let ingester = api.token("ingester", &[AccessRole::Ingester], AccessScope::default()).await;
+    let ingester = api
+        .token("ingester", &[AccessRole::Ingester], AccessScope::default())
+        .await;
     for (token, table, status, kind) in [
         (Some(&all), "traces", 200, Value::Null),
         (Some(&some), "logs", 200, Value::Null),
