@@ -33,8 +33,8 @@ fn dependencies_between_crates_point_one_way() {
             "mixer",
             &[
                 "query",
-                "ingest",
                 "iceberg",
+                "ingest",
                 "engine",
                 "gear-spec",
                 "protocols",
