@@ -304,7 +304,9 @@ fn export_store(config: &MixerConfig, verb: &ExportVerb) -> Result<String, (Exit
             };
             export::duckdb(config, task)
         }
-        ExportVerb::Iceberg { folder, output } => iceberg_catalog::export(config, &system_clock(), (folder, *output)),
+        ExportVerb::Iceberg { folder, output } => {
+            iceberg_catalog::export(config, &system_clock(), (folder.as_path(), *output))
+        }
     }
 }
 

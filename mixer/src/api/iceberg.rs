@@ -224,7 +224,8 @@ pub(super) async fn refuse_in_kind(request: Request, next: Next) -> Response {
     if !request.uri().path().starts_with(ROOT) {
         return next.run(request).await;
     }
-    let is_read = [Method::GET, Method::HEAD].contains(request.method());
+    let is_head = request.method() == Method::HEAD;
+    let is_read = is_head || request.method() == Method::GET;
     let asks_for_token = request.uri().path() == TOKENS;
     let response = next.run(request).await;
     if !(response.status().is_client_error() || response.status().is_server_error()) {
@@ -244,12 +245,16 @@ pub(super) async fn refuse_in_kind(request: Request, next: Next) -> Response {
     let error = json!({ "error": {
         "message": message, "type": exception(head.status, &problem), "code": head.status.as_u16(),
     } });
-    let error = error.to_string();
+    let body = if is_head {
+        Body::empty()
+    } else {
+        Body::from(error.to_string())
+    };
     head.headers.remove(CONTENT_LENGTH);
     head.headers.remove(CONTENT_ENCODING);
     head.headers
         .insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    Response::from_parts(head, Body::from(error))
+    Response::from_parts(head, body)
 }
 
 /// What Iceberg calls a refusal.
