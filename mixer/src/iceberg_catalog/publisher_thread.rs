@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use super::catalog_service::CatalogService;
 use super::publication_status::PublicationStatus;
 
-/// How often old snapshots and metadata are removed although no file came or went.
+/// How often metadata that nobody names any more is deleted, and old snapshots are given up at least, although no file came or went.
 const CLEANUP: Duration = Duration::from_secs(3_600);
 /// How long the end of the Mixer waits for a publication that is under way.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -31,6 +31,8 @@ pub(crate) struct PublisherThread {
     status: Arc<PublicationStatus>,
     clock: Clock,
     interval: Duration,
+    /// How often snapshots become too old.
+    expiry: Duration,
 }
 
 impl PublisherThread {
@@ -40,6 +42,7 @@ impl PublisherThread {
         settings: CatalogSettings,
         (clock, interval): (Clock, Duration),
     ) -> (Self, Arc<CatalogService>) {
+        let expiry = settings.snapshot_age.min(CLEANUP);
         let publisher = CatalogPublisher::new(engine.side_objects(), engine.store_id(), settings);
         let status = Arc::new(PublicationStatus::default());
         let service = CatalogService::new(Arc::clone(engine), publisher.catalog(), Some(Arc::clone(&status)));
@@ -49,6 +52,7 @@ impl PublisherThread {
             status,
             clock,
             interval,
+            expiry,
         };
         (thread, Arc::new(service))
     }
@@ -80,17 +84,19 @@ impl PublisherThread {
     /// Publishes until the other end is gone.
     fn publish_until(mut self, ends: &mpsc::Receiver<()>) {
         engine::lower_thread_priority(ThreadNiceness::Background);
-        let (mut published, mut cleanup) = (None, Instant::now() + CLEANUP);
+        let begun = Instant::now();
+        let (mut published, mut expiry, mut cleanup) = (None, begun + self.expiry, begun + CLEANUP);
         let mut wait = Duration::ZERO;
         while let Err(RecvTimeoutError::Timeout) = ends.recv_timeout(wait) {
             wait = self.interval;
-            let is_due = Instant::now() >= cleanup;
-            if is_due || published != Some(self.engine.published_number()) {
-                // Snapshots that became too old go with a publication, too.
+            let now = Instant::now();
+            // Snapshots that became too old go with a publication, too.
+            if now >= expiry || published != Some(self.engine.published_number()) {
                 published = self.publish();
+                expiry = now + self.expiry;
             }
-            if is_due {
-                cleanup = Instant::now() + CLEANUP;
+            if now >= cleanup {
+                cleanup = now + CLEANUP;
                 if let Err(error) = self.publisher.collect_garbage(self.clock.now()) {
                     self.tell(&error);
                 }
