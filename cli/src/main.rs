@@ -100,6 +100,7 @@ fn run(args: PlatformArgs) -> Result<(), Error> {
         Some(CliCommand::Dlq(dlq)) => commands::dlq::run(&dlq),
         Some(CliCommand::Sql(query)) => commands::sql::run(&args.global, &query),
         Some(CliCommand::Storage(query)) => commands::storage::run(&query),
+        Some(CliCommand::Catalog(query)) => commands::catalog::run(&query),
         Some(CliCommand::Racks(racks)) => commands::racks::run(&racks),
         Some(CliCommand::Requests(requests)) => commands::requests::run(&requests),
         Some(CliCommand::Join(join)) => commands::join::run(&args.global, &join),

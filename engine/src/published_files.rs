@@ -18,8 +18,11 @@
 //! - In a folder a small sealed file may be rewritten with late rows under its name: the URI of the earlier version means the
 //!   later one from then on, which a list has under the next number.
 
+mod folder_list;
+
 use std::fmt;
-use std::path::Path;
+use std::fs::File;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use model::{Table, Timestamp};
@@ -33,6 +36,7 @@ use crate::object_storage::object_format::object_uri;
 use crate::object_storage::remote_footer::read_footer;
 use crate::object_storage::state::RemoteFile;
 use crate::{Engine, Error, PartitionBy, ReadView, SpecName};
+pub use folder_list::published_files_of;
 
 /// What outside readers may rely on at one moment: Parquet files only.
 #[derive(Debug, Clone, Default)]
@@ -78,6 +82,8 @@ pub struct PublishedFile {
 enum PublishedSource {
     Tree(Arc<DataFileHandle>),
     Object(Arc<RemoteLink>, Arc<RemoteFile>),
+    /// Of a store that this process does not have open.
+    Path(PathBuf),
 }
 
 impl fmt::Debug for PublishedSource {
@@ -85,6 +91,7 @@ impl fmt::Debug for PublishedSource {
         f.write_str(match self {
             Self::Tree(_) => "Tree",
             Self::Object(..) => "Object",
+            Self::Path(_) => "Path",
         })
     }
 }
@@ -147,6 +154,10 @@ impl PublishedFile {
                 read_metadata(&FilePrefix::new(file, handle.size), &handle.path, false)?
             }
             PublishedSource::Object(link, file) => read_footer(link, file)?,
+            PublishedSource::Path(path) => {
+                let file = File::open(path).map_err(Error::io("open", path))?;
+                read_metadata(&FilePrefix::new(file, self.size), path, false)?
+            }
         };
         Ok(Some(Arc::new(footer)))
     }

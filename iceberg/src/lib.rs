@@ -17,6 +17,10 @@
 //! | `data_file` | a data file as a manifest describes it |
 //! | `manifest`, `manifest_list` | the Avro files of a snapshot |
 //! | `table_metadata` | the JSON file that names snapshots and schemas |
+| `catalog_table`, `metadata_folder`, `table_index` | names: of tables, of their objects, the list of tables |
+| `table_files`, `table_schemas`, `day_manifests`, `snapshot_history`, `held_files` | what a new version of a table consists of |
+| `garbage`, `table_publication` | one table: what goes, what is new |
+| `catalog`, `publisher` | all tables: what is served, what is published |
 //!
 //! # Invariants
 //!
@@ -31,14 +35,28 @@
 
 mod avro;
 mod bounds;
+mod catalog;
+mod catalog_table;
 mod data_file;
+mod day_manifests;
 mod error;
+mod garbage;
+mod held_files;
 mod manifest;
 mod manifest_list;
+mod metadata_folder;
 mod partition_spec;
+mod publisher;
 mod schema;
+mod snapshot_history;
+mod table_files;
+mod table_index;
 mod table_metadata;
-// mod publisher;
-// mod catalog;
+mod table_publication;
+mod table_schemas;
+#[cfg(test)]
+mod tests;
 
+pub use catalog::{IcebergCatalog, LoadedTable, NAMESPACE, TableOverview};
 pub use error::IcebergError;
+pub use publisher::{CatalogPublisher, CatalogSettings, PublishReport};

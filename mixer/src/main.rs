@@ -24,7 +24,7 @@ use clap::{Parser, Subcommand};
 use mixer::app::Mixer;
 use mixer::config::{MixerConfig, SCHEMA, check_start};
 use mixer::duckdb::export;
-use mixer::{backup, bootstrap, bus_operator, check, copy, key_rotation, retention};
+use mixer::{backup, bootstrap, bus_operator, check, copy, iceberg_catalog, key_rotation, retention};
 use tikv_jemallocator::Jemalloc;
 
 /// Rows are made by one thread and freed by another; the allocator of the C library kept hundreds of MiB of their pages. How soon
@@ -133,6 +133,19 @@ enum ExportVerb {
         /// The program duckdb [default: the first one beside this program, in .tools/bin, on PATH]
         #[arg(long, value_name = "PROGRAM")]
         program: Option<PathBuf>,
+    },
+    /// An Iceberg catalogue of the sealed data files in a folder of its own, for other catalogues to register; a running Mixer is
+    /// not disturbed
+    ///
+    /// It prints the location of each table's metadata. It is of this moment: files that the Mixer removes later are missing then. The
+    /// Mixer serves a catalogue that stays current at /iceberg of its API.
+    Iceberg {
+        /// A folder that is new, or empty
+        #[arg(value_name = "DIR")]
+        folder: PathBuf,
+        /// The output format
+        #[arg(short, long, value_name = "FORMAT", default_value = "table")]
+        output: retention::ReportFormat,
     },
 }
 
@@ -261,20 +274,8 @@ fn run(args: &MixerArgs) -> Result<ExitReason, MixerExitError> {
             print(&said.map_err(|(exit, sentence)| MixerExitError::new(exit, sentence))?)
         }
         Some(MixerCommand::Export { verb }) => {
-            let ExportVerb::Duckdb {
-                file,
-                rows,
-                force,
-                program,
-            } = verb;
             let config = MixerConfig::of(&config::load(&SCHEMA, &sources)?)?;
-            let task = export::ExportOptions {
-                file: file.as_deref(),
-                rows: *rows,
-                force: *force,
-                program: program.as_deref(),
-            };
-            let said = export::duckdb(&config, task);
+            let said = export_store(&config, verb);
             print(&said.map_err(|(exit, sentence)| MixerExitError::new(exit, sentence))?)
         }
         Some(MixerCommand::Config { verb }) => print(&match verb {
@@ -283,6 +284,29 @@ fn run(args: &MixerArgs) -> Result<ExitReason, MixerExitError> {
             ConfigVerb::Reference => config::reference_markdown(&[&SCHEMA]),
             ConfigVerb::Migrate { file } => migrate(file)?,
         }),
+    }
+}
+
+/// Writes what external readers need. Says what it wrote.
+fn export_store(config: &MixerConfig, verb: &ExportVerb) -> Result<String, (ExitReason, String)> {
+    match verb {
+        ExportVerb::Duckdb {
+            file,
+            rows,
+            force,
+            program,
+        } => {
+            let task = export::ExportOptions {
+                file: file.as_deref(),
+                rows: *rows,
+                force: *force,
+                program: program.as_deref(),
+            };
+            export::duckdb(config, task)
+        }
+        ExportVerb::Iceberg { folder, output } => {
+            iceberg_catalog::export(config, &system_clock(), (folder.as_path(), *output))
+        }
     }
 }
 

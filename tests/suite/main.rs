@@ -27,6 +27,7 @@ mod flux;
 mod founding;
 mod hardship;
 mod http_ingest;
+mod iceberg;
 mod ingest;
 mod kill9;
 mod lanes;

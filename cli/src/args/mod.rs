@@ -23,9 +23,9 @@ use clap::{Args as ClapArgs, Parser, Subcommand};
 
 pub(crate) use self::access::{LoginArgs, LogoutArgs, TokenArgs, TokenCreateArgs, TokenVerb};
 pub(crate) use self::admin::{
-    ActivationArgs, AuditArgs, AuditVerb, ConfigArgs, ConfigFileVerb, GearsArgs, GearsVerb, GraphFormat, LabelChange,
-    RackTargetArgs, RacksArgs, RacksVerb, RequestsArgs, RequestsVerb, ScenarioArgs, ScenarioVerb, SpecArgs, SpecVerb,
-    TapArgs,
+    ActivationArgs, AuditArgs, AuditVerb, CatalogArgs, ConfigArgs, ConfigFileVerb, GearsArgs, GearsVerb, GraphFormat,
+    LabelChange, RackTargetArgs, RacksArgs, RacksVerb, RequestsArgs, RequestsVerb, ScenarioArgs, ScenarioVerb,
+    SpecArgs, SpecVerb, TapArgs,
 };
 pub(crate) use self::dlq::{DlqArgs, DlqDropArgs, DlqListArgs, DlqReplayArgs, DlqVerb, LetterSelectionArgs};
 pub(crate) use self::program::{CompletionsArgs, DoctorArgs, JoinArgs, ManArgs, SchemaArgs};
@@ -102,6 +102,8 @@ pub(crate) enum CliCommand {
     Sql(Box<SqlArgs>),
     /// Show what the Mixer stores
     Storage(ApiArgs),
+    /// Show the tables of the Iceberg catalogue, their snapshots, and how far they are behind what is stored
+    Catalog(CatalogArgs),
     /// List and adopt Racks
     Racks(RacksArgs),
     /// List and withdraw changes that wait for a second person (`api.second_person` of the Mixer)

@@ -2,6 +2,7 @@
 
 pub(crate) mod audit;
 pub(crate) mod backup;
+pub(crate) mod catalog;
 pub(crate) mod config;
 pub(crate) mod dlq;
 pub(crate) mod doctor;

@@ -13,7 +13,7 @@ use crate::datafile::FileFormat;
 use crate::layout::TimePartition;
 use crate::manifest::FileEntry;
 use crate::object_storage::state::{RemoteFile, RemoteRecord, RemoteState, ReplacedObject};
-use crate::{PartitionBy, PublishedFile, PublishedFiles};
+use crate::{PartitionBy, PublishedFile, PublishedFiles, published_files_of};
 
 fn path_of(file: &PublishedFile) -> PathBuf {
     file.uri.strip_prefix("file://").unwrap().into()
@@ -73,6 +73,33 @@ async fn the_sealed_files_of_a_folder_are_published_with_what_the_catalogue_know
     }
     assert_eq!(published.files[0].rows, 2);
     engine.close().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_does_not_have_the_store_open_is_told_of_the_same_files() {
+    let mut bench = Bench::new();
+    let nobody = published_files_of(&bench.settings);
+    assert!(nobody.is_err(), "there is no store yet");
+    let engine = two_sealed_and_one_open(&mut bench).await;
+    let about = |published: &PublishedFiles| -> BTreeSet<(u64, u32, String, u64, i64)> {
+        let files = published.files.iter();
+        let about = files.map(|file| (file.segment, file.version, file.uri.clone(), file.rows, file.partition));
+        about.collect()
+    };
+    let listed = about(&engine.published_files());
+    assert_eq!(listed.len(), 2);
+    let (store, beside) = published_files_of(&bench.settings).unwrap();
+    assert_eq!(
+        (store, about(&beside)),
+        (engine.store_id(), listed.clone()),
+        "beside an open store"
+    );
+    engine.close().await.unwrap();
+    let (_, alone) = published_files_of(&bench.settings).unwrap();
+    assert_eq!(about(&alone).intersection(&listed).count(), 2, "without one");
+    for file in &beside.files {
+        assert_eq!(rows_by_footer(file).await, i64::try_from(file.rows).ok());
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

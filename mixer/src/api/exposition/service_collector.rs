@@ -10,6 +10,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 
+use super::catalog_metrics;
 use crate::api::{ApiParts, ops};
 use crate::export::SignalStatus;
 use crate::scenario::WireBacklog;
@@ -28,6 +29,10 @@ impl Collector for ServiceCollector {
         encode_all(&mut to, engine.metrics().chain(engine.tail.metrics()))?;
         encode_all(&mut to, engine.remote.iter().flat_map(|remote| remote.metrics()))?;
         self.views(&mut to)?;
+        self.0
+            .catalog
+            .iter()
+            .try_for_each(|catalog| catalog_metrics::encode(catalog, &mut to))?;
         encode_all(
             &mut to,
             self.0.ingest.iter().flat_map(|ingest| ingest.snapshot().metrics()),
