@@ -17,10 +17,10 @@
 //! | `data_file` | a data file as a manifest describes it |
 //! | `manifest`, `manifest_list` | the Avro files of a snapshot |
 //! | `table_metadata` | the JSON file that names snapshots and schemas |
-| `catalog_table`, `metadata_folder`, `table_index` | names: of tables, of their objects, the list of tables |
-| `table_files`, `table_schemas`, `day_manifests`, `snapshot_history`, `held_files` | what a new version of a table consists of |
-| `garbage`, `table_publication` | one table: what goes, what is new |
-| `catalog`, `publisher` | all tables: what is served, what is published |
+//! | `catalog_table`, `metadata_folder`, `table_index` | names: of tables, of their objects, the list of tables |
+//! | `table_files`, `table_schemas`, `day_manifests`, `snapshot_history`, `held_files` | what a new version of a table consists of |
+//! | `garbage`, `table_publication` | one table: what goes, what is new |
+//! | `catalog`, `publisher` | all tables: what is served, what is published |
 //!
 //! # Invariants
 //!

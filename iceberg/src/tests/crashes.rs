@@ -180,10 +180,8 @@ async fn a_table_whose_objects_are_lost_is_whole_after_the_next_publication() {
         );
         let second = catalog.load("logs");
         assert_eq!((second.version, second.snapshots().len()), (2, 1), "{folder}");
-        let rows = second
-            .manifests()
-            .iter()
-            .flat_map(|manifest| catalog.entries_of(manifest));
+        let manifests = second.manifests();
+        let rows = manifests.iter().flat_map(|manifest| catalog.entries_of(manifest));
         assert_eq!(rows.map(|entry| entry.file.rows).sum::<u64>(), 5, "{folder}");
     }
 }
