@@ -92,13 +92,16 @@ async fn a_manifest_that_an_ended_publication_left_is_never_another_one_of_the_n
     }
     catalog.assert_whole("logs");
     let current = catalog.load("logs");
-    for manifest in current.manifests().iter().filter(|manifest| manifest.added_files > 0) {
-        assert_eq!(
-            Some(manifest.added_snapshot_id),
-            current.current()["snapshot-id"].as_i64()
-        );
+    let (manifests, id) = (current.manifests(), current.current()["snapshot-id"].as_i64());
+    let is_new = |manifest: &&ManifestFile| Some(manifest.added_snapshot_id) == id;
+    assert_eq!(
+        manifests.iter().filter(is_new).count(),
+        2,
+        "of the day that was left and of the new one"
+    );
+    for manifest in manifests.iter().filter(is_new) {
         for entry in catalog.entries_of(manifest) {
-            assert_eq!(Some(entry.snapshot_id), current.current()["snapshot-id"].as_i64());
+            assert_eq!((entry.status, Some(entry.snapshot_id)), (EntryStatus::Added, id));
         }
     }
 }
