@@ -27,6 +27,7 @@ mod founding;
 mod hardship;
 mod http_ingest;
 mod ingest;
+mod init;
 mod kill9;
 mod lanes;
 mod losses;
