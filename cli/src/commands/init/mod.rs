@@ -21,7 +21,9 @@
 mod files;
 mod questions;
 
+use std::fs::Permissions;
 use std::io::{self, Read, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use chassis::config::{self, ConfigSources};
@@ -75,8 +77,13 @@ pub(crate) fn run(args: &InitArgs) -> Result<(), Error> {
         path: args.dir.clone(),
         source,
     };
+    let is_new = !args.dir.exists();
     std::fs::create_dir_all(&args.dir).map_err(failed)?;
     let folder = std::fs::canonicalize(&args.dir).map_err(failed)?;
+    if is_new && folder == Path::new(SERVICE_FOLDER) {
+        // The services' users look into it, whatever the umask is.
+        std::fs::set_permissions(&folder, Permissions::from_mode(0o755)).map_err(failed)?;
+    }
     let has_mixer = args.invite.is_none() && answers.mixer.is_none();
     if !args.force {
         // Before a Mixer is asked for an invite.
