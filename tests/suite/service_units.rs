@@ -111,6 +111,23 @@ fn units_start_the_programs_with_arguments_that_they_know() -> Result<(), Failur
     Ok(())
 }
 
+#[test]
+fn what_the_packages_configure_is_accepted_and_their_first_scenario_is_valid() -> Result<(), Failure> {
+    let folder = tempfile::tempdir()?;
+    let accepted = |program: &str, args: &[&str], file: &str| -> Result<String, Failure> {
+        let path = project().join("deploy/debian").join(file).canonicalize()?.display().to_string();
+        let done = process::run(&binary(program)?, &[args, &[path.as_str()]].concat(), folder.path(), &[])?;
+        assert_eq!(done.code, Some(0), "{file}: {}", done.err);
+        Ok(done.out)
+    };
+    let mixer = accepted("platform-mixer", &["config", "show", "-c"], "platform-mixer/platform-mixer.toml")?;
+    assert!(mixer.contains("/var/lib/platform-mixer/data"), "{mixer}");
+    let rack = accepted("platform", &["config", "show", "-c"], "platform/platform.toml")?;
+    assert!(rack.contains("/var/lib/platform/data"), "{rack}");
+    accepted("platform", &["scenario", "validate", "--strict"], "platform-mixer/first.yaml")?;
+    Ok(())
+}
+
 /// A socket as systemd gives one to a service, and what the service finds in its environment.
 struct ServiceManager {
     folder: tempfile::TempDir,
