@@ -181,7 +181,9 @@ mod tests {
 
     fn is_silent(heard: &UnixDatagram) -> bool {
         heard.set_nonblocking(true).unwrap();
-        heard.recv(&mut [0; 1]).is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+        heard
+            .recv(&mut [0; 1])
+            .is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
     }
 
     #[test]
@@ -218,7 +220,10 @@ mod tests {
     #[test]
     fn a_watchdog_is_answered_at_half_of_its_time_and_only_if_it_is_ours() {
         let beat = |watchdog: &[(&'static str, &str)]| manager(watchdog).2.beat;
-        assert_eq!(beat(&[("WATCHDOG_USEC", "3000000")]), Some(Duration::from_millis(1_500)));
+        assert_eq!(
+            beat(&[("WATCHDOG_USEC", "3000000")]),
+            Some(Duration::from_millis(1_500))
+        );
         let ours = [("WATCHDOG_USEC", "3000000"), ("WATCHDOG_PID", "7")];
         assert_eq!(beat(&ours), Some(Duration::from_millis(1_500)));
         assert_eq!(beat(&[("WATCHDOG_USEC", "3000000"), ("WATCHDOG_PID", "8")]), None);
@@ -239,7 +244,9 @@ mod tests {
             }
         };
         let beating = tokio::spawn(async move { notifier.beat(probe).await });
-        let first = tokio::task::spawn_blocking(move || (next(&heard), heard)).await.unwrap();
+        let first = tokio::task::spawn_blocking(move || (next(&heard), heard))
+            .await
+            .unwrap();
         assert_eq!(first.0, "WATCHDOG=1");
         is_well.store(false, Ordering::SeqCst);
         while !asked.load(Ordering::SeqCst) {

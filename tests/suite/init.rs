@@ -76,8 +76,15 @@ fn a_mixer_and_a_rack_start_with_what_init_wrote_and_a_log_file_is_in_the_logs()
     let file = paths[1].display().to_string();
     let doctor = platform(&["doctor", "-c", &file, "-o", "csv"])?;
     assert_eq!(doctor.code, Some(0), "{}{}", doctor.out, doctor.err);
-    assert!(!doctor.out.contains("warn") && doctor.out.contains("bus,ok"), "{}", doctor.out);
-    assert!(folder.path().join("data/registry.redb").is_file(), "all is in the folder of the files");
+    assert!(
+        !doctor.out.contains("warn") && doctor.out.contains("bus,ok"),
+        "{}",
+        doctor.out
+    );
+    assert!(
+        folder.path().join("data/registry.redb").is_file(),
+        "all is in the folder of the files"
+    );
     assert!(rack.terminate(SOON)?.success());
     assert!(mixer.terminate(SOON)?.success());
     Ok(())
@@ -96,7 +103,10 @@ fn a_rack_joins_with_an_invite_that_it_is_given_or_that_init_asks_the_mixer_for(
         let folder = tempfile::tempdir()?;
         let made = init(folder.path(), &[&args[..], &["--yes", "--journald"]].concat())?;
         assert_eq!(made.code, Some(0), "{name}: {}", made.err);
-        assert!(!folder.path().join("platform-mixer.toml").exists(), "{name} has no Mixer");
+        assert!(
+            !folder.path().join("platform-mixer.toml").exists(),
+            "{name} has no Mixer"
+        );
         assert!(made.err.contains("platform scenario activate first:1"), "{}", made.err);
         let mut rack = started("platform", folder.path(), &folder.path().join("platform.toml"), &[])?;
         assert!(rack.line("ready ", SOON)?.starts_with(&format!("name={name} ")));
@@ -112,7 +122,11 @@ fn init_asks_nobody_where_there_is_no_terminal_and_refuses_what_it_cannot_use() 
         (&[], 64, "no terminal"),
         (&["--yes", "--invite", "plinv1_x", "--journald"], 64, "the invite"),
         (&["--yes", "--follow", "relative.log"], 64, "--follow"),
-        (&["--yes", "--journald", "--mixer", "http://127.0.0.1:1"], 69, "cannot reach"),
+        (
+            &["--yes", "--journald", "--mixer", "http://127.0.0.1:1"],
+            69,
+            "cannot reach",
+        ),
     ];
     for (args, code, says) in cases {
         let refused = init(folder.path(), args)?;

@@ -87,7 +87,11 @@ fn the_manual_page_of_the_mixer_has_all_of_its_commands() -> Result<(), Failure>
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/debian/platform-mixer/platform-mixer.1");
     let page = std::fs::read_to_string(path)?;
     let all = helps("platform-mixer", folder.path())?;
-    let names: Vec<&String> = all.iter().filter(|(words, _)| words.len() == 2).map(|(words, _)| &words[1]).collect();
+    let names: Vec<&String> = all
+        .iter()
+        .filter(|(words, _)| words.len() == 2)
+        .map(|(words, _)| &words[1])
+        .collect();
     assert!(names.len() > 5, "{names:?}");
     for name in names {
         let heading = format!(".B {}\n", name.replace('-', "\\-"));

@@ -80,7 +80,13 @@ fn units_confine_both_programs_to_their_state_folder() -> Result<(), Failure> {
         assert_eq!(of("WorkingDirectory"), format!("/var/lib/{program}"));
         assert!(users.contains(&format!("u {} - ", of("User"))), "{users}");
         assert_eq!(of("User"), of("Group"));
-        let state = format!("d {} {} {} {} -", of("WorkingDirectory"), of("StateDirectoryMode"), of("User"), of("Group"));
+        let state = format!(
+            "d {} {} {} {} -",
+            of("WorkingDirectory"),
+            of("StateDirectoryMode"),
+            of("User"),
+            of("Group")
+        );
         assert!(folders.lines().any(|line| line == state), "{state}: {folders}");
     }
     Ok(())
@@ -115,16 +121,34 @@ fn units_start_the_programs_with_arguments_that_they_know() -> Result<(), Failur
 fn what_the_packages_configure_is_accepted_and_their_first_scenario_is_valid() -> Result<(), Failure> {
     let folder = tempfile::tempdir()?;
     let accepted = |program: &str, args: &[&str], file: &str| -> Result<String, Failure> {
-        let path = project().join("deploy/debian").join(file).canonicalize()?.display().to_string();
-        let done = process::run(&binary(program)?, &[args, &[path.as_str()]].concat(), folder.path(), &[])?;
+        let path = project()
+            .join("deploy/debian")
+            .join(file)
+            .canonicalize()?
+            .display()
+            .to_string();
+        let done = process::run(
+            &binary(program)?,
+            &[args, &[path.as_str()]].concat(),
+            folder.path(),
+            &[],
+        )?;
         assert_eq!(done.code, Some(0), "{file}: {}", done.err);
         Ok(done.out)
     };
-    let mixer = accepted("platform-mixer", &["config", "show", "-c"], "platform-mixer/platform-mixer.toml")?;
+    let mixer = accepted(
+        "platform-mixer",
+        &["config", "show", "-c"],
+        "platform-mixer/platform-mixer.toml",
+    )?;
     assert!(mixer.contains("/var/lib/platform-mixer/data"), "{mixer}");
     let rack = accepted("platform", &["config", "show", "-c"], "platform/platform.toml")?;
     assert!(rack.contains("/var/lib/platform/data"), "{rack}");
-    accepted("platform", &["scenario", "validate", "--strict"], "platform-mixer/first.yaml")?;
+    accepted(
+        "platform",
+        &["scenario", "validate", "--strict"],
+        "platform-mixer/first.yaml",
+    )?;
     Ok(())
 }
 
@@ -150,7 +174,10 @@ impl ServiceManager {
     fn next(&self, line: &str) -> Result<String, Failure> {
         let mut bytes = [0; 512];
         loop {
-            let length = self.socket.recv(&mut bytes).map_err(|error| format!("{line}: {error}"))?;
+            let length = self
+                .socket
+                .recv(&mut bytes)
+                .map_err(|error| format!("{line}: {error}"))?;
             let message = String::from_utf8(bytes[..length].to_vec())?;
             if message.lines().any(|has| has == line) {
                 return Ok(message);

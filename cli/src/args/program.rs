@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use clap::Args as ClapArgs;
 use clap_complete::Shell;
-use model::{Table, Token};
 use model::dialect::SchemaDialect;
+use model::{Table, Token};
 
 use super::shared::ApiArgs;
 

@@ -142,10 +142,17 @@ impl ServerProgram {
 pub(crate) fn places(name: &str) -> Vec<PathBuf> {
     let exe = std::env::current_exe().unwrap_or_default();
     let beside = exe.parent().map(Path::to_owned);
-    let packaged = beside.as_deref().and_then(Path::parent).map(|prefix| prefix.join("lib/platform-mixer"));
+    let packaged = beside
+        .as_deref()
+        .and_then(Path::parent)
+        .map(|prefix| prefix.join("lib/platform-mixer"));
     let tools = exe.ancestors().skip(1).map(|folder| folder.join(".tools/bin"));
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let folders = beside.into_iter().chain(packaged).chain(tools).chain(std::env::split_paths(&path));
+    let folders = beside
+        .into_iter()
+        .chain(packaged)
+        .chain(tools)
+        .chain(std::env::split_paths(&path));
     let absolute = folders.filter(|folder| folder.is_absolute());
     absolute.map(|folder| folder.join(name)).collect()
 }

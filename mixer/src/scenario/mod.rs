@@ -131,7 +131,15 @@ pub(crate) fn choose(
     if reference.is_empty() {
         let Some(active) = registry.active_scenario()? else {
             let first = first.filter(|_| registry.references().is_ok_and(|stored| stored.is_empty()));
-            let first = first.map(|path| check(FIRST_KEY, path.display().to_string(), read(FIRST_KEY, path)?, max_hops, clock));
+            let first = first.map(|path| {
+                check(
+                    FIRST_KEY,
+                    path.display().to_string(),
+                    read(FIRST_KEY, path)?,
+                    max_hops,
+                    clock,
+                )
+            });
             return first.transpose();
         };
         return match registry.scenario(&active.hash)? {
@@ -152,7 +160,14 @@ pub(crate) fn choose(
             known: registry.references()?,
         });
     }
-    check(STARTUP_KEY, reference.to_owned(), read(STARTUP_KEY, path)?, max_hops, clock).map(Some)
+    check(
+        STARTUP_KEY,
+        reference.to_owned(),
+        read(STARTUP_KEY, path)?,
+        max_hops,
+        clock,
+    )
+    .map(Some)
 }
 
 /// Whether a word that means no stored scenario is a file's name: the version of a reference may have dots too.

@@ -52,7 +52,9 @@ pub(super) fn of(plan: &InitPlan) -> Result<Vec<NewFile>, Error> {
     files.push(file(RACK, rack(plan)?));
     files.push(file(SCENARIO, scenario(plan)?));
     if let Some(invite) = plan.invite.as_ref().filter(|_| plan.is_for_services()) {
-        let text = invite.to_text().map_err(|error| Error::Usage(format!("the invite: {error}")))?;
+        let text = invite
+            .to_text()
+            .map_err(|error| Error::Usage(format!("the invite: {error}")))?;
         files.push(NewFile {
             path: plan.path(ENVIRONMENT),
             text: format!("# The invite that the Rack joins with, once.\nPLATFORM_RACK_INVITE={text}\n"),
@@ -194,18 +196,38 @@ mod tests {
         let names: Vec<_> = files.iter().map(|file| file.path.display().to_string()).collect();
         assert_eq!(
             names,
-            ["/etc/platform/platform-mixer.toml", "/etc/platform/platform.toml", "/etc/platform/first.yaml"]
+            [
+                "/etc/platform/platform-mixer.toml",
+                "/etc/platform/platform.toml",
+                "/etc/platform/first.yaml"
+            ]
         );
         assert!(files.iter().all(|file| file.mode == FOR_SERVICES));
-        assert!(files[0].text.contains("dir = \"/var/lib/platform-mixer/data\"\n"), "{}", files[0].text);
-        assert!(files[1].text.contains("state_dir = \"/var/lib/platform/data\"\n"), "{}", files[1].text);
+        assert!(
+            files[0].text.contains("dir = \"/var/lib/platform-mixer/data\"\n"),
+            "{}",
+            files[0].text
+        );
+        assert!(
+            files[1].text.contains("state_dir = \"/var/lib/platform/data\"\n"),
+            "{}",
+            files[1].text
+        );
     }
 
     #[test]
     fn a_path_is_quoted_and_its_folder_may_be_read() {
         let files = of(&plan("/srv/a \"b\"", LogSource::File("/var/log/x: y".into()))).unwrap();
-        assert!(files[1].text.contains("state_dir = \"/srv/a \\\"b\\\"/data\"\n"), "{}", files[1].text);
-        assert!(files[1].text.contains("read_roots = [\"/var/log\"]\n"), "{}", files[1].text);
+        assert!(
+            files[1].text.contains("state_dir = \"/srv/a \\\"b\\\"/data\"\n"),
+            "{}",
+            files[1].text
+        );
+        assert!(
+            files[1].text.contains("read_roots = [\"/var/log\"]\n"),
+            "{}",
+            files[1].text
+        );
         assert!(files[2].text.contains("path: \"/var/log/x: y\""), "{}", files[2].text);
         assert!(files.iter().all(|file| file.mode == USUAL));
     }

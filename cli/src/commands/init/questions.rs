@@ -46,7 +46,11 @@ pub(super) fn ask(args: &InitArgs) -> Result<InitAnswers, Error> {
             .map_err(|error| Error::Usage(format!("--name: {error}")))?,
     };
     let is_open = args.mixer.is_none() && args.invite.is_none();
-    let mixer = match answered(asks && is_open, "the API of a Mixer to join, or nothing for one on this machine", "")? {
+    let mixer = match answered(
+        asks && is_open,
+        "the API of a Mixer to join, or nothing for one on this machine",
+        "",
+    )? {
         url if url.is_empty() => args.mixer.clone(),
         url => Some(url),
     };
@@ -95,7 +99,11 @@ fn answered(asks: bool, question: &str, default: &str) -> Result<String, Error> 
     if !asks {
         return Ok(default.to_owned());
     }
-    let shown = if default.is_empty() { String::new() } else { format!(" [{default}]") };
+    let shown = if default.is_empty() {
+        String::new()
+    } else {
+        format!(" [{default}]")
+    };
     write!(io::stderr(), "{question}{shown}: ")?;
     io::stderr().flush()?;
     let mut answer = String::new();

@@ -57,7 +57,10 @@ async fn a_first_scenario_is_for_a_mixer_that_never_had_one() {
     let missing = refused(folder.path(), &[("mixer.first_scenario", "./nowhere.yaml")]).await;
     assert_eq!(missing.exit_code(), ExitReason::Config);
     let text = missing.to_string();
-    assert!(text.contains("mixer.first_scenario: cannot read ./nowhere.yaml"), "{text}");
+    assert!(
+        text.contains("mixer.first_scenario: cannot read ./nowhere.yaml"),
+        "{text}"
+    );
 
     let mixer = start(folder.path(), &flags).await;
     assert_eq!(mixer.control().active_scenario().unwrap().unwrap().reference, "demo:1");
