@@ -21,7 +21,7 @@ needs lintian lintian
 needs ip iproute2
 
 echo "== lintian"
-lintian --fail-on error,warning --suppress-tags bad-distribution-in-changes-file "$packages"/platform_*.deb "$packages"/platform-mixer_*.deb
+lintian --allow-root --fail-on error,warning "$packages"/platform_*.deb "$packages"/platform-mixer_*.deb
 
 if [ ! -e "$base" ]; then
   mkdir -p .tools
