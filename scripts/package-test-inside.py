@@ -22,16 +22,23 @@ NEW = sorted(glob.glob("/packages/*.deb"))
 OLD = sorted(glob.glob("/packages/old/*.deb"))
 
 
+def fail(what):
+    for path in sorted(glob.glob("/tmp/*.stderr") + glob.glob("/var/lib/platform*/logs/*.log")):
+        with open(path, errors="replace") as file:
+            print(f"--- the end of {path}\n{''.join(file.readlines()[-30:])}")
+    raise SystemExit(f"FAILED: {what}")
+
+
 def run(*command, expect=0, **more):
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, **more)
     if done.returncode != expect:
-        raise SystemExit(f"FAILED {shlex.join(command)}: exit {done.returncode}\n{done.stdout}\n{done.stderr}")
+        fail(f"{shlex.join(command)}: exit {done.returncode}\n{done.stdout}\n{done.stderr}")
     return done.stdout + done.stderr
 
 
 def check(holds, what):
     if not holds:
-        raise SystemExit(f"FAILED: {what}")
+        fail(what)
     print(f"ok: {what}", flush=True)
 
 
@@ -42,7 +49,7 @@ def eventually(what, ask):
         if answer:
             return answer
         time.sleep(0.1)
-    raise SystemExit(f"FAILED: waited {SOON} s in vain for {what}")
+    fail(f"waited {SOON} s in vain for {what}")
 
 
 def unit(name):
@@ -143,6 +150,10 @@ def see(text):
 def journald():
     run("systemd-machine-id-setup")
     os.makedirs("/run/systemd/journal", exist_ok=True)
+    # As systemd's own tmpfiles.d has it at the start of a machine.
+    os.makedirs("/run/log/journal")
+    shutil.chown("/run/log/journal", "root", "systemd-journal")
+    os.chmod("/run/log/journal", 0o2755)
     subprocess.Popen(["/usr/lib/systemd/systemd-journald"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     eventually("journald", lambda: os.path.exists("/run/systemd/journal/dev-log"))
     if not os.path.exists("/dev/log"):

@@ -25,13 +25,14 @@ lintian --allow-root --fail-on error,warning "$packages"/platform_*.deb "$packag
 
 if [ ! -e "$base" ]; then
   mkdir -p .tools
-  mmdebstrap --quiet --variant=minbase --include=systemd,python3,init-system-helpers "$suite" "$base.new"
+  mmdebstrap --quiet --format=tar --variant=minbase --include=systemd,python3,init-system-helpers,adduser,procps "$suite" "$base.new"
   mv "$base.new" "$base"
 fi
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 mkdir "$work/root"
 tar -C "$work/root" -xf "$base"
+echo "127.0.0.1 localhost press-1" > "$work/root/etc/hosts"
 mkdir -p "$work/root/packages/old"
 cp "$packages"/platform_*.deb "$packages"/platform-mixer_*.deb "$work/root/packages/"
 # The same programs as an older release, and a conffile that was another one there.
@@ -48,5 +49,6 @@ unshare --net --pid --mount --uts --ipc --fork --kill-child --mount-proc="$work/
   hostname press-1
   mount -t tmpfs run "$0/run"
   mount -t tmpfs tmp "$0/tmp"
+  mount --rbind /sys "$0/sys" # journald asks for control groups
   for device in null zero full random urandom; do touch "$0/dev/$device"; mount --bind "/dev/$device" "$0/dev/$device"; done
   exec env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8 chroot "$0" python3 /packages/inside.py' "$work/root"
