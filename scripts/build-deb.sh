@@ -68,6 +68,7 @@ package() { # NAME: the package of what lies in $root
   } > "$root/DEBIAN/control"
   (cd "$root" && find . -path ./DEBIAN -prune -o -type f -printf '%P\n' | LC_ALL=C sort | xargs -d '\n' md5sum) > "$root/DEBIAN/md5sums"
   find "$root" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +
+  rm -f "$out/$1"_*.deb
   dpkg-deb --root-owner-group -Zxz --threads-max=1 --build "$root" "$out/$1_${version}_$architecture.deb"
 }
 
