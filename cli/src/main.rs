@@ -103,6 +103,7 @@ fn run(args: PlatformArgs) -> Result<(), Error> {
         Some(CliCommand::Catalog(query)) => commands::catalog::run(&query),
         Some(CliCommand::Racks(racks)) => commands::racks::run(&racks),
         Some(CliCommand::Requests(requests)) => commands::requests::run(&requests),
+        Some(CliCommand::Init(init)) => commands::init::run(&init),
         Some(CliCommand::Join(join)) => commands::join::run(&args.global, &join),
         Some(CliCommand::Wires(api)) => commands::wires::run(&api),
         Some(CliCommand::Backup(api)) => commands::backup::run(&api),

@@ -144,6 +144,18 @@ impl Mixer {
         }
     }
 
+    /// Asks what every request needs: the engine's view and its state, the registry. It comes back as long as none of them hangs, whatever they
+    /// answer: who waits for room on the disk, or for the bus, is alive.
+    pub fn liveness_probe(&self) -> impl Fn() + Clone + Send + use<> {
+        let (engine, registry) = (self.parts.engine.clone(), Arc::clone(&self.control.registry));
+        move || {
+            if let Some(engine) = &engine {
+                let _ = (engine.view(), engine.health_issue());
+            }
+            let _ = registry.active_scenario();
+        }
+    }
+
     /// Returns when the Mixer cannot go on; then close it and exit.
     pub async fn failed(&mut self) -> MixerFailure {
         let died = |reason| MixerFailure {

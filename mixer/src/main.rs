@@ -18,6 +18,7 @@ use std::time::Duration;
 use chassis::config::{self, ConfigChange, ConfigSources, LoggingConfig, Settings};
 use chassis::file_modes;
 use chassis::logs::{self, LogFile, ProcessLog};
+use chassis::service_notifier::ServiceNotifier;
 use chassis::shutdown::ShutdownListener;
 use chassis::{ExitReason, os_entropy, system_clock};
 use clap::{Parser, Subcommand};
@@ -371,6 +372,7 @@ async fn live(
     logs: Arc<ProcessLog>,
 ) -> Result<ExitReason, MixerExitError> {
     let shutdown = ShutdownListener::start()?;
+    let notifier = ServiceNotifier::of_process().map_err(|error| MixerExitError::new(ExitReason::Io, error))?;
     for warning in settings.warnings() {
         tracing::warn!("{warning}");
     }
@@ -379,7 +381,10 @@ async fn live(
         tracing::warn!(%error, "cannot watch the configuration file; changes need a restart");
         None
     });
-    let exit = until_asked(mixer, &shutdown).await;
+    let exit = tokio::select! {
+        exit = until_asked(mixer, &shutdown, &notifier) => exit,
+        never = notifier.serve_reloads(watch.as_ref()) => match never {},
+    };
     if let Some(watch) = watch
         && let Err(error) = watch.close().await
     {
@@ -390,7 +395,7 @@ async fn live(
 }
 
 /// Starts the Mixer and closes it when a signal or a failure says so.
-async fn until_asked(config: MixerConfig, shutdown: &ShutdownListener) -> ExitReason {
+async fn until_asked(config: MixerConfig, shutdown: &ShutdownListener, notifier: &ServiceNotifier) -> ExitReason {
     let asked = shutdown.token();
     let scheme = if config.api.tls_files().is_some() {
         "https"
@@ -419,17 +424,25 @@ async fn until_asked(config: MixerConfig, shutdown: &ShutdownListener) -> ExitRe
             .map(|at| format!(" otlp_http={} otlp_grpc={}", at.http, at.grpc))
             .unwrap_or_default();
         let _ = print(&format!("ready api={scheme}://{api} bus={}{postgres}{otlp}\n", bus.url));
+        notifier.ready(&format!("serves {scheme}://{api}, bus {}", bus.url));
         std::future::pending().await
     };
+    let alive = mixer.liveness_probe();
     let exit = tokio::select! {
         () = asked.cancelled() => ExitReason::Ok,
         () = announced => ExitReason::Ok,
+        never = notifier.beat(alive) => match never {},
         failure = mixer.failed() => {
             tracing::error!("cannot continue: {failure}");
             failure.exit
         }
     };
-    mixer.close().await;
+    notifier.stopping();
+    tokio::select! {
+        () = mixer.close() => {}
+        // The log's last rows may take longer to be on disk than the watchdog waits.
+        never = notifier.beat(|| {}) => match never {},
+    }
     tracing::info!("stopped");
     exit
 }

@@ -106,7 +106,7 @@ fn types_have_names_of_two_words_and_modules_import_downwards() {
 fn files_that_pages_name_exist() -> Result<(), std::io::Error> {
     let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
     let (mut pages, mut named) = (vec![root.join("README.md"), root.join("CONTRIBUTING.md")], 0);
-    for folder in ["docs", "docs/adr"] {
+    for folder in ["docs", "docs/adr", "docs/operate"] {
         for page in std::fs::read_dir(root.join(folder))? {
             pages.push(page?.path());
         }

@@ -29,6 +29,7 @@ mod hardship;
 mod http_ingest;
 mod iceberg;
 mod ingest;
+mod init;
 mod kill9;
 mod lanes;
 mod losses;

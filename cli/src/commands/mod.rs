@@ -8,6 +8,7 @@ pub(crate) mod dlq;
 pub(crate) mod doctor;
 pub(crate) mod flux;
 pub(crate) mod gears;
+pub(crate) mod init;
 pub(crate) mod join;
 pub(crate) mod logs;
 pub(crate) mod messages;

@@ -94,7 +94,10 @@ impl MixerComponents {
         let ground = CoreServices::open(&config, (registry, acl), &bus, &clock, &entropy)?;
         self.keep_audit(&ground, refusals, &clock, fatal);
         let chosen = scenario::choose(
-            config.mixer.startup_scenario.as_deref().unwrap_or_default(),
+            (
+                config.mixer.startup_scenario.as_deref().unwrap_or_default(),
+                config.mixer.first_scenario.as_deref(),
+            ),
             config.mixer.max_hops.into(),
             &ground.registry,
             &clock,

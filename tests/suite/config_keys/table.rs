@@ -76,6 +76,7 @@ pub(super) const MIXER: &[(&str, Proof)] = &[
     ("mixer.max_hops", Test("mixer/src/app/tests/racks.rs::a_pending_rack_is_approved_and_gets_its_part_of_the_scenario_until_it_runs_it")),
     ("mixer.max_payload_size", Test("config_keys/control.rs::a_message_is_no_larger_than_rack_and_mixer_allow")),
     ("mixer.startup_scenario", Test("faults.rs::a_scenario_with_an_unknown_gear_type_or_a_bad_wire_stops_the_start")),
+    ("mixer.first_scenario", Test("mixer/src/app/tests/start.rs::a_first_scenario_is_for_a_mixer_that_never_had_one")),
     ("mixer.scenario_wait_timeout", Test("config_keys/api_query.rs::a_mixer_that_shall_not_collect_or_report_does_neither_and_pushes_late")),
     ("store.specs_dir", Test("specs.rs::a_spec_that_comes_while_messages_flow_gets_them_with_their_columns")),
     ("enrollment.auto_adopt", Test("first_light.rs::a_rack_waits_for_approval_and_then_runs_its_gears")),
