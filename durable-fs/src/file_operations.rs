@@ -10,12 +10,14 @@
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Write};
+use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use nix::errno::Errno;
-use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
+use nix::fcntl::{AT_FDCWD, AtFlags, RenameFlags, renameat2};
+use nix::unistd::linkat;
 
 use crate::{DurableFsError, FolderHandles, parent_of};
 
@@ -161,6 +163,14 @@ fn rename_with(
 pub fn link(path: &Path, second: &Path) -> Result<(), DurableFsError> {
     fault!(Link, "link", second);
     fs::hard_link(path, second).map_err(DurableFsError::of("link", second))
+}
+
+/// Gives an open file a second name, whatever the name it was opened by means by now.
+pub fn link_open(file: &File, second: &Path) -> Result<(), DurableFsError> {
+    fault!(Link, "link", second);
+    let open = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let linked = linkat(AT_FDCWD, open.as_str(), AT_FDCWD, second, AtFlags::AT_SYMLINK_FOLLOW);
+    linked.map_err(|errno| DurableFsError::of("link", second)(errno.into()))
 }
 
 /// Removes a file that may be missing.

@@ -34,7 +34,7 @@ mod folder_sync;
 pub use error::DurableFsError;
 pub use file_lock::{FileLock, LockError};
 pub use file_operations::{
-    create_atomically, create_new, create_private, exchange, free_name, link, open_if_there, remove_if_there, rename,
-    rename_durably, rename_to_free, sync_file, write_atomically, write_durably,
+    create_atomically, create_new, create_private, exchange, free_name, link, link_open, open_if_there,
+    remove_if_there, rename, rename_durably, rename_to_free, sync_file, write_atomically, write_durably,
 };
 pub use folder_sync::{FolderHandles, create_dirs, create_private_dirs, parent_of, sync_dir};

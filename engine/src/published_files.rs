@@ -2,7 +2,7 @@
 //!
 //! | the store | what is listed | what keeps it in its place |
 //! |---|---|---|
-//! | in a folder | sealed files of the snapshot | its handle: retention waits for whoever holds one |
+//! | in a folder | sealed files of the snapshot | its handle: retention waits for whoever holds one; or a link of its own ([`PublishedFiles::pinned`]) |
 //! | in an object store | what the last record names: sealed files, and pieces of open ones | the grace for which an object outlives its record |
 //!
 //! # Invariants
@@ -15,10 +15,11 @@
 //!
 //! - What a list names is the same file only if segment, version and URI are: in an object store a sealed file that takes the
 //!   place of an earlier version has a URI of its own at first, and that of the earlier one after the grace.
-//! - In a folder a small sealed file may be rewritten with late rows under its name: the URI of the earlier version means the
-//!   later one from then on, which a list has under the next number.
+//! - In a folder a small sealed file may be rewritten with late rows under its name: a URI in the tree means the later version from
+//!   then on. That of a link does not.
 
 mod folder_list;
+mod pinned_files;
 
 use std::fmt;
 use std::fs::File;
@@ -37,6 +38,7 @@ use crate::object_storage::remote_footer::read_footer;
 use crate::object_storage::state::RemoteFile;
 use crate::{Engine, Error, PartitionBy, ReadView, SpecName};
 pub use folder_list::published_files_of;
+pub use pinned_files::PINNED;
 
 /// What outside readers may rely on at one moment: Parquet files only.
 #[derive(Debug, Clone, Default)]
@@ -82,7 +84,7 @@ pub struct PublishedFile {
 enum PublishedSource {
     Tree(Arc<DataFileHandle>),
     Object(Arc<RemoteLink>, Arc<RemoteFile>),
-    /// Of a store that this process does not have open.
+    /// A link, or a file of a store that this process does not have open.
     Path(PathBuf),
 }
 

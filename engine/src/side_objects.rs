@@ -64,6 +64,15 @@ impl SideObjects {
         Self(SideFolder::Local(canonical(&folder).into()))
     }
 
+    /// The folder that has them; `None` of an object store.
+    #[must_use]
+    pub fn folder(&self) -> Option<&Path> {
+        match &self.0 {
+            SideFolder::Local(folder) => Some(folder),
+            SideFolder::Remote(_) => None,
+        }
+    }
+
     /// Where others find an object: `file:///…` or `s3://bucket/…`.
     #[must_use]
     pub fn uri(&self, name: &str) -> String {

@@ -1,4 +1,4 @@
-//! The published files that kept snapshots name: held, so that they stay in their places.
+//! The published files that kept snapshots name: what is to stay in its place.
 //!
 //! # Invariants
 //!
@@ -33,6 +33,12 @@ impl HeldFiles {
     /// Lets go of what only snapshots before `oldest_kept` named.
     pub(crate) fn release(&mut self, oldest_kept: i64) {
         self.removed.retain(|(first_without, _)| *first_without > oldest_kept);
+    }
+
+    /// All of them.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &PublishedFile> {
+        let removed = self.removed.iter().flat_map(|(_, files)| files);
+        self.current.all().iter().chain(removed).map(|file| &**file)
     }
 
     /// Those of the current snapshot.

@@ -83,11 +83,6 @@ impl MetadataFolder {
         (is_name && self.uri(name) == uri).then_some(name)
     }
 
-    /// Whether data files stay in their places only for who holds them: in a bucket they have their time.
-    pub(crate) fn is_local(&self) -> bool {
-        self.location.starts_with("file://")
-    }
-
     /// All objects with the times when they were written.
     pub(crate) fn list(&self) -> Result<BTreeMap<String, Timestamp>, IcebergError> {
         let prefix = self.object("");

@@ -20,8 +20,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
-use engine::{PublishedFiles, SideObjects};
+use engine::{PINNED, PublishedFile, PublishedFiles, SideObjects};
 use model::Timestamp;
 use uuid::Uuid;
 
@@ -34,6 +35,9 @@ use crate::table_index;
 use crate::table_publication::TablePublication;
 
 pub use crate::table_publication::CatalogSettings;
+
+/// How much longer than its snapshots a file of an earlier run is kept.
+const MARGIN: Duration = Duration::from_secs(600);
 
 /// What a publication did.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -53,6 +57,8 @@ pub struct CatalogPublisher {
     store: Uuid,
     settings: CatalogSettings,
     tables: BTreeMap<CatalogTable, TablePublication>,
+    /// When this process published all tables for the first time.
+    began: Option<Timestamp>,
     /// The list of tables as it was written; `None` before it was read.
     listed: Option<BTreeSet<CatalogTable>>,
     catalog: Arc<IcebergCatalog>,
@@ -68,6 +74,7 @@ impl CatalogPublisher {
             store,
             settings,
             tables: BTreeMap::new(),
+            began: None,
             listed: None,
         }
     }
@@ -84,12 +91,13 @@ impl CatalogPublisher {
         Arc::clone(&self.catalog)
     }
 
-    /// Publishes the tables whose files changed, and those with snapshots that became too old. The files are held as long as
-    /// snapshots name them.
+    /// Publishes the tables whose files changed, and those with snapshots that became too old. The files of a folder get names of
+    /// their own first, which they have for as long as snapshots name them.
     ///
     /// # Errors
     /// The first one, after all tables were tried. The next call does what is missing.
     pub fn publish(&mut self, files: PublishedFiles, now: Timestamp) -> Result<PublishReport, IcebergError> {
+        let files = files.pinned(&self.objects)?;
         let listed = self.read_list()?;
         let known: BTreeSet<_> = self.tables.keys().copied().chain(listed).collect();
         let mut report = PublishReport {
@@ -110,11 +118,13 @@ impl CatalogPublisher {
             .filter_map(|(table, publication)| Some((table, publication.newest()?)));
         report.versions = newest.map(|(table, newest)| (table.name(), newest.version)).collect();
         self.write_list()?;
-        outcome.map(|()| report)
+        outcome?;
+        self.began.get_or_insert(now);
+        Ok(report)
     }
 
-    /// Publishes versions without the snapshots that became too old, lets go of what only those had, and deletes metadata objects
-    /// that nobody names any more; says how many of these. For once in an hour.
+    /// Publishes versions without the snapshots that became too old, and deletes what nobody names any more: metadata objects, of
+    /// which it says how many, and links of files. For once in an hour.
     ///
     /// # Errors
     /// The first one, after all tables were tried.
@@ -131,7 +141,32 @@ impl CatalogPublisher {
                 Err(error) => outcome = outcome.and(Err(error)),
             }
         }
-        outcome.map(|()| deleted)
+        outcome?;
+        self.unpin(now)?;
+        Ok(deleted)
+    }
+
+    /// Removes the links of files that no kept snapshot names. What an earlier run published, and this one does not know, has
+    /// expired by then.
+    fn unpin(&self, now: Timestamp) -> Result<(), IcebergError> {
+        let kept = self.settings.snapshot_age.saturating_add(MARGIN);
+        let is_due = self.began.is_some_and(|began| began.plus(kept) <= now);
+        if self.objects.folder().is_none() || !is_due {
+            return Ok(());
+        }
+        let mut held = BTreeSet::new();
+        for table in self.tables.values() {
+            let Some(files) = table.held() else {
+                return Ok(());
+            };
+            held.extend(files.map(PublishedFile::pinned_name));
+        }
+        for (name, _) in self.objects.list(PINNED)? {
+            if !held.contains(&name) {
+                self.objects.delete(&name)?;
+            }
+        }
+        Ok(())
     }
 
     fn table(&mut self, table: CatalogTable) -> &mut TablePublication {

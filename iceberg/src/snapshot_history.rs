@@ -35,13 +35,6 @@ pub(crate) fn kept(snapshots: &[TableSnapshot], age: Duration, now: Timestamp) -
     newest(snapshots.get(first..).unwrap_or_default(), KEPT_SNAPSHOTS)
 }
 
-/// Those of `snapshots` that have no file which the last one does not have.
-pub(crate) fn contained_in_last(snapshots: &[TableSnapshot]) -> &[TableSnapshot] {
-    let removes = |snapshot: &TableSnapshot| snapshot.summary.get(OPERATION).is_none_or(|done| done != APPEND);
-    let first = snapshots.iter().rposition(removes).unwrap_or(0);
-    snapshots.get(first..).unwrap_or_default()
-}
-
 /// The last of `all`, at most so many.
 pub(crate) fn newest<T>(all: &[T], most: usize) -> &[T] {
     all.get(all.len().saturating_sub(most)..).unwrap_or_default()
@@ -110,28 +103,6 @@ mod tests {
         assert_eq!(kept_at(&[0, 10, 80, 90], 100), [2, 3, 4]);
         // A clock that went back keeps more.
         assert_eq!(kept_at(&[0, 10, 80, 90], 0), [1, 2, 3, 4]);
-    }
-
-    #[test]
-    fn what_only_adds_has_all_that_was_there_before() {
-        let contained = |operations: &[&str]| -> Vec<i64> {
-            let minutes: Vec<i64> = (0..).take(operations.len()).collect();
-            let mut all = snapshots(&minutes);
-            for (snapshot, operation) in all.iter_mut().zip(operations) {
-                snapshot.summary = BTreeMap::from([(OPERATION.to_owned(), (*operation).to_owned())]);
-            }
-            let contained = contained_in_last(&all);
-            contained.iter().map(|snapshot| snapshot.sequence_number).collect()
-        };
-        assert_eq!(contained(&["append", "append", "append"]), [1, 2, 3]);
-        assert_eq!(
-            contained(&["append", "append", "overwrite", "append", "append"]),
-            [3, 4, 5]
-        );
-        assert_eq!(contained(&["append", "delete"]), [2]);
-        assert_eq!(contained(&[]), [] as [i64; 0]);
-        // What says nothing of itself may have removed files.
-        assert_eq!(contained_in_last(&snapshots(&[0, 1])).len(), 1);
     }
 
     #[test]

@@ -14,15 +14,11 @@
 //! - Metadata of another table, of a store in another place, or that cannot be understood is not gone on from: the next version is
 //!   made of the files alone.
 //! - Times do not go back from version to version.
-//!
-//! # Not here
-//!
-//! Snapshots of an earlier run of a store in a folder that have files which are gone: nothing held these while no process ran.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use engine::{PartitionBy, SideObjects};
+use engine::{PartitionBy, PublishedFile, SideObjects};
 use model::Timestamp;
 use tracing::warn;
 use uuid::Uuid;
@@ -35,7 +31,7 @@ use crate::held_files::HeldFiles;
 use crate::manifest_list::{read_manifest_list, write_manifest_list};
 use crate::metadata_folder::{MetadataFolder, MetadataVersion, intact, version_name};
 use crate::partition_spec::{LAST_PARTITION_ID, PartitionUnit, specs_json};
-use crate::snapshot_history::{KEPT_SNAPSHOTS, KEPT_VERSIONS, contained_in_last, kept, milliseconds, newest, summary};
+use crate::snapshot_history::{KEPT_SNAPSHOTS, KEPT_VERSIONS, kept, milliseconds, newest, summary};
 use crate::table_files::TableFiles;
 use crate::table_metadata::{
     FORMAT_VERSION, MAIN_BRANCH, MetadataLogEntry, SnapshotLogEntry, SnapshotReference, TableMetadata, TableSnapshot,
@@ -65,8 +61,6 @@ pub(crate) struct TablePublication {
     /// What is there; `None` before it was read, and after an error.
     state: Option<PublishedState>,
     held: HeldFiles,
-    /// Whether this process holds what the current snapshot names.
-    is_held: bool,
 }
 
 /// What is in the table's folder.
@@ -96,13 +90,17 @@ impl TablePublication {
             settings,
             state: None,
             held: HeldFiles::default(),
-            is_held: false,
         }
     }
 
     /// The newest version, if it is known.
     pub(crate) fn newest(&self) -> Option<&MetadataVersion> {
         self.state.as_ref()?.newest.as_ref()
+    }
+
+    /// The files that kept snapshots name, as far as this process published them; `None` if it does not know the table's state.
+    pub(crate) fn held(&self) -> Option<impl Iterator<Item = &PublishedFile>> {
+        self.state.as_ref().map(|_| self.held.all())
     }
 
     /// How many files are held for snapshots that are not the current one.
@@ -164,7 +162,6 @@ impl TablePublication {
             |snapshot: Option<&TableSnapshot>| snapshot.map_or(i64::MAX, |found| found.sequence_number);
         self.held.replace(files, sequence_number(state.snapshots.last()));
         self.held.release(sequence_number(state.snapshots.first()));
-        self.is_held = true;
         let hint = Some(state.version);
         let is_hinted = std::mem::replace(&mut state.hint, hint) == hint;
         let state = self.state.insert(state);
@@ -233,11 +230,7 @@ impl TablePublication {
         let there = self.folder.list()?;
         let is_there = |uri: &str| self.folder.name_of(uri).is_some_and(|name| there.contains_key(name));
         let all = newest.metadata.snapshots.as_slice();
-        let mut snapshots = match self.folder.is_local() && !self.is_held {
-            true => contained_in_last(all).to_vec(),
-            false => all.to_vec(),
-        };
-        let all = all.len();
+        let (mut snapshots, all) = (all.to_vec(), all.len());
         if let Some(current) = snapshots.pop() {
             let list = self.folder.get_avro(&current.manifest_list);
             let list = list.and_then(|content| {
@@ -287,9 +280,6 @@ impl TablePublication {
         let now = milliseconds(now);
         let updated = before.map_or(now, |before| now.max(before.last_updated_ms.saturating_add(1)));
         let parent = snapshots.last().map(|last| last.snapshot_id);
-        if changes.deleted_files > 0 && self.folder.is_local() && !self.is_held {
-            snapshots.clear();
-        }
         if changes.is_change {
             let manifest_list = self.write_list(id, parent, sequence_number, &state.manifests)?;
             snapshots.push(TableSnapshot {

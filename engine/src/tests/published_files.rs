@@ -274,6 +274,60 @@ async fn in_an_object_store_pieces_and_sealed_files_have_each_row_once_through_s
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_link_has_the_same_bytes_whatever_becomes_of_the_file_and_holds_nothing_back() {
+    let mut bench = Bench::new();
+    bench.ticks_every(Duration::from_millis(5));
+    bench.settings.open_max = 1;
+    bench.settings.seal_grace = Duration::ZERO;
+    bench.settings.rotation.check_interval = Duration::from_millis(1);
+    let engine = bench.open().await;
+    append(&engine, "0", &[bench.now()], 1).await;
+    for seq in 2..=5 {
+        append(&engine, &seq.to_string(), &[bench.now() - HOUR], seq).await;
+        engine.flush().await.unwrap();
+    }
+    until("small files are sealed", || engine.published_files().files.len() == 4).await;
+    let in_tree = engine.published_files();
+    let paths: Vec<_> = in_tree.files.iter().map(path_of).collect();
+    let contents: Vec<_> = paths.iter().map(|path| std::fs::read(path).unwrap()).collect();
+    let linked = in_tree.pinned(&engine.side_objects()).unwrap();
+    append(&engine, "6", &[bench.now() - HOUR], 6).await;
+    engine.flush().await.unwrap();
+    until("one was rewritten", || stats(&engine).rewritten_files == 1).await;
+    let now: Vec<_> = paths.iter().map(|path| std::fs::read(path).unwrap()).collect();
+    assert_eq!(
+        now.iter().zip(&contents).filter(|(now, before)| now != before).count(),
+        1,
+        "the tree has late rows in one of them"
+    );
+    let read = |linked: &PublishedFiles| -> Vec<Vec<u8>> {
+        let files = linked.files.iter();
+        files.map(|file| std::fs::read(path_of(file)).unwrap()).collect()
+    };
+    assert_eq!(read(&linked), contents);
+    let later = engine.published_files().pinned(&engine.side_objects()).unwrap();
+    assert_eq!(later.files.len(), 4);
+    let is_shared = |file: &&PublishedFile| linked.files.iter().any(|other| other.uri == file.uri);
+    assert_eq!(later.files.iter().filter(is_shared).count(), 3);
+    for file in &later.files {
+        assert!(
+            file.uri.ends_with(&format!("iceberg/{}", file.pinned_name())),
+            "{}",
+            file.uri
+        );
+        assert_eq!(rows_by_footer(file).await, i64::try_from(file.rows).ok());
+    }
+    // Neither the partition nor a restart waits for them, or takes them away.
+    pass(&bench, &engine, 40 * DAY);
+    until("all went", || bench.tree().is_empty()).await;
+    assert_eq!(read(&linked), contents);
+    engine.close().await.unwrap();
+    let engine = bench.open().await;
+    assert_eq!((read(&linked), engine.published_files().files.len()), (contents, 0));
+    engine.close().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_rewritten_object_has_another_uri_and_those_of_before_are_readable_for_the_grace() {
     let objects = Arc::new(InMemory::new());
     let mut bench = machine(&objects, "one");

@@ -43,6 +43,37 @@ async fn files_of_a_snapshot_are_held_until_it_expires() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_link_of_a_file_is_there_until_no_kept_snapshot_names_it_also_after_a_restart() {
+    let store = TestStore::new().await;
+    store.add_logs("2026-11-20T09:00:00Z", 2).await;
+    store.add_logs("2026-11-21T09:00:00Z", 3).await;
+    let catalog = store.catalog();
+    let links = || std::fs::read_dir(catalog.folder.join(engine::PINNED)).unwrap().count();
+    let left = || store.files_without(|file| file.rows == 2);
+    publish(&mut catalog.publisher(), store.files(), 0);
+    assert_eq!(links(), 2);
+    // Another process goes on; it never held what the first snapshot names.
+    let mut publisher = catalog.publisher();
+    publish(&mut publisher, left(), 10);
+    assert_eq!((snapshots_of(&catalog), links()), (2, 2));
+    publisher.collect_garbage(after(69)).unwrap();
+    assert_eq!((snapshots_of(&catalog), links()), (2, 2));
+    publisher.collect_garbage(after(70)).unwrap();
+    assert_eq!(
+        (snapshots_of(&catalog), links()),
+        (1, 2),
+        "an earlier run may have published more"
+    );
+    publisher.collect_garbage(after(80)).unwrap();
+    assert_eq!((snapshots_of(&catalog), links()), (1, 1));
+    catalog.assert_whole("logs");
+    // One that somebody took away is there again with the next publication.
+    std::fs::remove_dir_all(catalog.folder.join(engine::PINNED)).unwrap();
+    publish(&mut publisher, left(), 90);
+    assert_eq!(links(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_hundred_snapshots_and_versions_are_kept_and_garbage_is_what_nobody_names() {
     let store = TestStore::new().await;
     store.add_logs("2026-11-20T09:00:00Z", 2).await;
