@@ -3,7 +3,7 @@
 export CARGO_TARGET_DIR ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/platform-build
 export CARGO_INCREMENTAL ?= 1
 
-.PHONY: help demo test build check suite differential hostile hostile-inputs browser schema-check bins lanes-long export-long unit tools readers senders postgres-clients docs bench clean-demo
+.PHONY: help demo test build packages packages-test check suite differential hostile hostile-inputs browser schema-check bins lanes-long export-long unit tools readers senders postgres-clients docs bench clean-demo
 help:            ## this list
 	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
@@ -17,6 +17,18 @@ test: tools check suite schema-check ## all tests, with formatting, lints and do
 
 build:           ## both release binaries in dist/: platform (fully static) and platform-mixer
 	@scripts/build-dist.sh
+
+packages: build tools ## what is installed, in dist/packages: Debian packages, container images, the Helm chart; checksums; and their tests
+	@scripts/build-deb.sh
+	@scripts/build-images.sh
+	@scripts/chart-test.sh
+	@scripts/rules-test.sh
+	@cd dist/packages && find . -type f ! -name SHA256SUMS -printf '%P\n' | LC_ALL=C sort | xargs -d '\n' sha256sum > SHA256SUMS
+	@$(MAKE) packages-test
+
+packages-test:   ## the packages and images in dist/packages: installed, used, upgraded, removed (needs root)
+	@scripts/package-test.sh
+	@scripts/image-test.sh
 
 check: tools     ## formatting, lints, documentation, all without warnings; the page's types; the supply chain
 	cargo fmt --all --check

@@ -16,7 +16,7 @@ import sys
 from collections import defaultdict
 from pathlib import Path
 
-CRATES = ["model", "durable-fs", "chassis", "gear-spec", "engine", "ingest", "query", "mixer", "rack", "cli"]
+CRATES = ["model", "durable-fs", "chassis", "gear-spec", "engine", "ingest", "query", "iceberg", "mixer", "rack", "cli"]
 ROOT = Path(__file__).resolve().parent.parent
 # Types of one word: the specification's nouns, and the names that every Rust crate has.
 NOUNS = set(

@@ -7,7 +7,8 @@
 //!
 //! # Invariants
 //!
-//! - The environment is read once, by [`config::ConfigSources::of_process`]; nothing below reads it.
+//! - The environment is read once, by [`config::ConfigSources::of_process`]; nothing below reads it. What a service manager puts there,
+//!   [`service_notifier::ServiceNotifier::of_process`] reads.
 //! - Every failure names the thing, the value and the fix; [`Error::exit`] is the one place that maps to exit codes.
 //!
 //! # Not here
@@ -31,6 +32,7 @@ pub mod log_rate_limiter;
 pub mod logs;
 pub mod retry_after;
 pub mod secret_file;
+pub mod service_notifier;
 pub mod shutdown;
 mod system_clock;
 pub mod tls_server;

@@ -3,16 +3,18 @@
 //! # Invariants
 //!
 //! - The mode is that of the very file that is read, and is looked at before a byte is.
-//! - Group and others may do nothing with it. Of a file of root and root's group, that group may read: systemd's credentials are such files.
+//! - Group and others may do nothing with it. A file of root may be read by its group, if that is root's or this process's: systemd's credentials and
+//!   secrets that Kubernetes mounts (`fsGroup`) are such files.
 //! - The text is wiped from memory when it is dropped.
 //!
 //! Not here: what is in it.
 
-use std::fs::{File, Metadata};
+use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use nix::unistd::getegid;
 use zeroize::Zeroizing;
 
 /// Why a secret file is not used.
@@ -36,7 +38,7 @@ pub enum SecretFileError {
 pub fn read_secret(path: &Path, largest: u64) -> Result<Zeroizing<String>, SecretFileError> {
     let file = File::open(path)?;
     let found = file.metadata()?;
-    if is_exposed(&found) {
+    if is_exposed((found.uid(), found.gid()), found.mode(), getegid().as_raw()) {
         return Err(SecretFileError::Exposed(found.mode() & 0o777));
     }
     let mut text = Zeroizing::new(String::new());
@@ -47,10 +49,11 @@ pub fn read_secret(path: &Path, largest: u64) -> Result<Zeroizing<String>, Secre
     }
 }
 
-fn is_exposed(found: &Metadata) -> bool {
-    let is_of_root = found.uid() == 0 && found.gid() == 0;
+/// Whether others may read a file of this user and group, or write it, where the process has a group of its own.
+const fn is_exposed((uid, gid): (u32, u32), mode: u32, own_group: u32) -> bool {
+    let is_of_root = uid == 0 && (gid == 0 || gid == own_group);
     let denied = if is_of_root { 0o037 } else { 0o077 };
-    found.mode() & denied != 0
+    mode & denied != 0
 }
 
 #[cfg(test)]
@@ -87,5 +90,22 @@ mod tests {
         assert!(matches!(read_secret(&path, 6), Err(SecretFileError::TooLarge(6))));
         let missing = read_secret(&folder.path().join("none"), 7);
         assert!(matches!(missing, Err(SecretFileError::Unreadable(error)) if error.kind() == io::ErrorKind::NotFound));
+    }
+
+    #[test]
+    fn a_file_of_root_may_be_read_by_the_group_of_the_process_and_by_no_other() {
+        const OWN: u32 = 65_532;
+        for (owner, mode, expected) in [
+            ((0, OWN), 0o440, false),
+            ((0, OWN), 0o640, false),
+            ((0, 0), 0o440, false),
+            ((0, OWN), 0o460, true),
+            ((0, OWN), 0o444, true),
+            ((0, 1_000), 0o440, true),
+            ((OWN, OWN), 0o440, true),
+            ((OWN, OWN), 0o400, false),
+        ] {
+            assert_eq!(is_exposed(owner, mode, OWN), expected, "{owner:?} {mode:o}");
+        }
     }
 }

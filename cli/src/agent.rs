@@ -10,6 +10,7 @@ use std::time::Duration;
 use chassis::config::{self, ConfigChange, ConfigSources, ConfigWatcher, LogThrottleConfig, LoggingConfig, Settings};
 use chassis::log_rate_limiter::LogRateLimiter;
 use chassis::logs::{self, LogFile, ProcessLog};
+use chassis::service_notifier::ServiceNotifier;
 use chassis::shutdown::ShutdownListener;
 use chassis::{ExitReason, os_entropy, system_clock};
 use rack::AgentParts;
@@ -62,6 +63,10 @@ async fn serve(
     sandbox: SandboxState,
 ) -> Result<(), Error> {
     let shutdown = ShutdownListener::start()?;
+    let notifier = ServiceNotifier::of_process().map_err(|error| Error::Process {
+        exit: ExitReason::Io,
+        reason: error.to_string(),
+    })?;
     let layer = TelemetryLayer::default();
     let logs = logs::start(&rack.logging, LogFile::Rack, Some(Box::new(layer.clone())))?;
     let logs = Arc::new(logs);
@@ -74,7 +79,11 @@ async fn serve(
     let watch = watch(sources, settings, Arc::clone(&logs), Arc::clone(&throttle));
     let mut parts = AgentParts::new(rack, system_clock(), os_entropy(), throttle, layer);
     parts.level = Some(logs.level());
-    let ended = rack::run(parts, shutdown.token()).await;
+    parts.notifier = notifier.clone();
+    let ended = tokio::select! {
+        ended = rack::run(parts, shutdown.token()) => ended,
+        never = notifier.serve_reloads(watch.as_ref()) => match never {},
+    };
     if let Err(error) = &ended {
         tracing::error!(%error, "the Rack cannot run");
     }

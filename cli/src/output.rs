@@ -26,13 +26,14 @@ use crate::time_args::DisplayZone;
 use crate::value_units;
 
 /// The columns that hold times; elsewhere a text that looks like one is left alone.
-const TIMES: [&str; 11] = [
+const TIMES: [&str; 12] = [
     "ts",
     "last_seen",
     "last_used",
     "stored",
     "earliest",
     "latest",
+    "published",
     "created",
     "expires",
     "used",

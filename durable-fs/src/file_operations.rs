@@ -10,12 +10,14 @@
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Write};
+use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use nix::errno::Errno;
-use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
+use nix::fcntl::{AT_FDCWD, AtFlags, RenameFlags, renameat2};
+use nix::unistd::linkat;
 
 use crate::{DurableFsError, FolderHandles, parent_of};
 
@@ -69,13 +71,30 @@ static STAGED: AtomicU64 = AtomicU64::new(0);
 /// # Errors
 /// If any step fails; the old file is then untouched and nothing is left beside it, unless it is in doubt.
 pub fn write_atomically(path: &Path, bytes: &[u8], mode: u32) -> Result<(), DurableFsError> {
+    write_staged(path, bytes, mode, rename)
+}
+
+/// As [`write_atomically`], of a file that must not exist: `false` if it does, which stays as it is.
+pub fn create_atomically(path: &Path, bytes: &[u8], mode: u32) -> Result<bool, DurableFsError> {
+    match write_staged(path, bytes, mode, rename_to_free) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && error.path == path => Ok(false),
+        written => written.map(|()| true),
+    }
+}
+
+fn write_staged(
+    path: &Path,
+    bytes: &[u8],
+    mode: u32,
+    give_name: impl FnOnce(&Path, &Path) -> Result<(), DurableFsError>,
+) -> Result<(), DurableFsError> {
     let mut staged = OsString::from(".");
     staged.push(path.file_name().unwrap_or_default());
     let number = STAGED.fetch_add(1, Ordering::Relaxed);
     staged.push(format!(".{}.{number}.tmp", std::process::id()));
     let staged = path.with_file_name(staged);
     let folder = FolderHandles::open([parent_of(path)])?;
-    let written = write_synced(&staged, bytes, mode).and_then(|()| rename(&staged, path));
+    let written = write_synced(&staged, bytes, mode).and_then(|()| give_name(&staged, path));
     if written.is_err() {
         // The first error is the one to report.
         let _ = remove_if_there(&staged);
@@ -146,6 +165,14 @@ pub fn link(path: &Path, second: &Path) -> Result<(), DurableFsError> {
     fs::hard_link(path, second).map_err(DurableFsError::of("link", second))
 }
 
+/// Gives an open file a second name, whatever the name it was opened by means by now.
+pub fn link_open(file: &File, second: &Path) -> Result<(), DurableFsError> {
+    fault!(Link, "link", second);
+    let open = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let linked = linkat(AT_FDCWD, open.as_str(), AT_FDCWD, second, AtFlags::AT_SYMLINK_FOLLOW);
+    linked.map_err(|errno| DurableFsError::of("link", second)(errno.into()))
+}
+
 /// Removes a file that may be missing.
 pub fn remove_if_there(path: &Path) -> Result<(), DurableFsError> {
     fault!(Remove, "remove", path);
@@ -211,6 +238,19 @@ mod tests {
         assert_eq!(fs::read(&path).unwrap(), b"two");
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn of_two_that_create_a_file_the_first_one_does_and_nothing_is_left_beside_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("state");
+        assert!(create_atomically(&path, b"one", 0o640).unwrap());
+        assert!(!create_atomically(&path, b"two", 0o600).unwrap());
+        assert_eq!(fs::read(&path).unwrap(), b"one");
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o640);
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+        let missing = create_atomically(&dir.path().join("none/state"), b"one", 0o640).unwrap_err();
+        assert_eq!(missing.kind(), io::ErrorKind::NotFound);
     }
 
     #[test]

@@ -156,6 +156,8 @@ pub(crate) struct WriteState {
     /// Every frame with this LSN or a lower one is durable, and its rows are hot or in files.
     pub(crate) committed: u64,
     pub(crate) version: u64,
+    /// Counts sealed files that came or went.
+    pub(crate) sealed_changes: u64,
     pub(crate) partial: PartialReason,
     /// Units of room that rows take beyond the cap.
     debt: u64,
@@ -170,6 +172,7 @@ impl WriteState {
             files: Default::default(),
             committed,
             version: 0,
+            sealed_changes: 0,
             partial: PartialReason::default(),
             debt: 0,
             is_news: false,
@@ -179,6 +182,7 @@ impl WriteState {
     /// Puts a segment, in the place of its earlier version if there is one.
     pub(crate) fn put_file(&mut self, segment: Arc<DataFileHandle>) {
         self.is_news = true;
+        self.sealed_changes += u64::from(segment.sealed);
         let files = Arc::make_mut(&mut self.files[table_index(segment.table)]);
         match files.binary_search_by_key(&segment.key(), |other| other.key()) {
             Ok(at) => files[at] = segment,
@@ -205,7 +209,9 @@ impl WriteState {
         let files = &mut self.files[table_index(table)];
         let at = files.binary_search_by_key(&key, |other| other.key()).ok()?;
         self.is_news = true;
-        Some(Arc::make_mut(files).remove(at))
+        let removed = Arc::make_mut(files).remove(at);
+        self.sealed_changes += u64::from(removed.sealed);
+        Some(removed)
     }
 
     /// Every row with a lower LSN is in a file, or not to be stored, once what is frozen now is recorded.
@@ -322,6 +328,7 @@ impl EngineCore {
         }
         self.rows.view.store(Arc::new(StoreSnapshot {
             version: state.version,
+            sealed_changes: state.sealed_changes,
             hot,
             files: state.files.clone(),
             partial: state.partial.text(),

@@ -269,6 +269,14 @@ pub enum Error {
         "this Mixer only reads, observability.embedded.storage.read_only is true: send rows to the Mixer that writes"
     )]
     ReadOnly,
+    /// A name that no object beside the tree can have.
+    #[error(
+        "{name:?} is not a name of an object: use letters, digits, dots, _ and -, with single slashes between folders"
+    )]
+    ObjectName {
+        /// Its beginning.
+        name: String,
+    },
     /// A setting that cannot work.
     #[error("{key} = {value} cannot work: {reason}")]
     Setting {
@@ -332,6 +340,7 @@ impl Error {
             | Self::LogGroup { .. }
             | Self::LogOrder { .. }
             | Self::Rows { .. }
+            | Self::ObjectName { .. }
             | Self::Arrow { .. } => ErrorKind::Input,
             Self::Damaged { .. } | Self::Catalogue { .. } | Self::Newer { .. } | Self::Stale { .. } => {
                 ErrorKind::Damage

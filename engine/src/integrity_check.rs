@@ -207,7 +207,7 @@ impl StoreInspector {
     }
 
     /// The catalogue now. A Mixer may begin a new generation while this one is read.
-    fn read(&self) -> Result<LoadedManifest, Error> {
+    pub(crate) fn read(&self) -> Result<LoadedManifest, Error> {
         for _ in 1..TRIES {
             if let Ok(found) = self.load() {
                 return Ok(found);

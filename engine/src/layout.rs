@@ -9,6 +9,7 @@
 //! <store_dir>/.staging/       files on their way into the tree, and out of it
 //! <store_dir>/quarantine/     damaged files
 //! <store_dir>/index/          sidecar indexes, built from sealed data files; may be deleted
+//! <store_dir>/iceberg/        metadata of a table catalogue, derived from the manifest; may be deleted
 //! ```
 //!
 //! Staging must share a file system with the tree, because files are exchanged by name: where a tree does not lie below
@@ -136,6 +137,8 @@ pub(crate) struct StoreLayout {
     pub(crate) quarantine: PathBuf,
     /// Sidecars of sealed data files.
     pub(crate) index: Arc<Path>,
+    /// Small objects that are derived from the manifest.
+    pub(crate) iceberg: PathBuf,
 }
 
 impl StoreLayout {
@@ -164,6 +167,7 @@ impl StoreLayout {
             messages_staging,
             quarantine: store.join("quarantine"),
             index: store.join("index").into(),
+            iceberg: store.join("iceberg"),
         }
     }
 
@@ -366,6 +370,22 @@ pub(crate) fn file_number(table: Table, path: &Path) -> Option<u32> {
     let ours = before == prefix(table, None) || (table == Table::Messages && before.parse::<SpecName>().is_ok());
     let canonical = ours && digits.len() >= 3 && digits.bytes().all(|b| b.is_ascii_digit());
     canonical.then(|| digits.parse().ok()).flatten()
+}
+
+/// A path as it is told to others: absolute, and without links as far as it is there.
+pub(crate) fn canonical(path: &Path) -> PathBuf {
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let found = path
+        .ancestors()
+        .find_map(|there| Some((std::fs::canonicalize(there).ok()?, path.strip_prefix(there).ok()?)));
+    // Joined by hand: an empty rest would leave a slash at the end.
+    let joined = found.map(|(real, rest)| real.components().chain(rest.components()).collect());
+    joined.unwrap_or_else(|| path.clone())
+}
+
+/// The URI of a file by its absolute path. Nothing is percent-encoded: what reads tables takes locations as they stand.
+pub(crate) fn file_uri(path: &Path) -> String {
+    format!("file://{}", path.display())
 }
 
 /// How far a row's time may lie ahead of its arrival.

@@ -59,6 +59,7 @@ mod object_storage;
 mod open_file_cache;
 mod open_partition;
 mod partitioner;
+mod published_files;
 mod quarantine;
 mod recovery;
 mod repair;
@@ -69,6 +70,7 @@ mod scrubber;
 mod sealer;
 mod sequence_set;
 mod settings;
+mod side_objects;
 mod snapshot;
 mod stats;
 mod store_tree;
@@ -102,6 +104,7 @@ pub use log_follower::{LogEntry, LogFollower};
 pub use manifest_rebuild::{RebuildReport, rebuild_catalogue};
 pub use memtable::HotBatch;
 pub use model::{BadSpecName, SpecName};
+pub use published_files::{PINNED, PublishedFile, PublishedFiles, published_files_of};
 pub use repair::repair_store;
 pub use replication::{CopyReport, copy_from_remote, copy_to_remote};
 pub use retention::{
@@ -109,8 +112,9 @@ pub use retention::{
 };
 pub use settings::{
     AckDurability, AllSpecFiles, CompressionCodec, ExportMode, JsonType, PartitionBy, RemoteMode, RemoteSettings,
-    RetentionPolicy, RetentionSettings, Settings, SpecFiles, StorageFormat,
+    RetentionPolicy, RetentionSettings, S3ClientSettings, Settings, SpecFiles, StorageFormat,
 };
+pub use side_objects::SideObjects;
 pub use snapshot::ReadView;
 pub use stats::{EngineStats, RemoteStats, TailStats};
 pub use tail_follower::TailFollower;

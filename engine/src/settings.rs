@@ -15,7 +15,7 @@ use model::ByteSize;
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
-pub use remote::{AckDurability, RemoteMode, RemoteSettings};
+pub use remote::{AckDurability, RemoteMode, RemoteSettings, S3ClientSettings};
 pub use retention::{RetentionPolicy, RetentionSettings};
 pub use spec_files::{AllSpecFiles, SpecFiles};
 
@@ -261,8 +261,12 @@ impl Settings {
             return bad("open_max", "0".to_owned(), "give at least 1");
         }
         for (key, dir) in [("data_dir", &self.data_dir), ("messages_dir", &self.messages_dir)] {
-            if dir.starts_with(self.store_dir.join("wal")) || dir.starts_with(self.store_dir.join("meta")) {
-                let reason = "the data files must not lie in the log's or the catalogue's folder";
+            if ["wal", "meta", "iceberg"]
+                .map(|name| self.store_dir.join(name))
+                .iter()
+                .any(|own| dir.starts_with(own))
+            {
+                let reason = "the data files must not lie in the log's, the catalogue's or Iceberg's folder";
                 return bad(key, dir.display().to_string(), reason);
             }
             if self.store_dir.starts_with(dir) {

@@ -61,6 +61,8 @@ impl<'a> FromIterator<&'a String> for PartialReason {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct StoreSnapshot {
     pub(crate) version: u64,
+    /// Grows with every change of the set of sealed files, and with nothing else.
+    pub(crate) sealed_changes: u64,
     pub(crate) hot: [Arc<Vec<Arc<HotBatch>>>; Table::ALL.len()],
     pub(crate) files: [Arc<Vec<Arc<DataFileHandle>>>; Table::ALL.len()],
     pub(crate) partial: Option<Arc<str>>,
@@ -97,6 +99,10 @@ impl ReadView {
     #[must_use]
     pub fn version(&self) -> u64 {
         self.0.version
+    }
+
+    pub(crate) fn sealed_changes(&self) -> u64 {
+        self.0.sealed_changes
     }
 
     /// Why answers from this view lack rows, if they do: a file was found damaged and quarantined.

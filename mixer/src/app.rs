@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!  start: specs ─ engine ─ registry ─ bus server, streams ─ cluster ─ scenario ─ ingest ─ agent RPC, rollout, liveness monitor ─ views ─
-//!         dead-letter queue ─ own spans ─ export ─ API ─ PostgreSQL
-//!  close: PostgreSQL ─ API ─ agent RPC, rollout, liveness monitor, views, dead-letter queue, own spans, export ─ ingest drains ─ queries end ─ engine publishes and closes ─
+//!         dead-letter queue ─ own spans ─ export ─ Iceberg catalogue ─ API ─ PostgreSQL
+//!  close: PostgreSQL ─ API ─ agent RPC, rollout, liveness monitor, views, dead-letter queue, own spans, export, Iceberg catalogue ─ ingest drains ─ queries end ─ engine publishes and closes ─
 //!         last views ─ bus server stops
 //! ```
 //!
@@ -121,6 +121,7 @@ impl Mixer {
             backups: Arc::clone(self.parts.backups.as_ref()?),
             security: Arc::default(),
             export: self.parts.exported.clone(),
+            catalog: self.parts.catalog.clone(),
             senders: crate::api::SenderAnswers {
                 clock: chassis::system_clock(),
                 otlp_entity: ["service.name".to_owned()].into(),
@@ -140,6 +141,18 @@ impl Mixer {
             if let Some(stats) = stats {
                 stats.wait_until_open().await;
             }
+        }
+    }
+
+    /// Asks what every request needs: the engine's view and its state, the registry. It comes back as long as none of them hangs, whatever they
+    /// answer: who waits for room on the disk, or for the bus, is alive.
+    pub fn liveness_probe(&self) -> impl Fn() + Clone + Send + use<> {
+        let (engine, registry) = (self.parts.engine.clone(), Arc::clone(&self.control.registry));
+        move || {
+            if let Some(engine) = &engine {
+                let _ = (engine.view(), engine.health_issue());
+            }
+            let _ = registry.active_scenario();
         }
     }
 

@@ -20,13 +20,15 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine::{AckDurability, RemoteMode, RemoteSettings};
+use engine::{AckDurability, RemoteMode, RemoteSettings, S3ClientSettings};
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey, Checksum};
 use object_store::path::Path;
 use object_store::{BackoffConfig, ClientOptions, RetryConfig};
 
 use crate::config::StorageConfig;
 
+/// Where a bucket is if nothing says it.
+const DEFAULT_REGION: &str = "us-east-1";
 /// How long one request may take.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -153,6 +155,14 @@ pub fn of_url(
             endpoint: endpoint.unwrap_or_default(),
         });
     }
+    let is_virtual_hosted = value(AmazonS3ConfigKey::VirtualHostedStyleRequest)
+        .is_some_and(|value| ["1", "true", "on", "yes", "y"].contains(&value.to_ascii_lowercase().as_str()));
+    let region = value(AmazonS3ConfigKey::Region).or_else(|| value(AmazonS3ConfigKey::DefaultRegion));
+    let client = S3ClientSettings {
+        region: region.unwrap_or(DEFAULT_REGION).to_owned(),
+        path_style: endpoint.is_some() && !is_virtual_hosted,
+        endpoint,
+    };
     let mut builder = AmazonS3Builder::new();
     for (key, value) in variables {
         if !matches!(key, AmazonS3ConfigKey::Bucket) {
@@ -180,6 +190,7 @@ pub fn of_url(
     let store = Arc::new(store);
     Ok(RemoteSettings {
         multipart: Some(Arc::clone(&store) as _),
+        client: Some(client),
         host: host(),
         ..RemoteSettings::new(url, store, prefix)
     })
@@ -270,6 +281,34 @@ mod tests {
         assert!(refused.to_string().contains("AWS_SECRET_ACCESS_KEY"), "{refused}");
         let remote = of("s3://telemetry", false, &[]).unwrap();
         assert!(!format!("{remote:?}").contains("hush"));
+    }
+
+    #[test]
+    fn others_are_told_where_the_bucket_is_and_no_secret() {
+        let told = |more: &[(&str, &str)]| of("s3://telemetry", false, more).unwrap().client.unwrap();
+        let (endpoint, region) = (
+            ("AWS_ENDPOINT_URL", "https://s3.example"),
+            ("AWS_REGION", "eu-central-1"),
+        );
+        let aws = |region: &str| S3ClientSettings {
+            endpoint: None,
+            region: region.to_owned(),
+            path_style: false,
+        };
+        assert_eq!(told(&[]), aws("us-east-1"));
+        assert_eq!(told(&[("AWS_DEFAULT_REGION", "us-west-2")]), aws("us-west-2"));
+        assert_eq!(
+            told(&[("AWS_DEFAULT_REGION", "us-west-2"), region]),
+            aws("eu-central-1")
+        );
+        let elsewhere = S3ClientSettings {
+            endpoint: Some("https://s3.example".to_owned()),
+            path_style: true,
+            ..aws("eu-central-1")
+        };
+        assert_eq!(told(&[endpoint, region]), elsewhere);
+        let virtual_hosted = ("AWS_VIRTUAL_HOSTED_STYLE_REQUEST", "true");
+        assert!(!told(&[endpoint, region, virtual_hosted]).path_style);
     }
 
     #[test]

@@ -15,8 +15,8 @@ pub use sections::{
     OtlpReceiverConfig, PostgresConfig, QueryConfig, QuotasConfig, SendersConfig, ServerMode, StoreConfig, TailConfig,
 };
 pub use telemetry::{
-    EmbeddedConfig, MixerSwitches, ObservabilityConfig, ObservabilityTier, OtlpConfig, OtlpMessagesConfig,
-    RotationConfig, StorageConfig,
+    EmbeddedConfig, IcebergConfig, MixerSwitches, ObservabilityConfig, ObservabilityTier, OtlpConfig,
+    OtlpMessagesConfig, RotationConfig, StorageConfig,
 };
 pub use value_checks::check_start;
 use value_checks::{bad_export, bad_hash, bad_hosts, bad_second_person, exposed, half_of_tls, needless_operator};
@@ -43,6 +43,7 @@ chassis::config_file! {
         embedded: EmbeddedConfig,
         storage: StorageConfig,
         rotation: RotationConfig,
+        iceberg: IcebergConfig,
         otlp: OtlpConfig,
         otlp_messages: OtlpMessagesConfig,
         switches: MixerSwitches,

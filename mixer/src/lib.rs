@@ -8,6 +8,7 @@
 //!       ├─ export ── engine, to a collector
 //!       ├─ api ── authentication (access) · control · dlq · query
 //!       ├─ postgres ── authentication · query
+//!       ├─ iceberg_catalog ── engine, iceberg
 //!       └─ outside ── engine
 //! ```
 //!
@@ -45,6 +46,7 @@ pub mod export;
 #[cfg(any(test, feature = "fuzz"))]
 pub mod fuzz;
 mod heartbeat;
+pub mod iceberg_catalog;
 pub mod key_rotation;
 pub mod liveness;
 mod liveness_monitor;

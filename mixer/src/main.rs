@@ -18,13 +18,14 @@ use std::time::Duration;
 use chassis::config::{self, ConfigChange, ConfigSources, LoggingConfig, Settings};
 use chassis::file_modes;
 use chassis::logs::{self, LogFile, ProcessLog};
+use chassis::service_notifier::ServiceNotifier;
 use chassis::shutdown::ShutdownListener;
 use chassis::{ExitReason, os_entropy, system_clock};
 use clap::{Parser, Subcommand};
 use mixer::app::Mixer;
 use mixer::config::{MixerConfig, SCHEMA, check_start};
 use mixer::duckdb::export;
-use mixer::{backup, bootstrap, bus_operator, check, copy, key_rotation, retention};
+use mixer::{backup, bootstrap, bus_operator, check, copy, iceberg_catalog, key_rotation, retention};
 use tikv_jemallocator::Jemalloc;
 
 /// Rows are made by one thread and freed by another; the allocator of the C library kept hundreds of MiB of their pages. How soon
@@ -133,6 +134,19 @@ enum ExportVerb {
         /// The program duckdb [default: the first one beside this program, in .tools/bin, on PATH]
         #[arg(long, value_name = "PROGRAM")]
         program: Option<PathBuf>,
+    },
+    /// An Iceberg catalogue of the sealed data files in a folder of its own, for other catalogues to register; a running Mixer is
+    /// not disturbed
+    ///
+    /// It prints the location of each table's metadata. It is of this moment: files that the Mixer removes later are missing then. The
+    /// Mixer serves a catalogue that stays current at /iceberg of its API.
+    Iceberg {
+        /// A folder that is new, or empty
+        #[arg(value_name = "DIR")]
+        folder: PathBuf,
+        /// The output format
+        #[arg(short, long, value_name = "FORMAT", default_value = "table")]
+        output: retention::ReportFormat,
     },
 }
 
@@ -261,20 +275,8 @@ fn run(args: &MixerArgs) -> Result<ExitReason, MixerExitError> {
             print(&said.map_err(|(exit, sentence)| MixerExitError::new(exit, sentence))?)
         }
         Some(MixerCommand::Export { verb }) => {
-            let ExportVerb::Duckdb {
-                file,
-                rows,
-                force,
-                program,
-            } = verb;
             let config = MixerConfig::of(&config::load(&SCHEMA, &sources)?)?;
-            let task = export::ExportOptions {
-                file: file.as_deref(),
-                rows: *rows,
-                force: *force,
-                program: program.as_deref(),
-            };
-            let said = export::duckdb(&config, task);
+            let said = export_store(&config, verb);
             print(&said.map_err(|(exit, sentence)| MixerExitError::new(exit, sentence))?)
         }
         Some(MixerCommand::Config { verb }) => print(&match verb {
@@ -283,6 +285,29 @@ fn run(args: &MixerArgs) -> Result<ExitReason, MixerExitError> {
             ConfigVerb::Reference => config::reference_markdown(&[&SCHEMA]),
             ConfigVerb::Migrate { file } => migrate(file)?,
         }),
+    }
+}
+
+/// Writes what external readers need. Says what it wrote.
+fn export_store(config: &MixerConfig, verb: &ExportVerb) -> Result<String, (ExitReason, String)> {
+    match verb {
+        ExportVerb::Duckdb {
+            file,
+            rows,
+            force,
+            program,
+        } => {
+            let task = export::ExportOptions {
+                file: file.as_deref(),
+                rows: *rows,
+                force: *force,
+                program: program.as_deref(),
+            };
+            export::duckdb(config, task)
+        }
+        ExportVerb::Iceberg { folder, output } => {
+            iceberg_catalog::export(config, &system_clock(), (folder.as_path(), *output))
+        }
     }
 }
 
@@ -347,6 +372,7 @@ async fn live(
     logs: Arc<ProcessLog>,
 ) -> Result<ExitReason, MixerExitError> {
     let shutdown = ShutdownListener::start()?;
+    let notifier = ServiceNotifier::of_process().map_err(|error| MixerExitError::new(ExitReason::Io, error))?;
     for warning in settings.warnings() {
         tracing::warn!("{warning}");
     }
@@ -355,7 +381,10 @@ async fn live(
         tracing::warn!(%error, "cannot watch the configuration file; changes need a restart");
         None
     });
-    let exit = until_asked(mixer, &shutdown).await;
+    let exit = tokio::select! {
+        exit = until_asked(mixer, &shutdown, &notifier) => exit,
+        never = notifier.serve_reloads(watch.as_ref()) => match never {},
+    };
     if let Some(watch) = watch
         && let Err(error) = watch.close().await
     {
@@ -366,7 +395,7 @@ async fn live(
 }
 
 /// Starts the Mixer and closes it when a signal or a failure says so.
-async fn until_asked(config: MixerConfig, shutdown: &ShutdownListener) -> ExitReason {
+async fn until_asked(config: MixerConfig, shutdown: &ShutdownListener, notifier: &ServiceNotifier) -> ExitReason {
     let asked = shutdown.token();
     let scheme = if config.api.tls_files().is_some() {
         "https"
@@ -395,17 +424,25 @@ async fn until_asked(config: MixerConfig, shutdown: &ShutdownListener) -> ExitRe
             .map(|at| format!(" otlp_http={} otlp_grpc={}", at.http, at.grpc))
             .unwrap_or_default();
         let _ = print(&format!("ready api={scheme}://{api} bus={}{postgres}{otlp}\n", bus.url));
+        notifier.ready(&format!("serves {scheme}://{api}, bus {}", bus.url));
         std::future::pending().await
     };
+    let alive = mixer.liveness_probe();
     let exit = tokio::select! {
         () = asked.cancelled() => ExitReason::Ok,
         () = announced => ExitReason::Ok,
+        never = notifier.beat(alive) => match never {},
         failure = mixer.failed() => {
             tracing::error!("cannot continue: {failure}");
             failure.exit
         }
     };
-    mixer.close().await;
+    notifier.stopping();
+    tokio::select! {
+        () = mixer.close() => {}
+        // The log's last rows may take longer to be on disk than the watchdog waits.
+        never = notifier.beat(|| {}) => match never {},
+    }
     tracing::info!("stopped");
     exit
 }

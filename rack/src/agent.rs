@@ -18,6 +18,7 @@ use chassis::bus::BusConnection;
 use chassis::file_modes::require_unshared;
 use chassis::log_rate_limiter::LogRateLimiter;
 use chassis::logs::LogLevelHandle;
+use chassis::service_notifier::ServiceNotifier;
 use durable_fs::FileLock;
 use model::{Clock, Entropy, KeyFingerprint, RackInvite};
 use tokio::sync::mpsc;
@@ -75,6 +76,8 @@ pub struct AgentParts {
     pub layer: TelemetryLayer,
     /// The level of the process's log, if the Mixer may change it.
     pub level: Option<LogLevelHandle>,
+    /// What the service manager is told; nothing where there is none.
+    pub notifier: ServiceNotifier,
     /// How long the durable floor may stand still before everything above it is sent again.
     pub floor_stall: Duration,
 }
@@ -96,6 +99,7 @@ impl AgentParts {
             throttle,
             layer,
             level: None,
+            notifier: ServiceNotifier::default(),
             floor_stall: FLOOR_STALL,
         }
     }
@@ -253,6 +257,12 @@ impl RackAgent {
     #[must_use]
     pub fn recorder(&self) -> TelemetryRecorder {
         self.recorder.clone()
+    }
+
+    /// Asks what every gear that records needs, the spool. It comes back as long as that does not hang, whatever waits for room in it.
+    pub fn liveness_probe(&self) -> impl Fn() + Clone + Send + use<> {
+        let recorder = self.recorder.clone();
+        move || drop(recorder.checkpoint("liveness"))
     }
 
     /// The fingerprint of the Rack's key.

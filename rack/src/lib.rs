@@ -56,34 +56,46 @@ pub use spool::SpoolError;
 
 use std::io::Write as _;
 
+use chassis::service_notifier::ServiceNotifier;
 use model::control::RackState;
 use tokio_util::sync::CancellationToken;
 
-/// Runs a Rack until `stop` is cancelled. Prints one line on standard output when its identity is known: `ready name=… id=…`
+/// Runs a Rack until `stop` is cancelled. To the service manager it is ready when its gears may run: it needs no Mixer for that. Prints one line on standard output when its identity is known: `ready name=… id=…`
 /// once it is active, before that `pending id=… key=SHA256:…` while it waits for approval.
 ///
 /// # Errors
 /// [`Error`] if it cannot start; its [`exit`](Error::exit) is the process's.
 pub async fn run(parts: AgentParts, stop: CancellationToken) -> Result<(), Error> {
+    let notifier = parts.notifier.clone();
     let agent = RackAgent::start(parts).await?;
+    notifier.ready("waits for the Mixer to know it");
+    let alive = agent.liveness_probe();
+    let announced = async {
+        announce(&agent, &notifier).await;
+        std::future::pending().await
+    };
     tokio::select! {
         () = stop.cancelled() => {}
-        () = announce(&agent) => stop.cancelled().await,
+        () = announced => {}
+        never = notifier.beat(alive) => match never {},
     }
+    notifier.stopping();
     agent.close().await;
     Ok(())
 }
 
-async fn announce(agent: &RackAgent) {
+async fn announce(agent: &RackAgent, notifier: &ServiceNotifier) {
     let is_active = |status: &AgentStatus| status.identity.is_some() && status.state == Some(RackState::Active);
     let status = agent
         .wait_for(|status| is_active(status) || status.pending.is_some())
         .await;
     if let Some(id) = status.pending {
         print_line(&format!("pending id={id} key={}", agent.key_fingerprint()));
+        notifier.status(&format!("waits for approval with the key {}", agent.key_fingerprint()));
     }
     if let Some((name, id)) = agent.wait_for(is_active).await.identity {
         print_line(&format!("ready name={name} id={id}"));
+        notifier.status(&format!("active as {name}"));
     }
 }
 

@@ -27,11 +27,13 @@ fn dependencies_between_crates_point_one_way() {
         ("ingest", &["engine", "chassis", "model"]),
         ("protocols", &["model"]),
         ("query", &["engine", "model"]),
+        ("iceberg", &["engine", "model"]),
         ("gear-spec", &["model"]),
         (
             "mixer",
             &[
                 "query",
+                "iceberg",
                 "ingest",
                 "engine",
                 "gear-spec",
@@ -104,7 +106,7 @@ fn types_have_names_of_two_words_and_modules_import_downwards() {
 fn files_that_pages_name_exist() -> Result<(), std::io::Error> {
     let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
     let (mut pages, mut named) = (vec![root.join("README.md"), root.join("CONTRIBUTING.md")], 0);
-    for folder in ["docs", "docs/adr"] {
+    for folder in ["docs", "docs/adr", "docs/operate"] {
         for page in std::fs::read_dir(root.join(folder))? {
             pages.push(page?.path());
         }
@@ -168,6 +170,10 @@ fn the_engine_knows_no_bus_no_http_no_sql_no_toml_and_the_rack_no_parquet() {
             ],
         ),
         ("platform-query", &["async-nats", "axum", "platform-ingest"]),
+        (
+            "platform-iceberg",
+            &["async-nats", "axum", "datafusion", "platform-query"],
+        ),
         ("platform-ingest", &["axum", "datafusion", "platform-query"]),
     ] {
         let tree = cargo(&["tree", "-p", package, "-e", "normal", "--prefix", "none", "--locked"]);

@@ -8,6 +8,7 @@
 )]
 
 mod access;
+mod alerts;
 mod architecture;
 mod browser;
 mod check;
@@ -26,7 +27,9 @@ mod flux;
 mod founding;
 mod hardship;
 mod http_ingest;
+mod iceberg;
 mod ingest;
+mod init;
 mod kill9;
 mod lanes;
 mod losses;

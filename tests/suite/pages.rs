@@ -28,8 +28,10 @@ type Block = (String, String);
 /// The pages that people wrote, with the README; the page of all commands is held against the programs by `reference`.
 fn pages() -> Result<Vec<(PathBuf, String)>, Failure> {
     let mut pages = vec![project().join("README.md")];
-    for entry in std::fs::read_dir(project().join("docs"))? {
-        pages.push(entry?.path());
+    for folder in ["docs", "docs/operate"] {
+        for entry in std::fs::read_dir(project().join(folder))? {
+            pages.push(entry?.path());
+        }
     }
     pages.retain(|path| path.extension().is_some_and(|end| end == "md") && !path.ends_with("cli.md"));
     pages.sort();

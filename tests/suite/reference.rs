@@ -80,3 +80,22 @@ fn the_reference_page_of_the_commands_is_what_the_programs_say() -> Result<(), F
     assert_eq!(page, wanted, "docs/cli.md is not the generated one: make docs");
     Ok(())
 }
+
+#[test]
+fn the_manual_page_of_the_mixer_has_all_of_its_commands() -> Result<(), Failure> {
+    let folder = tempfile::tempdir()?;
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/debian/platform-mixer/platform-mixer.1");
+    let page = std::fs::read_to_string(path)?;
+    let all = helps("platform-mixer", folder.path())?;
+    let names: Vec<&String> = all
+        .iter()
+        .filter(|(words, _)| words.len() == 2)
+        .map(|(words, _)| &words[1])
+        .collect();
+    assert!(names.len() > 5, "{names:?}");
+    for name in names {
+        let heading = format!(".B {}\n", name.replace('-', "\\-"));
+        assert!(page.contains(&heading), "it lacks {heading}");
+    }
+    Ok(())
+}

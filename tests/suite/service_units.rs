@@ -1,10 +1,16 @@
-//! The systemd units of `deploy/` confine both programs.
+//! The systemd units of `deploy/` confine both programs, and the programs tell systemd what it waits for.
 
 use std::collections::BTreeMap;
+use std::os::unix::net::UnixDatagram;
+use std::time::Duration;
 
-use harness::{Failure, binary, process};
+use harness::{Failure, TestMixer, TestRack, binary, process};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 use crate::readme::project;
+
+const SOON: Duration = Duration::from_secs(60);
 
 /// What both units hold. `systemd-analyze security --offline=true` rates each with 1.4 (0 is best, 10 worst).
 const CONFINEMENT: &[(&str, &str)] = &[
@@ -58,7 +64,6 @@ fn units_confine_both_programs_to_their_state_folder() -> Result<(), Failure> {
             ),
         ),
     ]);
-    let users = std::fs::read_to_string(project().join("deploy/sysusers.conf"))?;
     for (program, (families, calls)) in families {
         let settings = settings_of(&format!("{program}.service"))?;
         let of = |name: &str| settings.get(name).map_or("missing", String::as_str);
@@ -67,10 +72,22 @@ fn units_confine_both_programs_to_their_state_folder() -> Result<(), Failure> {
         }
         assert_eq!(of("RestrictAddressFamilies"), families);
         assert_eq!(of("SystemCallFilter"), format!("@system-service ~@privileged{calls}"));
+        let file = |folder: &str| std::fs::read_to_string(project().join(format!("deploy/{folder}/{program}.conf")));
+        let (users, folders) = (file("sysusers.d")?, file("tmpfiles.d")?);
         assert_eq!(of("StateDirectory"), program);
+        assert_eq!((of("Type"), of("WatchdogSec")), ("notify", "60s"));
+        assert_eq!(of("ExecReload"), "/bin/kill -HUP $MAINPID");
         assert_eq!(of("WorkingDirectory"), format!("/var/lib/{program}"));
         assert!(users.contains(&format!("u {} - ", of("User"))), "{users}");
         assert_eq!(of("User"), of("Group"));
+        let state = format!(
+            "d {} {} {} {} -",
+            of("WorkingDirectory"),
+            of("StateDirectoryMode"),
+            of("User"),
+            of("Group")
+        );
+        assert!(folders.lines().any(|line| line == state), "{state}: {folders}");
     }
     Ok(())
 }
@@ -97,5 +114,122 @@ fn units_start_the_programs_with_arguments_that_they_know() -> Result<(), Failur
         assert_eq!(done.code, Some(78), "{program}: {}", done.err);
         assert!(settings["RestartPreventExitStatus"].split(' ').any(|code| code == "78"));
     }
+    Ok(())
+}
+
+#[test]
+fn what_the_packages_configure_is_accepted_and_their_first_scenario_is_valid() -> Result<(), Failure> {
+    let folder = tempfile::tempdir()?;
+    let accepted = |program: &str, args: &[&str], file: &str| -> Result<String, Failure> {
+        let path = project()
+            .join("deploy/debian")
+            .join(file)
+            .canonicalize()?
+            .display()
+            .to_string();
+        let done = process::run(
+            &binary(program)?,
+            &[args, &[path.as_str()]].concat(),
+            folder.path(),
+            &[],
+        )?;
+        assert_eq!(done.code, Some(0), "{file}: {}", done.err);
+        Ok(done.out)
+    };
+    let mixer = accepted(
+        "platform-mixer",
+        &["config", "show", "-c"],
+        "platform-mixer/platform-mixer.toml",
+    )?;
+    assert!(mixer.contains("/var/lib/platform-mixer/data"), "{mixer}");
+    let rack = accepted("platform", &["config", "show", "-c"], "platform/platform.toml")?;
+    assert!(rack.contains("/var/lib/platform/data"), "{rack}");
+    accepted(
+        "platform",
+        &["scenario", "validate", "--strict"],
+        "platform-mixer/first.yaml",
+    )?;
+    Ok(())
+}
+
+/// A socket as systemd gives one to a service, and what the service finds in its environment.
+struct ServiceManager {
+    folder: tempfile::TempDir,
+    socket: UnixDatagram,
+}
+
+impl ServiceManager {
+    fn new() -> Result<Self, Failure> {
+        let folder = tempfile::tempdir()?;
+        let socket = UnixDatagram::bind(folder.path().join("notify"))?;
+        socket.set_read_timeout(Some(SOON))?;
+        Ok(Self { folder, socket })
+    }
+
+    fn place(&self) -> String {
+        self.folder.path().join("notify").display().to_string()
+    }
+
+    /// The next message that has this line; the others before it are passed over.
+    fn next(&self, line: &str) -> Result<String, Failure> {
+        let mut bytes = [0; 512];
+        loop {
+            let length = self
+                .socket
+                .recv(&mut bytes)
+                .map_err(|error| format!("{line}: {error}"))?;
+            let message = String::from_utf8(bytes[..length].to_vec())?;
+            if message.lines().any(|has| has == line) {
+                return Ok(message);
+            }
+        }
+    }
+
+    /// Asks as `systemctl reload` and `systemctl stop` do.
+    fn reloads_and_stops(&self, pid: Pid) -> Result<(), Failure> {
+        self.next("WATCHDOG=1")?;
+        kill(pid, Signal::SIGHUP)?;
+        self.next("RELOADING=1")?;
+        self.next("READY=1")?;
+        kill(pid, Signal::SIGTERM)?;
+        self.next("STOPPING=1")?;
+        Ok(())
+    }
+}
+
+#[test]
+fn both_programs_tell_systemd_that_they_are_ready_alive_reloading_and_stopping() -> Result<(), Failure> {
+    let (of_mixer, of_rack) = (ServiceManager::new()?, ServiceManager::new()?);
+    let place = of_mixer.place();
+    let mut mixer = TestMixer::with(&[], &[("NOTIFY_SOCKET", &place), ("WATCHDOG_USEC", "500000")])?;
+    let ready = of_mixer.next("READY=1")?;
+    assert!(ready.contains(&format!("STATUS=serves {}", mixer.api.base)), "{ready}");
+
+    // A Rack is ready without its Mixer, and says later who it is.
+    let place = of_rack.place();
+    let envs = [("NOTIFY_SOCKET", place.as_str()), ("WATCHDOG_USEC", "500000")];
+    let mut rack = TestRack::with("rack-a", &mixer.bus_url, &[], &envs)?;
+    rack.start()?;
+    of_rack.next("READY=1")?;
+    of_rack.next("STATUS=active as rack-a")?;
+    of_rack.reloads_and_stops(rack.process()?.pid())?;
+    assert!(rack.process()?.wait(SOON)?.success());
+
+    let process = mixer.process()?;
+    of_mixer.reloads_and_stops(process.pid())?;
+    assert!(process.wait(SOON)?.success());
+    Ok(())
+}
+
+#[test]
+fn a_rack_whose_bus_is_away_is_ready_for_systemd() -> Result<(), Failure> {
+    let manager = ServiceManager::new()?;
+    let place = manager.place();
+    let nobody = format!("nats://{}", harness::free_address()?);
+    let mut rack = TestRack::with("rack-a", &nobody, &[], &[("NOTIFY_SOCKET", place.as_str())])?;
+    rack.spawn()?;
+    manager.next("READY=1")?;
+    assert!(rack.process()?.terminate(SOON)?.success());
+    manager.next("STOPPING=1")?;
     Ok(())
 }

@@ -384,6 +384,18 @@ async fn a_written_or_replaced_file_applies_live_keys_and_names_the_others() {
 }
 
 #[tokio::test]
+async fn a_reload_has_read_the_file_when_it_returns() {
+    let mut watched = Watched::start("[logging]\nlevel = \"info\"\n");
+    fs::write(watched.path(), "[logging]\nlevel = \"debug\"\n").unwrap();
+    watched.watch.reload().await;
+    let (level, change) = watched.seen.try_recv().unwrap();
+    assert_eq!((level.as_str(), change.live), ("debug", vec!["logging.level"]));
+    watched.watch.reload().await;
+    assert!(watched.seen.try_recv().is_err(), "the same content changes nothing");
+    watched.watch.close().await.unwrap();
+}
+
+#[tokio::test]
 async fn a_broken_or_vanished_file_changes_nothing() {
     let mut watched = Watched::start("[logging]\nlevel = \"info\"\n");
     fs::write(watched.path(), "[logging]\nlevel = \"lou\n").unwrap();

@@ -1,7 +1,7 @@
 //! Watches the configuration file: live keys apply at once, other changes are logged as needing a restart.
 //!
 //! The *folder* is watched, because editors and deployment tools replace the file instead of writing into it. What
-//! counts is the file's content: an event that leaves it the same does nothing.
+//! counts is the file's content: an event that leaves it the same does nothing. [`ConfigWatcher::reload`] looks at once.
 //!
 //! # Invariants
 //!
@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use notify::event::{AccessKind, AccessMode, EventKind};
 use notify::{RecommendedWatcher, RecursiveMode, Watcher};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -61,10 +61,20 @@ impl ConfigChange {
 #[derive(Debug)]
 pub struct ConfigWatcher {
     stop: CancellationToken,
+    reloads: mpsc::Sender<oneshot::Sender<()>>,
     task: JoinHandle<()>,
 }
 
 impl ConfigWatcher {
+    /// Reads the file now, whatever the system says of changes, and returns when that is done.
+    pub async fn reload(&self) {
+        let (done, read) = oneshot::channel();
+        // Once the watch has ended there is nobody to read.
+        if self.reloads.send(done).await.is_ok() {
+            let _ = read.await;
+        }
+    }
+
     /// Stops watching.
     ///
     /// # Errors
@@ -106,16 +116,17 @@ pub fn watch(
     watcher.watch(&dir, RecursiveMode::NonRecursive).map_err(fault)?;
     // The file may have changed between the load of `settings` and now: the first look compares with those.
     let stop = CancellationToken::new();
+    let (reloads, asked) = mpsc::channel(1);
     let task = tokio::spawn(run(
         watcher,
-        events,
+        (events, asked),
         path.clone(),
         sources,
         settings,
         changed,
         stop.clone(),
     ));
-    Ok(Some(ConfigWatcher { stop, task }))
+    Ok(Some(ConfigWatcher { stop, reloads, task }))
 }
 
 /// Reading the file is an event too, and must not lead to the next reading.
@@ -125,7 +136,7 @@ fn matters(kind: EventKind) -> bool {
 
 async fn run(
     watcher: RecommendedWatcher,
-    mut events: mpsc::Receiver<()>,
+    (mut events, mut asked): (mpsc::Receiver<()>, mpsc::Receiver<oneshot::Sender<()>>),
     path: std::path::PathBuf,
     sources: ConfigSources,
     mut settings: Settings,
@@ -133,6 +144,7 @@ async fn run(
     stop: CancellationToken,
 ) {
     let mut seen = None;
+    let mut reload: Option<oneshot::Sender<()>> = None;
     loop {
         if let Some(new) = look(&path, &sources, &settings, &mut seen) {
             let change = ConfigChange::between(&settings, &new);
@@ -142,9 +154,16 @@ async fn run(
             }
             settings = new;
         }
+        if let Some(done) = reload.take() {
+            let _ = done.send(());
+        }
         tokio::select! {
             () = stop.cancelled() => break,
             event = events.recv() => if event.is_none() { break },
+            Some(done) = asked.recv() => {
+                reload = Some(done);
+                continue;
+            }
         }
         for _ in 0..IMPATIENCE {
             if timeout(QUIET, events.recv()).await.is_err() || stop.is_cancelled() {

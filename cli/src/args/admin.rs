@@ -81,6 +81,14 @@ pub(crate) enum RacksVerb {
 }
 
 #[derive(Debug, ClapArgs)]
+pub(crate) struct CatalogArgs {
+    /// Only this table
+    pub(crate) table: Option<String>,
+    #[command(flatten)]
+    pub(crate) api: ApiArgs,
+}
+
+#[derive(Debug, ClapArgs)]
 pub(crate) struct RequestsArgs {
     #[command(subcommand)]
     pub(crate) verb: RequestsVerb,

@@ -7,7 +7,7 @@
 //! | `access` | logins and API tokens |
 //! | `admin` | Racks, scenarios, gears, configuration |
 //! | `dlq` | the dead-letter queue |
-//! | `program` | what no Mixer is asked for: joining a cluster, schemas, this program's check, its completions, its pages |
+//! | `program` | what no Mixer is asked for: first configurations, joining a cluster, schemas, this program's check, its completions, its pages |
 
 mod access;
 mod admin;
@@ -23,12 +23,12 @@ use clap::{Args as ClapArgs, Parser, Subcommand};
 
 pub(crate) use self::access::{LoginArgs, LogoutArgs, TokenArgs, TokenCreateArgs, TokenVerb};
 pub(crate) use self::admin::{
-    ActivationArgs, AuditArgs, AuditVerb, ConfigArgs, ConfigFileVerb, GearsArgs, GearsVerb, GraphFormat, LabelChange,
-    RackTargetArgs, RacksArgs, RacksVerb, RequestsArgs, RequestsVerb, ScenarioArgs, ScenarioVerb, SpecArgs, SpecVerb,
-    TapArgs,
+    ActivationArgs, AuditArgs, AuditVerb, CatalogArgs, ConfigArgs, ConfigFileVerb, GearsArgs, GearsVerb, GraphFormat,
+    LabelChange, RackTargetArgs, RacksArgs, RacksVerb, RequestsArgs, RequestsVerb, ScenarioArgs, ScenarioVerb,
+    SpecArgs, SpecVerb, TapArgs,
 };
 pub(crate) use self::dlq::{DlqArgs, DlqDropArgs, DlqListArgs, DlqReplayArgs, DlqVerb, LetterSelectionArgs};
-pub(crate) use self::program::{CompletionsArgs, DoctorArgs, JoinArgs, ManArgs, SchemaArgs};
+pub(crate) use self::program::{CompletionsArgs, DoctorArgs, InitArgs, JoinArgs, ManArgs, SchemaArgs};
 pub(crate) use self::shared::{ApiArgs, ChartMode, OutputFormat, PageArgs, value_sets_by_key, values_by_key, window};
 pub(crate) use self::telemetry::{
     FluxArgs, LogsArgs, LogsTopArgs, LogsVerb, MessagesArgs, MetricLabelsArgs, MetricsArgs, MetricsVerb, SeriesArgs,
@@ -102,10 +102,14 @@ pub(crate) enum CliCommand {
     Sql(Box<SqlArgs>),
     /// Show what the Mixer stores
     Storage(ApiArgs),
+    /// Show the tables of the Iceberg catalogue, their snapshots, and how far they are behind what is stored
+    Catalog(CatalogArgs),
     /// List and adopt Racks
     Racks(RacksArgs),
     /// List and withdraw changes that wait for a second person (`api.second_person` of the Mixer)
     Requests(RequestsArgs),
+    /// Write the configuration of a first Mixer and Rack, or of a Rack that joins, and a first scenario
+    Init(InitArgs),
     /// Join a cluster with an invite: it is kept in this Rack's state, and the Rack is admitted at its next start
     Join(JoinArgs),
     /// List the wires of lane guaranteed and what waits for each, the largest backlog first

@@ -1,11 +1,11 @@
-//! The flags of the commands that need no Mixer: schemas, shell completions, manual pages.
+//! The flags of the commands that need no Mixer: first configurations, schemas, shell completions, manual pages.
 
 use std::path::PathBuf;
 
 use clap::Args as ClapArgs;
 use clap_complete::Shell;
-use model::Table;
 use model::dialect::SchemaDialect;
+use model::{Table, Token};
 
 use super::shared::ApiArgs;
 
@@ -13,6 +13,34 @@ use super::shared::ApiArgs;
 pub(crate) struct JoinArgs {
     /// What `platform racks invite` printed [default: read from standard input]
     pub(crate) invite: Option<String>,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct InitArgs {
+    /// The folder that the files go into; /etc/platform is what the services of the packages read
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    pub(crate) dir: PathBuf,
+    /// The Rack's name [default: that of this machine]
+    #[arg(long)]
+    pub(crate) name: Option<Token>,
+    /// Join the Mixer with this API, which is asked for an invite; without it, or --invite, this machine gets a Mixer of its own
+    #[arg(long, value_name = "URL", conflicts_with = "invite")]
+    pub(crate) mixer: Option<String>,
+    /// Join with this invite; - reads it from standard input
+    #[arg(long)]
+    pub(crate) invite: Option<String>,
+    /// The first scenario reads the journal of systemd [default: where there is one]
+    #[arg(long)]
+    pub(crate) journald: bool,
+    /// The first scenario follows this file [default: a usual one of /var/log, where there is no journal]
+    #[arg(long, value_name = "FILE", conflicts_with = "journald")]
+    pub(crate) follow: Option<PathBuf>,
+    /// Ask nothing
+    #[arg(long)]
+    pub(crate) yes: bool,
+    /// Replace files that are there
+    #[arg(long)]
+    pub(crate) force: bool,
 }
 
 #[derive(Debug, ClapArgs)]

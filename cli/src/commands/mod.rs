@@ -2,11 +2,13 @@
 
 pub(crate) mod audit;
 pub(crate) mod backup;
+pub(crate) mod catalog;
 pub(crate) mod config;
 pub(crate) mod dlq;
 pub(crate) mod doctor;
 pub(crate) mod flux;
 pub(crate) mod gears;
+pub(crate) mod init;
 pub(crate) mod join;
 pub(crate) mod logs;
 pub(crate) mod messages;

@@ -273,12 +273,15 @@ fn raw_footer(file: &FilePrefix) -> std::io::Result<Option<Vec<u8>>> {
     }
     let mut trailer = [0; TRAILER as usize];
     file.read_exact_at(&mut trailer, size - TRAILER)?;
+    let length = footer_length(trailer, size);
+    length.map(|length| file.read(size - length, length)).transpose()
+}
+
+/// The length of the Parquet footer, trailer included, that ends with `trailer` at `size`; `None` where none does.
+pub(crate) fn footer_length(trailer: [u8; TRAILER as usize], size: u64) -> Option<u64> {
     let [a, b, c, d, magic @ ..] = trailer;
     let length = u64::from(u32::from_le_bytes([a, b, c, d])) + TRAILER;
-    if &magic != MAGIC || length + MAGIC.len() as u64 > size {
-        return Ok(None);
-    }
-    file.read(size - length, length).map(Some)
+    (&magic == MAGIC && length + MAGIC.len() as u64 <= size).then_some(length)
 }
 
 /// The CRC-32C of the footer, trailer included, that ends at `size`; `None` where no footer ends or the file is shorter.
@@ -291,7 +294,8 @@ pub(crate) fn footer_crc(file: &FilePrefix) -> std::io::Result<Option<u32>> {
     }
 }
 
-fn decode(footer: &[u8]) -> Result<ParquetMetaData, ParquetError> {
+/// The metadata in a footer, trailer included.
+pub(crate) fn decode_footer(footer: &[u8]) -> Result<ParquetMetaData, ParquetError> {
     let thrift = &footer[..footer.len().saturating_sub(TRAILER as usize)];
     // As a mask the per-page encodings could not be written again.
     let options = ParquetMetaDataOptions::new().with_encoding_stats_as_mask(false);
@@ -302,7 +306,7 @@ fn decode(footer: &[u8]) -> Result<ParquetMetaData, ParquetError> {
 pub(crate) fn read_metadata(file: &FilePrefix, path: &Path, page_index: bool) -> Result<ParquetMetaData, Error> {
     let footer = raw_footer(file).map_err(Error::io("read", path))?;
     let footer = footer.ok_or_else(|| Error::damaged(path, "no Parquet footer at its end"))?;
-    let metadata = decode(&footer).map_err(unreadable(path))?;
+    let metadata = decode_footer(&footer).map_err(unreadable(path))?;
     if !page_index {
         return Ok(metadata);
     }
@@ -326,7 +330,7 @@ pub(super) fn inspect_at(file: &FilePrefix, path: &Path) -> Result<FileDescripti
     let footer = footer.ok_or_else(|| Error::damaged(path, "nothing at its end describes it"))?;
     let (pairs, metadata) = match &footer {
         RawFooter::Parquet(footer) => {
-            let metadata = decode(footer).map_err(unreadable(path))?;
+            let metadata = decode_footer(footer).map_err(unreadable(path))?;
             // The first value of a key counts.
             let pairs = metadata
                 .file_metadata()

@@ -61,8 +61,8 @@ pub(crate) use file_format::FileFormat;
 pub(crate) use file_prefix::{FilePrefix, compare_crc, file_crc, file_crc_while};
 pub(crate) use file_recovery::{RecordedVersion, RecoveredFile, resume};
 pub(crate) use footer::{
-    FileDescription as Described, FileIdentity, FileVersion, FooterFacts, footer_crc, inspect, read_metadata,
-    unreadable,
+    FileDescription as Described, FileIdentity, FileVersion, FooterFacts, decode_footer, footer_crc, footer_length,
+    inspect, read_metadata, unreadable,
 };
 pub(crate) use incremental_file::{join_pieces, write_piece};
 pub use ndjson::NdjsonReader;

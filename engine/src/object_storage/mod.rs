@@ -7,7 +7,7 @@
 //! | [`takeover`] | opening: a new bucket, a new machine, the same folder again |
 //! | [`object_upload`], [`orphan_sweep`] | one object on its way there, and what was left on it |
 //! | [`open_file_restore`] | open files from their pieces, on a new machine |
-//! | [`read_cache`] | the way back |
+//! | [`read_cache`], [`remote_footer`] | the way back |
 //! | [`remote_check`] | what a check asks |
 //!
 //! # Invariants
@@ -28,8 +28,10 @@ pub(crate) mod open_file_restore;
 pub(crate) mod orphan_sweep;
 pub(crate) mod read_cache;
 pub(crate) mod remote_check;
+pub(crate) mod remote_footer;
 mod retry;
 pub(crate) mod state;
 pub(crate) mod takeover;
 
+pub(crate) use retry::CreateOutcome;
 pub(crate) use takeover::RemoteLink;

@@ -6,6 +6,7 @@
 //! <prefix>/telemetry/<table>/YYYY/MM/DD[/HH]/<table>_NNN.parquet      data; of a second folder that writes: …_NNN_w2.parquet
 //! <prefix>/messages/…                    likewise, as below the folder of messages
 //! <prefix>/pieces/<table>/<20 digits>_w<epoch>.parquet                row groups of files that are open yet; not for outside readers
+//! <prefix>/iceberg/…                     metadata of a table catalogue, derived from this one: no record names it
 //!
 //! record, checkpoint:  magic 8 │ crc32c u32 │ CBOR
 //! ```
@@ -26,6 +27,8 @@ pub(super) const TELEMETRY: &str = "telemetry";
 pub(super) const MESSAGES: &str = "messages";
 /// What outside readers do not look at.
 pub(crate) const PIECES: &str = "pieces";
+/// What is derived from the catalogue.
+pub(crate) const ICEBERG: &str = "iceberg";
 const RECORD: &[u8; 8] = b"FLUXREM1";
 const CHECKPOINT: &[u8; 8] = b"FLUXRCP1";
 
@@ -65,6 +68,13 @@ impl ObjectNames {
     pub(crate) fn probe(&self, nonce: u64) -> Path {
         self.object(&format!("meta/probe/{nonce:016x}"))
     }
+}
+
+/// An object's URI, from the URL of its store: `s3://bucket/` and its name as it stands.
+pub(crate) fn object_uri(url: &str, object: &Path) -> String {
+    let scheme = url.find("://").map_or(0, |at| at + "://".len());
+    let bucket = url[scheme..].find('/').map_or(url, |at| &url[..scheme + at]);
+    format!("{bucket}/{object}")
 }
 
 /// The number in a catalogue object's name.
@@ -200,6 +210,14 @@ mod tests {
         ] {
             writer.generation = generation;
             assert_eq!(data_key(&layout, &FsPath::new("/store").join(path), &writer), key);
+        }
+    }
+
+    #[test]
+    fn a_uri_has_the_bucket_of_the_url_and_the_objects_whole_name() {
+        let object = ObjectNames::new(Path::from("a/b")).object("telemetry/x.parquet");
+        for url in ["s3://bucket/a/b", "s3://bucket/", "s3://bucket"] {
+            assert_eq!(object_uri(url, &object), "s3://bucket/a/b/telemetry/x.parquet", "{url}");
         }
     }
 

@@ -4,6 +4,7 @@
 //!
 //! # Invariants
 //!
+//! - Only the trees of data files and of pieces are looked through: what lies beside them has no record and is not swept.
 //! - Only names that an earlier or this folder's writer gives are deleted, never those of a later one: it may be about to
 //!   record them.
 //! - In the tree only a data file of this store is deleted, by its own footer, and only one whose segment no record names: a

@@ -16,6 +16,7 @@
 //! - The threads of the runtime here do the engine's calls and nothing else. A caller blocks its own thread.
 
 use std::future::Future;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -266,6 +267,12 @@ impl RetryingStore {
     pub(crate) async fn get(&self, path: &Path) -> Result<Option<Bytes>, Error> {
         let get = || async { self.0.store.get(path).await?.bytes().await };
         found_or_none(self.call(&self.0.counters.reads, ("read", path), get).await)
+    }
+
+    /// Some of an object's bytes.
+    pub(crate) async fn get_range(&self, path: &Path, range: Range<u64>) -> Result<Bytes, Error> {
+        let get = || self.0.store.get_range(path, range.clone());
+        self.call(&self.0.counters.reads, ("read", path), get).await
     }
 
     pub(crate) async fn list(&self, below: &Path, offset: &Path) -> Result<Vec<ObjectMeta>, Error> {

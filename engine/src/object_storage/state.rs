@@ -49,8 +49,16 @@ pub(crate) struct OpenFileId {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ReplacedObject {
     pub(crate) key: String,
-    /// Since when no record names it, µs.
+    /// Since when no record names it, µs: that of the record that says so, however long the upload before it took.
     pub(crate) at: i64,
+}
+
+/// The files that the last record names, for who tells outside readers of them.
+#[derive(Debug, Default)]
+pub(crate) struct RecordedFiles {
+    /// That of the last record by which they changed.
+    pub(crate) number: u64,
+    pub(crate) files: BTreeMap<u64, Arc<RemoteFile>>,
 }
 
 impl RemoteFile {
@@ -143,7 +151,9 @@ pub(crate) struct RemoteState {
     pub(crate) number: u64,
     pub(crate) store: Uuid,
     pub(crate) writer: WriterIdentity,
-    pub(crate) files: BTreeMap<u64, RemoteFile>,
+    pub(crate) files: BTreeMap<u64, Arc<RemoteFile>>,
+    /// The same files, shared.
+    pub(crate) recorded: Arc<Mutex<RecordedFiles>>,
     /// Objects that no file names any more, and since when (µs).
     pub(crate) doomed: BTreeMap<String, i64>,
     pub(crate) next_segment: u64,
@@ -174,33 +184,49 @@ impl RemoteState {
         self.store = record.store;
         self.writer = record.writer;
         self.lsn = self.lsn.max(record.lsn);
+        let recorded = Arc::clone(&self.recorded);
+        let mut recorded = recorded.lock();
+        if !record.put.is_empty() || !record.remove.is_empty() {
+            recorded.number = record.number;
+        }
         for id in record.remove {
+            recorded.files.remove(&id);
             if let Some(file) = self.files.remove(&id) {
-                self.doom(file, record.at);
+                self.doom(&file, record.at);
             }
         }
-        for file in record.put {
+        for mut file in record.put {
+            let before = self.files.get(&file.entry.id);
+            if let Some(old) = &mut file.replaces
+                && before.is_some_and(|before| before.replaces.is_none())
+            {
+                old.at = record.at;
+            }
+            let file = Arc::new(file);
+            recorded.files.insert(file.entry.id, Arc::clone(&file));
             let place = file.entry.place();
             let highest = self.numbers.entry(place).or_insert(0);
             *highest = file.number().max(*highest);
             self.next_segment = self.next_segment.max(file.entry.id.max(file.segment()) + 1);
             let new = [Some(&file.key), file.replaces.as_ref().map(|old| &old.key)].map(|key| key.cloned());
             if let Some(old) = self.files.insert(file.entry.id, file) {
-                self.doom(old, record.at);
+                self.doom(&old, record.at);
             }
             for key in new.into_iter().flatten() {
                 self.doomed.remove(&key);
             }
         }
+        drop(recorded);
         for key in record.deleted {
             self.doomed.remove(&key);
         }
         self.watermarks.lock().merge_newer(&record.watermarks);
     }
 
-    fn doom(&mut self, file: RemoteFile, at: i64) {
-        self.doomed.insert(file.key, at);
-        self.doomed.extend(file.replaces.map(|old| (old.key, at)));
+    fn doom(&mut self, file: &RemoteFile, at: i64) {
+        let replaced = file.replaces.as_ref().map(|old| &old.key);
+        let keys = std::iter::once(&file.key).chain(replaced);
+        self.doomed.extend(keys.map(|key| (key.clone(), at)));
     }
 
     /// The catalogue of a machine that knows nothing but this: open files are there as far as their pieces are.
@@ -230,7 +256,8 @@ impl RemoteState {
 
     /// What has the rows of a segment, in their order: the sealed file, or pieces.
     pub(crate) fn parts_of(&self, segment: u64) -> Vec<&RemoteFile> {
-        let mut parts: Vec<_> = self.files.values().filter(|file| file.segment() == segment).collect();
+        let files = self.files.values().map(Arc::as_ref);
+        let mut parts: Vec<&RemoteFile> = files.filter(|file| file.segment() == segment).collect();
         parts.sort_by_key(|part| part.entry.first);
         parts
     }
@@ -284,7 +311,7 @@ impl RemoteState {
             number: self.number,
             store: self.store,
             writer: self.writer.clone(),
-            files: self.files.values().cloned().collect(),
+            files: self.files.values().map(|file| (**file).clone()).collect(),
             doomed: self.doomed.iter().map(|(key, at)| (key.clone(), *at)).collect(),
             next_segment: self.next_segment,
             numbers: self.numbers.iter().map(|(place, number)| (*place, *number)).collect(),
@@ -302,7 +329,9 @@ impl RemoteState {
             number: stored.number,
             store: stored.store,
             writer: stored.writer,
-            files: stored.files.into_iter().map(|file| (file.entry.id, file)).collect(),
+            files: (stored.files.into_iter())
+                .map(|file| (file.entry.id, Arc::new(file)))
+                .collect(),
             doomed: stored.doomed.into_iter().collect(),
             next_segment: stored.next_segment,
             numbers: stored.numbers.into_iter().collect(),
@@ -310,6 +339,10 @@ impl RemoteState {
             ..Self::default()
         };
         state.watermarks.lock().merge_newer(&stored.watermarks);
+        *state.recorded.lock() = RecordedFiles {
+            number: state.number,
+            files: state.files.clone(),
+        };
         Ok(state)
     }
 }

@@ -32,7 +32,7 @@ use super::object_format::ObjectNames;
 use super::object_upload::give_up_abandoned;
 use super::read_cache::RemoteFileCache;
 use super::retry::{BlockingStore, CreateOutcome};
-use super::state::{RemoteFile, RemoteState};
+use super::state::{RecordedFiles, RemoteFile, RemoteState};
 use crate::dedup::DedupWatermarks;
 use crate::error::RemoteErrorKind;
 use crate::layout::StoreLayout;
@@ -65,6 +65,8 @@ pub(crate) struct RemoteLink {
     pub(crate) failing: Mutex<Option<Arc<str>>>,
     /// The watermarks of what is in the object store.
     pub(crate) watermarks: Arc<Mutex<DedupWatermarks>>,
+    /// The files that are in its catalogue.
+    pub(crate) recorded: Arc<Mutex<RecordedFiles>>,
     /// The LSN through which all rows are there.
     pub(crate) uploaded: watch::Sender<u64>,
 }
@@ -203,6 +205,7 @@ pub(crate) fn connect(
             holders: Mutex::default(),
             failing: Mutex::default(),
             watermarks: Arc::clone(&chain.state().watermarks),
+            recorded: Arc::clone(&chain.state().recorded),
             uploaded: watch::Sender::new(chain.state().lsn),
         }),
         chain,
@@ -382,7 +385,7 @@ pub(crate) fn become_reader(layout: &StoreLayout, connected: &RemoteConnection) 
 
 /// Tells the cache what is in the object store, and which of it is in the tree too. A writer has no use for pieces.
 pub(crate) fn fill_cache(connected: &RemoteConnection, layout: &StoreLayout) {
-    let is_wanted = |file: &&RemoteFile| connected.link.is_reader() || file.piece_of.is_none();
+    let is_wanted = |file: &&Arc<RemoteFile>| connected.link.is_reader() || file.piece_of.is_none();
     for file in connected.chain.state().files.values().filter(is_wanted) {
         let entry = &file.entry;
         let path = entry.path(layout);

@@ -122,7 +122,7 @@ impl ReplicaFollower {
         let new = remote
             .iter()
             .filter(|(id, file)| ours.get(id) != Some(&file.entry.version));
-        let new: Vec<RemoteFile> = new.map(|(_, file)| file.clone()).collect();
+        let new: Vec<RemoteFile> = new.map(|(_, file)| (**file).clone()).collect();
         self.show(&new, &gone);
     }
 

@@ -10,6 +10,10 @@
 //! - A copy counts in one step at its end: the catalogue in the folder, once the names of its files are synced; one record in
 //!   the bucket. Interrupted, it is run again and finds what it had copied.
 //! - Every byte that was written is compared with the checksum in the catalogue that it came from.
+//!
+//! # Not here
+//!
+//! What was derived from a catalogue ([`crate::SideObjects`]): it is made anew from the copy.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -270,8 +274,8 @@ fn copy_in(
         }
         report.count(entry);
     }
-    let sealed = |file: &&RemoteFile| file.piece_of.is_none();
-    let files: Vec<_> = remote.files.values().filter(sealed).collect();
+    let sealed = remote.files.values().filter(|file| file.piece_of.is_none());
+    let files: Vec<_> = sealed.collect();
     let all = files.len() as u64;
     for (done, file) in files.into_iter().enumerate() {
         each(done as u64, all);

@@ -354,7 +354,7 @@ impl CutUploader {
         }
         let key = old.key.clone();
         self.commit(RemoteRecord {
-            put: vec![RemoteFile::sealed(file.entry, key)],
+            put: vec![RemoteFile::sealed(file.entry.clone(), key)],
             ..RemoteRecord::default()
         })
     }

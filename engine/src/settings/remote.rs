@@ -33,6 +33,17 @@ pub enum AckDurability {
     Bucket,
 }
 
+/// How others find the bucket; who they are is their own affair.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct S3ClientSettings {
+    /// Its address, if it is not AWS.
+    pub endpoint: Option<String>,
+    /// Its region.
+    pub region: String,
+    /// Whether the bucket's name stands in the path of a request, not in its host.
+    pub path_style: bool,
+}
+
 /// An object store, and how it is used.
 #[derive(Clone)]
 pub struct RemoteSettings {
@@ -44,6 +55,8 @@ pub struct RemoteSettings {
     pub multipart: Option<Arc<dyn MultipartStore>>,
     /// Where in the bucket everything lies.
     pub prefix: Path,
+    /// How others find it, if it is S3.
+    pub client: Option<S3ClientSettings>,
     /// This machine's name, for the message to a writer that is pushed out.
     pub host: String,
     /// Whether this one writes.
@@ -58,7 +71,8 @@ pub struct RemoteSettings {
     pub floor: AckDurability,
     /// How long the end of the process waits for the last cut.
     pub close_patience: Duration,
-    /// How long an object stays after the record that removes it: longer than any query of a reader takes.
+    /// How long an object stays after the record that removes it: longer than any query of a reader takes, and than a catalogue
+    /// of outside readers names it.
     pub grace: Duration,
 }
 
@@ -71,6 +85,7 @@ impl RemoteSettings {
             store,
             multipart: None,
             prefix,
+            client: None,
             host: String::new(),
             mode: RemoteMode::default(),
             cache_size: ByteSize::mib(10 << 10),

@@ -468,7 +468,7 @@ async fn a_fetched_copy_that_is_evicted_before_it_is_opened_is_fetched_again() {
 }
 
 /// A machine of its own behind the same bucket, and what it stores.
-fn machine(objects: &Arc<InMemory>, host: &str) -> Bench {
+pub(super) fn machine(objects: &Arc<InMemory>, host: &str) -> Bench {
     let mut bench = Bench::new();
     let remote = RemoteSettings::new("s3://test/p", Arc::clone(objects) as _, ObjectPath::from("p"));
     bench.settings.seal_grace = Duration::ZERO;

@@ -2,6 +2,7 @@
 //!
 //! Counters of the API are kept here; those of the other services are read at each scrape ([`service_collector`]).
 
+mod catalog_metrics;
 mod service_collector;
 mod text_format;
 

@@ -72,6 +72,7 @@ pub(super) use self::otlp::{grpc_paths, otlp_routes, refuse_in_kind};
 use self::refused_letters::BodyOrigin;
 pub(super) use self::remote_write::remote_write_routes;
 pub(crate) use self::senders::SenderAnswers;
+pub(super) use self::senders::{detail_of, problem_of};
 use super::authorization::RequestCaller;
 use super::json_response::ItemResponse;
 use super::problem::{ApiProblem, IngestCounts};

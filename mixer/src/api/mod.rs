@@ -9,6 +9,7 @@
 //! | `GET /api/v1/messages/tail` | business messages, as events while they come |
 //! | `GET /api/v1/{logs,traces,traces/{id},metrics,metrics/{name}}` | the same, with a `Deprecation` header (v0.4.4) |
 //! | `GET /jaeger/api/{services,services/{service}/operations,operations,traces,traces/{trace_id},dependencies}` | the same, in Jaeger's form |
+//! | `GET /iceberg/v1/{config,namespaces,namespaces/{namespace},namespaces/{namespace}/tables,namespaces/{namespace}/tables/{table}}`, `GET /api/v1/catalog` | [`crate::iceberg_catalog`] |
 //! | `POST /api/v1/sql` | [`query::QueryEngine::sql`], streamed |
 //! | `POST /api/v1/ingest/{logs,metrics,traces}`, `POST /v1/{logs,metrics,traces}`, `POST /loki/api/v1/push`, `/elasticsearch/…`, `POST /api/v1/write` | [`engine::Engine`], when it is durable |
 //! | `GET /api/v1/racks`, `GET /api/v1/racks/{id}`, `POST /api/v1/racks/{id}/{approve,suspend,resume,remove,log-level}` | [`crate::control::ControlPlane`] |
@@ -31,7 +32,7 @@
 //!
 //! - Answers are `{"data": …, "next_cursor": …, "stats": …}`, lists and those of SQL in other formats too (`answer`); errors are RFC 9457 problems with a stable `code`, also where
 //!   no route matches and where a handler panics.
-//! - Unknown or unusable parameters are 400 and named, but where the page is asked for. No request makes a 5xx that is not our fault.
+//! - Unknown or unusable parameters are 400 and named, but where the page or Iceberg's catalogue is asked for. No request makes a 5xx that is not our fault.
 //! - Connections, header time, body size and the time of an answer are bounded. A client that leaves ends its query.
 //!
 //! # Not here
@@ -41,6 +42,7 @@
 mod audit;
 mod authorization;
 mod backup;
+mod catalog;
 mod change_requests;
 mod compression;
 mod content_negotiation;
@@ -48,6 +50,7 @@ mod dlq;
 mod exposition;
 mod extractors;
 mod gears;
+mod iceberg;
 mod ingest;
 mod invites;
 mod jaeger;
@@ -93,6 +96,7 @@ use crate::control::ControlPlane;
 use crate::dlq::DeadLetterQueue;
 use crate::duckdb::ViewFileStats;
 use crate::export::ExportStatus;
+use crate::iceberg_catalog::CatalogService;
 use crate::security_report::SecurityFinding;
 use crate::self_tracing::SpanRecorder;
 use crate::specs::SpecRegistry;
@@ -136,6 +140,8 @@ pub struct ApiParts {
     pub(crate) security: Arc<[SecurityFinding]>,
     /// The state of the export to a collector; none if nothing is exported.
     pub(crate) export: Option<Arc<ExportStatus>>,
+    /// The Iceberg catalogue; none where it is switched off.
+    pub(crate) catalog: Option<Arc<CatalogService>>,
     /// How requests of OTLP and of other senders become rows.
     pub(crate) senders: SenderAnswers,
     /// What makes spans of requests.
@@ -231,6 +237,8 @@ fn all_routes(
     let senders = parts.senders.clone();
     telemetry::routes(Arc::clone(&parts.querier))
         .merge(jaeger::routes(Arc::clone(&parts.querier)))
+        .merge(iceberg::routes(parts.catalog.clone()))
+        .merge(catalog::routes(parts.catalog.clone()))
         .merge(tail::routes(Arc::clone(&parts.querier)))
         .merge(sql::routes(Arc::clone(&parts.querier)))
         .merge(ingest::routes(door.clone(), senders.clone()))
@@ -303,6 +311,7 @@ fn guarded(
         }))
         .layer(middleware::from_fn(ingest::refuse_in_kind))
         .layer(middleware::from_fn(ingest::refuse_senders_in_kind))
+        .layer(middleware::from_fn(iceberg::refuse_in_kind))
         .layer(middleware::from_fn_with_state(exposition, exposition::count))
 }
 

@@ -6,7 +6,7 @@
 //! | [`filter_parameters`] | the parameters that filters have, made of their types | the fields of the filters |
 //! | [`parameters`], [`jaeger_parameters`] | all other parameters: what they are called and what they may be | the fields of the filters, and what these accept |
 //! | [`problems::CODES`] | which statuses and codes problems have | every [`ApiProblem`](super::problem::ApiProblem) that is made while testing |
-//! | [`schemas`], [`control_schemas`], [`dlq_schemas`], [`jaeger_schemas`] | what bodies and answers look like | answers of a running Mixer (`make schema-check`) |
+//! | [`schemas`], [`control_schemas`], [`dlq_schemas`], [`jaeger_schemas`], [`iceberg_schemas`] | what bodies and answers look like | answers of a running Mixer (`make schema-check`) |
 //!
 //! # Invariants
 //!
@@ -21,6 +21,7 @@ mod control_schemas;
 mod dlq_schemas;
 mod document;
 mod filter_parameters;
+mod iceberg_schemas;
 mod jaeger_parameters;
 mod jaeger_schemas;
 mod parameters;
@@ -162,6 +163,8 @@ enum ResponseBody {
     Nothing,
     /// What Elasticsearch answers; its refusals are not problems.
     Elasticsearch(&'static str),
+    /// JSON of a schema of Iceberg's; its refusals are not problems.
+    Iceberg(&'static str),
 }
 
 /// One method of one path.

@@ -67,7 +67,8 @@ async fn readyz(State(parts): State<ApiParts>) -> Response {
     (status, Json(json!({ "ready": ready, "checks": checks, "auth": auth }))).into_response()
 }
 
-fn checks(parts: &ApiParts) -> Map<String, Value> {
+/// The checks of readiness by name, each with whether it is passed and, if not, why.
+pub(super) fn checks(parts: &ApiParts) -> Map<String, Value> {
     let check = |reason: Option<String>| match reason {
         None => json!({ "ok": true }),
         Some(reason) => json!({ "ok": false, "reason": reason }),

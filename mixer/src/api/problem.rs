@@ -131,7 +131,8 @@ impl ApiProblem {
 
     pub(crate) fn no_route(path: &str) -> Self {
         let detail = format!(
-            "{path} is not a path of this API: paths begin with /api/v1/ or /jaeger/api/, or are /healthz, /readyz, /metrics, /version"
+            "{path} is not a path of this API: paths begin with /api/v1/, /iceberg/v1/ or /jaeger/api/, or are /healthz, /readyz, \
+             /metrics, /version"
         );
         Self::new(StatusCode::NOT_FOUND, "no_route", detail)
     }
@@ -148,6 +149,24 @@ impl ApiProblem {
     pub(crate) fn not_reported() -> Self {
         let detail = "the Mixer reports nothing about itself: PLATFORM_DISABLE_TELEMETRY is set";
         Self::new(StatusCode::NOT_FOUND, "telemetry_disabled", detail)
+    }
+
+    /// A namespace that the Iceberg catalogue does not have.
+    pub(crate) fn unknown_namespace(name: &str) -> Self {
+        let detail = format!("Namespace does not exist: {name}");
+        Self::new(StatusCode::NOT_FOUND, "unknown_namespace", detail)
+    }
+
+    /// A table that it does not have.
+    pub(crate) fn unknown_table(name: &str) -> Self {
+        let detail = format!("Table does not exist: {name}");
+        Self::new(StatusCode::NOT_FOUND, "unknown_table", detail)
+    }
+
+    /// A Mixer that serves no Iceberg catalogue.
+    pub(crate) fn no_catalog() -> Self {
+        let detail = "this Mixer serves no Iceberg catalogue: observability.embedded.iceberg.enabled is false";
+        Self::new(StatusCode::NOT_ACCEPTABLE, "no_catalog", detail)
     }
 
     pub(crate) fn unknown_gear(kind: &str, known: &str) -> Self {

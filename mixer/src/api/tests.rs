@@ -6,6 +6,7 @@ mod access;
 mod flux;
 mod formats;
 mod hostile;
+mod iceberg;
 mod jaeger;
 mod otlp;
 mod quotas;

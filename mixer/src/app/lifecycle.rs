@@ -29,6 +29,7 @@ use crate::control::{ControlPlane, DualControl};
 use crate::dlq::DeadLetterQueue;
 use crate::duckdb::ViewFileWriter;
 use crate::export::ExportStatus;
+use crate::iceberg_catalog::CatalogService;
 use crate::postgres::PostgresServer;
 use crate::registry::ClusterRegistry;
 use crate::scenario;
@@ -53,6 +54,7 @@ pub(super) struct MixerComponents {
     pub(super) authenticator: Option<Arc<ApiAuthenticator>>,
     pub(super) backups: Option<Arc<BackupWriter>>,
     pub(super) exported: Option<Arc<ExportStatus>>,
+    pub(super) catalog: Option<Arc<CatalogService>>,
     bus: Option<BusServer>,
 }
 
@@ -92,7 +94,10 @@ impl MixerComponents {
         let ground = CoreServices::open(&config, (registry, acl), &bus, &clock, &entropy)?;
         self.keep_audit(&ground, refusals, &clock, fatal);
         let chosen = scenario::choose(
-            config.mixer.startup_scenario.as_deref().unwrap_or_default(),
+            (
+                config.mixer.startup_scenario.as_deref().unwrap_or_default(),
+                config.mixer.first_scenario.as_deref(),
+            ),
             config.mixer.max_hops.into(),
             &ground.registry,
             &clock,
@@ -121,8 +126,10 @@ impl MixerComponents {
         let dlq = self.dead_letters(&ground, &bus, (&querier, &engine), (clock.clone(), &entropy), fatal)?;
         let spans = self.self_tracing(&config, &engine, (&clock, &entropy), fatal);
         let export = self.export(&config, &engine, (&clock, &entropy), fatal)?;
+        let catalog = self.iceberg(&config, &engine, &clock, fatal);
         let parts = ApiParts {
             export,
+            catalog,
             querier,
             control: Arc::clone(&control),
             dlq,

@@ -16,7 +16,7 @@ use crate::bus_server::{
     AclSnapshot, BusAuthorization, BusCertificates, BusError, BusOperator, BusSettings, ManagedServer,
     OPERATOR_CREDENTIALS, OPERATOR_KEY, OperatorSigner, ServerDeployment, StreamSettings,
 };
-use crate::config::{BusServerConfig, MixerConfig, ObservabilityTier, ServerMode};
+use crate::config::{BusServerConfig, IcebergConfig, MixerConfig, ObservabilityTier, ServerMode};
 use crate::control::MOST_TAPS;
 use crate::export::{CollectorTarget, ExportSettings, header_map};
 use crate::postgres;
@@ -30,6 +30,8 @@ const DEFAULT_URL: &str = "nats://localhost:4222";
 const DEFAULT_PORT: u16 = 4222;
 /// How long queries of one caller wait for each other.
 const OWN_QUERIES_PATIENCE: Duration = Duration::from_secs(10);
+/// How long readers of the Iceberg catalogue may still need files of a snapshot that is not kept any more.
+const AFTER_SNAPSHOT: Duration = Duration::from_secs(600);
 /// The first wait before a request to the collector is sent again.
 const FIRST_EXPORT_PAUSE: Duration = Duration::from_secs(1);
 /// How long to try to reach the bus.
@@ -93,14 +95,36 @@ pub(crate) fn engine(config: &MixerConfig) -> engine::Settings {
 
 /// The same with its object store, whose credentials are among the process's variables.
 pub(crate) fn engine_and_bucket(config: &MixerConfig) -> Result<engine::Settings, BucketError> {
+    let remote = bucket::remote(
+        &config.storage,
+        (config.ingest.floor, config.snake.telemetry_stream_max_age),
+        std::env::vars(),
+    )?;
+    let remote = remote.map(|remote| engine::RemoteSettings {
+        grace: object_grace(&config.iceberg, remote.grace),
+        ..remote
+    });
     Ok(engine::Settings {
-        remote: bucket::remote(
-            &config.storage,
-            (config.ingest.floor, config.snake.telemetry_stream_max_age),
-            std::env::vars(),
-        )?,
+        remote,
         ..engine(config)
     })
+}
+
+/// How long objects stay in the bucket after their removal.
+fn object_grace(iceberg: &IcebergConfig, usual: Duration) -> Duration {
+    if iceberg.enabled {
+        usual.max(iceberg.snapshot_age.saturating_add(AFTER_SNAPSHOT))
+    } else {
+        usual
+    }
+}
+
+/// What the Iceberg catalogue keeps, and how it is partitioned.
+pub(crate) const fn catalog(config: &MixerConfig) -> iceberg::CatalogSettings {
+    iceberg::CatalogSettings {
+        snapshot_age: config.iceberg.snapshot_age,
+        partition_by: config.storage.partition_by,
+    }
 }
 
 /// The collector that telemetry is sent to, if there is one.
@@ -381,6 +405,25 @@ mod tests {
                 let keys = [keys[0], keys[1], kept];
                 assert_eq!(folder(&keys), std::path::Path::new("/kept"), "{keys:?}");
             }
+        }
+    }
+
+    #[test]
+    fn objects_outlive_every_snapshot_of_the_catalogue_that_names_them() {
+        let iceberg = |enabled, seconds| IcebergConfig {
+            enabled,
+            interval: Duration::from_secs(10),
+            snapshot_age: Duration::from_secs(seconds),
+        };
+        let usual = Duration::from_secs(600);
+        for (enabled, age, seconds) in [
+            (true, 3_600, 4_200),
+            (true, 1, 601),
+            (true, u64::MAX, u64::MAX),
+            (false, 3_600, 600),
+        ] {
+            let grace = object_grace(&iceberg(enabled, age), usual);
+            assert_eq!(grace.as_secs(), seconds, "{enabled} {age}");
         }
     }
 

@@ -1,7 +1,7 @@
 //! Lookup and verification of the `nats-server` program.
 //!
-//! `snake.server_binary` alone if it is set; otherwise the first of: beside our executable, `.tools/bin` of the executable's
-//! ancestors, `PATH`. One that is too old, is not the pinned one, or could be exchanged by others is passed over for a later one.
+//! `snake.server_binary` alone if it is set; otherwise the first of: beside our executable, `lib/platform-mixer` beside its folder (where the
+//! package has it), `.tools/bin` of the executable's ancestors, `PATH`. One that is too old, is not the pinned one, or could be exchanged by others is passed over for a later one.
 //!
 //! # Invariants
 //!
@@ -142,9 +142,17 @@ impl ServerProgram {
 pub(crate) fn places(name: &str) -> Vec<PathBuf> {
     let exe = std::env::current_exe().unwrap_or_default();
     let beside = exe.parent().map(Path::to_owned);
+    let packaged = beside
+        .as_deref()
+        .and_then(Path::parent)
+        .map(|prefix| prefix.join("lib/platform-mixer"));
     let tools = exe.ancestors().skip(1).map(|folder| folder.join(".tools/bin"));
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let folders = beside.into_iter().chain(tools).chain(std::env::split_paths(&path));
+    let folders = beside
+        .into_iter()
+        .chain(packaged)
+        .chain(tools)
+        .chain(std::env::split_paths(&path));
     let absolute = folders.filter(|folder| folder.is_absolute());
     absolute.map(|folder| folder.join(name)).collect()
 }

@@ -50,6 +50,9 @@ config_section! {
         max_payload("max_payload_size"): ByteSize = 2097152, within(1_024, 64 << 20);
         /// Scenario loaded at start: a file, name:version or name:latest; empty resumes the last active one.
         startup_scenario: Option<String> = "";
+        /// Scenario file that a start activates where no scenario was ever stored and mixer.startup_scenario is empty: the first one, to be changed
+        /// or replaced by others.
+        first_scenario: Option<PathBuf>, unset("the Racks of a new cluster have nothing to do");
         /// Time given to the Racks to converge when a scenario is activated.
         scenario_wait_timeout: Duration = "15s";
     }
@@ -229,7 +232,7 @@ config_section! {
         /// Maximum size in MiB of all persistent streams together.
         max_store("max_store_mb"): ByteSize as MebibyteCount = 10240, within(64, 1 << 30);
         /// The nats-server program to run, 2.15 or later: an absolute path that only root and the Mixer's user may write.
-        server_binary: Option<PathBuf>, unset("looked up beside the executable, in .tools/bin of a folder above it, and on the PATH");
+        server_binary: Option<PathBuf>, unset("looked up beside the executable, in lib/platform-mixer beside its folder, in .tools/bin of a folder above it, and on the PATH");
         /// SHA-256 in hexadecimal that the nats-server program must have.
         server_sha256: Option<String>, unset("any program is run");
         /// Whether the managed server speaks TLS, with a certificate of the Mixer's own authority: auto does so unless it listens on

@@ -89,6 +89,19 @@ config_section! {
 }
 
 config_section! {
+    /// The Iceberg catalogue of the data files, at /iceberg/v1/ of the API.
+    pub struct IcebergConfig in "observability.embedded.iceberg" {
+        /// Whether the Mixer keeps the metadata of Iceberg's tables current, and serves it.
+        enabled: bool = true;
+        /// Time between two looks for data files that came or went.
+        interval: Duration = "10s", at_least_ms(10);
+        /// Time for which snapshots, and the files that they name, are kept for readers after newer ones came: the longest that an outside
+        /// query may take. 100 snapshots at most.
+        snapshot_age: Duration = "1h", at_least_ms(1_000);
+    }
+}
+
+config_section! {
     /// The OpenTelemetry collector that telemetry is sent to, with the tier otlp or beside the store.
     pub struct OtlpConfig in "observability.otlp" {
         /// Whether telemetry is sent to the collector as well, with the tier embedded.

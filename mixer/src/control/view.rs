@@ -188,6 +188,8 @@ pub struct ControlStats {
     pub pushes_applied: u64,
     /// Scenario pushes that a Rack could not apply or did not answer.
     pub pushes_failed: u64,
+    /// Bytes that each admitted Rack keeps for the Mixer, as its last heartbeat said.
+    pub spool_bytes: BTreeMap<Token, u64>,
 }
 
 impl ControlStats {
@@ -215,6 +217,11 @@ impl ControlStats {
             converged,
             pushes_applied: rollout.applied,
             pushes_failed: rollout.failed,
+            spool_bytes: racks
+                .iter()
+                .filter(|rack| !matches!(rack.state, Pending | Removed))
+                .map(|rack| (rack.name.clone(), rack.spool_bytes))
+                .collect(),
         }
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!  startup_scenario ── path | name:version | name:latest | "" ──▶ `choose` ──▶ registry: active
+//!  first_scenario ──── path, where no scenario is stored ───────────┘
 //!  adopted · resumed · another hash in a heartbeat ──▶ Courier ── push_delay ──▶ each Rack its `part`
 //! ```
 //!
@@ -60,24 +61,29 @@ fn text(error: impl std::fmt::Display) -> String {
 /// The largest scenario file.
 pub(crate) const MAX_FILE: u64 = 4 << 20;
 
-/// Why a scenario is stored or active that nobody asked for by the API.
-const BY_FILE: &str = "mixer.startup_scenario";
+/// The keys that name a scenario which nobody asked for by the API.
+const STARTUP_KEY: &str = "mixer.startup_scenario";
+const FIRST_KEY: &str = "mixer.first_scenario";
 
 /// Why a scenario cannot be activated.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ScenarioError {
     /// The file cannot be read.
-    #[error("mixer.startup_scenario: cannot read {}: {source}", path.display())]
+    #[error("{key}: cannot read {}: {source}", path.display())]
     Unreadable {
+        /// What names it.
+        key: &'static str,
         /// The file.
         path: PathBuf,
         /// Why not.
         source: std::io::Error,
     },
     /// The file is too large.
-    #[error("mixer.startup_scenario: {} is larger than {MAX_FILE} bytes", path.display())]
+    #[error("{key}: {} is larger than {MAX_FILE} bytes", path.display())]
     TooLarge {
+        /// What names it.
+        key: &'static str,
         /// The file.
         path: PathBuf,
     },
@@ -110,19 +116,31 @@ pub enum ScenarioError {
 pub(crate) struct StartupScenario {
     pub(crate) row: ScenarioRow,
     pub(crate) scenario: Scenario,
+    /// Why it is active.
+    key: &'static str,
 }
 
-/// Finds and checks what `mixer.startup_scenario` names; none if it is empty and nothing was active before that this program
-/// reads.
+/// Finds and checks what `mixer.startup_scenario` names. If it is empty: what was active before, if this program reads it, or
+/// `mixer.first_scenario` where nothing was ever stored.
 pub(crate) fn choose(
-    reference: &str,
+    (reference, first): (&str, Option<&Path>),
     max_hops: u32,
     registry: &ClusterRegistry,
     clock: &Clock,
 ) -> Result<Option<StartupScenario>, ScenarioError> {
     if reference.is_empty() {
         let Some(active) = registry.active_scenario()? else {
-            return Ok(None);
+            let first = first.filter(|_| registry.references().is_ok_and(|stored| stored.is_empty()));
+            let first = first.map(|path| {
+                check(
+                    FIRST_KEY,
+                    path.display().to_string(),
+                    read(FIRST_KEY, path)?,
+                    max_hops,
+                    clock,
+                )
+            });
+            return first.transpose();
         };
         return match registry.scenario(&active.hash)? {
             Some(row) => Ok(resume(active.reference, row)),
@@ -142,7 +160,14 @@ pub(crate) fn choose(
             known: registry.references()?,
         });
     }
-    check(reference.to_owned(), read(path)?, max_hops, clock).map(Some)
+    check(
+        STARTUP_KEY,
+        reference.to_owned(),
+        read(STARTUP_KEY, path)?,
+        max_hops,
+        clock,
+    )
+    .map(Some)
 }
 
 /// Whether a word that means no stored scenario is a file's name: the version of a reference may have dots too.
@@ -170,18 +195,28 @@ pub(crate) fn stored(reference: &str, registry: &ClusterRegistry) -> Result<Opti
     }
 }
 
-fn read(path: &Path) -> Result<String, ScenarioError> {
+fn read(key: &'static str, path: &Path) -> Result<String, ScenarioError> {
     let unreadable = |source| ScenarioError::Unreadable {
+        key,
         path: path.to_owned(),
         source,
     };
     if std::fs::metadata(path).map_err(unreadable)?.len() > MAX_FILE {
-        return Err(ScenarioError::TooLarge { path: path.to_owned() });
+        return Err(ScenarioError::TooLarge {
+            key,
+            path: path.to_owned(),
+        });
     }
     std::fs::read_to_string(path).map_err(unreadable)
 }
 
-fn check(origin: String, text: String, max_hops: u32, clock: &Clock) -> Result<StartupScenario, ScenarioError> {
+fn check(
+    key: &'static str,
+    origin: String,
+    text: String,
+    max_hops: u32,
+    clock: &Clock,
+) -> Result<StartupScenario, ScenarioError> {
     let reviewed = scenario::review_within(&text, gear_spec::manifests(), max_hops);
     let scenario = reviewed
         .map_err(|reason| ScenarioError::Invalid { origin, reason })?
@@ -193,13 +228,17 @@ fn check(origin: String, text: String, max_hops: u32, clock: &Clock) -> Result<S
         stored: clock.now(),
         text,
     };
-    Ok(StartupScenario { row, scenario })
+    Ok(StartupScenario { row, scenario, key })
 }
 
 /// A stored scenario, checked again: this program may know other gear types than the one that stored it.
 fn recheck(origin: String, row: ScenarioRow) -> Result<StartupScenario, ScenarioError> {
     match scenario::parse(&row.text, gear_spec::manifests()) {
-        Ok(scenario) => Ok(StartupScenario { row, scenario }),
+        Ok(scenario) => Ok(StartupScenario {
+            row,
+            scenario,
+            key: STARTUP_KEY,
+        }),
         Err(reason) => Err(ScenarioError::Invalid { origin, reason }),
     }
 }
@@ -233,7 +272,7 @@ pub(crate) async fn activate(
         activated: clock.now(),
     };
     let before = registry.active_scenario()?;
-    let (row, next) = (chosen.row.clone(), active.clone());
+    let (row, next, key) = (chosen.row.clone(), active.clone(), chosen.key);
     let unchanged = before.filter(|before| before.hash == active.hash && before.reference == active.reference);
     let keep = unchanged.is_some();
     let (replaced, news) = registry
@@ -247,7 +286,7 @@ pub(crate) async fn activate(
                 false => {
                     let entry = AuditEntry::new(LifecycleEvent::ScenarioImported, &AuditActor::Mixer, next.activated);
                     let entry = entry.scenario(&reference, &hash).turn(means, &hash);
-                    news.push(change.record(entry.because(BY_FILE))?);
+                    news.push(change.record(entry.because(key))?);
                     change.put_scenario(&row)?
                 }
             };
@@ -256,7 +295,7 @@ pub(crate) async fn activate(
                 change.activate(&next)?;
                 let entry =
                     AuditEntry::of_activation(LifecycleEvent::ScenarioActivated, &AuditActor::Mixer, before, &next);
-                news.push(change.record(entry.because(BY_FILE))?);
+                news.push(change.record(entry.because(key))?);
             }
             Ok::<_, RegistryError>((replaced, news))
         })

@@ -11,7 +11,8 @@ use tokio_postgres::{Client, SimpleQueryMessage};
 use super::{SOON, connect, mixer, run};
 use crate::readme::project;
 
-const DASHBOARDS: [&str; 2] = ["logs", "services"];
+/// Those that ask the Mixer itself; the one of Prometheus is tested with the alerts.
+const DASHBOARDS: [&str; 3] = ["fleet", "logs", "services"];
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 
 /// What `$__timeGroup` becomes, by the switch `timescaledb` of the data source.
@@ -123,6 +124,25 @@ fn store_rows(mixer: &TestMixer, until: Timestamp) -> Result<(), Failure> {
             "labels": { "otel.count": 4, "otel.bounds": [5, 10], "otel.buckets": [0, 4, 0] },
         })
     };
+    let of_rack = |number: u64| {
+        let metric = |name: &str, kind: &str, value: u64, labels: Value| {
+            let ts = ts(number);
+            json!({ "ts": ts, "name": name, "type": kind, "value": value, "labels": labels })
+        };
+        let gear = json!({ "gear.id": "sink" });
+        [
+            metric("rack.spool.waiting", "gauge", 4_096, json!({})),
+            metric("rack.spool.age", "gauge", 2, json!({})),
+            metric("rack.telemetry.dropped", "counter", 3, json!({ "place": "spool" })),
+            metric("gear.messages.in", "counter", 1_000 - 10 * number, gear.clone()),
+            metric("gear.messages.out", "counter", 500 - number, gear.clone()),
+            metric("gear.messages.dropped", "counter", 7, gear.clone()),
+            metric("gear.errors", "counter", 9, gear),
+            metric("system.cpu.utilization", "gauge", 1, json!({})),
+            metric("system.memory.utilization", "gauge", 1, json!({})),
+        ]
+    };
+    store(mixer, "metrics", &(0..30).flat_map(of_rack).collect::<Vec<_>>())?;
     store(mixer, "logs", &(0..30).map(log).collect::<Vec<_>>())?;
     store(mixer, "traces", &(0..30).map(span).collect::<Vec<_>>())?;
     store(
@@ -200,7 +220,14 @@ fn every_statement_of_the_dashboards_gives_rows_as_grafana_sends_it() -> Result<
                 };
                 given.extend(panels(&client, &dashboard(name)?, &mut context).await?);
             }
-            assert_eq!(given.len(), 14, "{:?}", given.keys());
+            assert_eq!(given.len(), 22, "{:?}", given.keys());
+            assert_eq!(
+                given["Gears"][0][1..],
+                ["sink", "290", "29", "0", "0"],
+                "{:?}",
+                given["Gears"]
+            );
+            assert_eq!(given["Racks"][0][2..], ["4096", "2"], "{:?}", given["Racks"]);
             assert_eq!(given["Log records"], [["30"]]);
             assert_eq!(given["Errors"], [["10"]]);
             let service = &given["Services"][0];
@@ -225,7 +252,14 @@ fn dashboards_use_the_data_sources_that_are_provisioned() -> Result<(), Failure>
         .lines()
         .filter_map(|line| line.trim().strip_prefix("uid: "))
         .collect();
-    assert_eq!(uids, ["platform", "platform-traces"]);
+    assert_eq!(uids, ["platform", "platform-traces", "platform-prometheus"]);
+    let storage = dashboard("storage")?;
+    assert!(
+        list(&storage["panels"])
+            .iter()
+            .chain(list(&storage["templating"]["list"]))
+            .all(|part| part["datasource"]["uid"] == uids[2])
+    );
     for name in DASHBOARDS {
         let dashboard = dashboard(name)?;
         let is_platform = |of: &Value| of["datasource"]["uid"] == uids[0];
@@ -240,7 +274,7 @@ fn dashboards_use_the_data_sources_that_are_provisioned() -> Result<(), Failure>
             .to_string()
             .matches("\"datasourceUid\":\"platform-traces\"")
             .count();
-        assert_eq!(links, 1, "{name}");
+        assert_eq!(links, usize::from(name != "fleet"), "{name}");
     }
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! Metrics of the services behind the API, read at each scrape.
 
 use std::fmt;
+use std::time::Duration;
 
 use model::{MetricKind, MetricReading, Timestamp};
 use prometheus_client::collector::Collector;
@@ -9,9 +10,13 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 
-use crate::api::ApiParts;
+use super::catalog_metrics;
+use crate::api::{ApiParts, ops};
 use crate::export::SignalStatus;
 use crate::scenario::WireBacklog;
+
+/// A token that ends within this time is counted, so that somebody makes the next one.
+const EXPIRES_SOON: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
 /// The other services' counters, read at each scrape.
 #[derive(Debug)]
@@ -19,10 +24,15 @@ pub(super) struct ServiceCollector(pub(super) ApiParts);
 
 impl Collector for ServiceCollector {
     fn encode(&self, mut to: DescriptorEncoder) -> Result<(), fmt::Error> {
+        self.readiness(&mut to)?;
         let engine = self.0.engine.stats();
         encode_all(&mut to, engine.metrics().chain(engine.tail.metrics()))?;
         encode_all(&mut to, engine.remote.iter().flat_map(|remote| remote.metrics()))?;
         self.views(&mut to)?;
+        self.0
+            .catalog
+            .iter()
+            .try_for_each(|catalog| catalog_metrics::encode(catalog, &mut to))?;
         encode_all(
             &mut to,
             self.0.ingest.iter().flat_map(|ingest| ingest.snapshot().metrics()),
@@ -55,6 +65,28 @@ fn gauge(to: &mut DescriptorEncoder, name: &str, help: &str, value: u64) -> Resu
 }
 
 impl ServiceCollector {
+    fn readiness(&self, to: &mut DescriptorEncoder) -> Result<(), fmt::Error> {
+        let mut family =
+            to.encode_descriptor("ready", "1 if this check of /readyz is passed", None, MetricType::Gauge)?;
+        for (name, check) in ops::checks(&self.0) {
+            let passed = ConstGauge::new(i64::from(check["ok"] == true));
+            passed.encode(family.encode_family(&[("check", name.as_str())])?)?;
+        }
+        let now = self.0.control.now();
+        let tokens = self.0.authenticator.tokens().list();
+        let expiring = tokens
+            .iter()
+            .filter_map(|token| token.expires)
+            .filter(|expires| now < *expires && expires.since(now) < EXPIRES_SOON)
+            .count();
+        gauge(
+            to,
+            "tokens_expiring",
+            "API tokens in force that expire within seven days",
+            expiring as u64,
+        )
+    }
+
     fn views(&self, to: &mut DescriptorEncoder) -> Result<(), fmt::Error> {
         let views = &self.0.views;
         counter(to, "views_written", "Writes of platform.sql", views.written())?;
@@ -323,6 +355,12 @@ impl ServiceCollector {
             for (code, count) in refused {
                 ConstCounter::new(*count).encode(family.encode_family(&[("code", *code)])?)?;
             }
+        }
+        let help = "Bytes that a Rack keeps in its spool and outbox until the Mixer has them";
+        let mut family = to.encode_descriptor("rack_spool_bytes", help, None, MetricType::Gauge)?;
+        for (rack, bytes) in &stats.spool_bytes {
+            let bytes = ConstGauge::new(i64::try_from(*bytes).unwrap_or(i64::MAX));
+            bytes.encode(family.encode_family(&[("rack", rack.as_str())])?)?;
         }
         gauge(
             to,

@@ -158,7 +158,7 @@ pub(super) async fn retriable(response: Response) -> Response {
 }
 
 /// The problem that a refusal is; null if it is compressed, as only large ones are.
-pub(super) async fn problem_of(headers: &HeaderMap, body: Body) -> Value {
+pub(in crate::api) async fn problem_of(headers: &HeaderMap, body: Body) -> Value {
     let body = axum::body::to_bytes(body, MAX_REFUSAL).await.unwrap_or_default();
     match headers.contains_key(CONTENT_ENCODING) {
         true => Value::Null,
@@ -167,6 +167,6 @@ pub(super) async fn problem_of(headers: &HeaderMap, body: Body) -> Value {
 }
 
 /// What a problem says is wrong.
-pub(super) fn detail_of(problem: &Value) -> &str {
+pub(in crate::api) fn detail_of(problem: &Value) -> &str {
     problem["detail"].as_str().unwrap_or("the request was refused")
 }

@@ -63,10 +63,13 @@ fn tag(path: &str) -> &str {
     if path.starts_with("/jaeger/") {
         return "jaeger";
     }
+    if path.starts_with("/iceberg/") {
+        return "iceberg";
+    }
     let path = path.strip_prefix("/api/v1/").unwrap_or("operation");
     match path.split('/').next().unwrap_or(path) {
         "logs" | "traces" | "metrics" => "v0.4.4",
-        "storage" | "openapi.json" => "operation",
+        "storage" | "catalog" | "openapi.json" => "operation",
         first => first,
     }
 }
@@ -218,6 +221,17 @@ fn responses(route: &ApiRoute) -> Value {
         responses.extend(problems.map(refusal));
         return responses.into();
     }
+    if let ResponseBody::Iceberg(_) = route.answer {
+        let content = Map::from_iter([typed("application/json", reference("IcebergError"))]);
+        let refusal = json!({ "description": "Refused, as Iceberg says it.", "content": content });
+        responses.extend(problems.map(|status| (status.to_string(), refusal.clone())));
+        let mut parameters = route.parameters.iter().copied().flatten();
+        if parameters.any(|parameter| parameter.name == "If-None-Match") {
+            let unchanged = json!({ "description": "The client has this version of the metadata." });
+            responses.insert("304".to_owned(), unchanged);
+        }
+        return responses.into();
+    }
     for status in problems {
         responses.insert(status.to_string(), problem_reference(*status));
     }
@@ -267,7 +281,9 @@ fn tags() -> Value {
 
 fn answer(route: &ApiRoute) -> Value {
     let content = match route.answer {
-        ResponseBody::Json(schema) | ResponseBody::Ready(schema) => vec![typed("application/json", reference(schema))],
+        ResponseBody::Json(schema) | ResponseBody::Ready(schema) | ResponseBody::Iceberg(schema) => {
+            vec![typed("application/json", reference(schema))]
+        }
         ResponseBody::Rows(schema) => formats(schema),
         ResponseBody::Sql => formats("SqlAnswer"),
         ResponseBody::Events(schema) => vec![typed("text/event-stream", reference(schema))],

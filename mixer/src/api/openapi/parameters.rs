@@ -261,6 +261,12 @@ pub(super) const INDEX_PATH: &[ApiParameter] = &[path(
     "The name of an index.",
 )];
 pub(super) const NAME_PATH: &[ApiParameter] = &[path("name", ParameterKind::Sized(1, u32::MAX), "Any name.")];
+pub(super) const NAMESPACE_PATH: &[ApiParameter] = &[path(
+    "namespace",
+    ParameterKind::Sized(1, u32::MAX),
+    "The namespace; `%1F` is between the levels of one.",
+)];
+pub(super) const TABLE_PATH: &[ApiParameter] = &[path("table", ParameterKind::Sized(1, u32::MAX), "A table's name.")];
 pub(super) const GEAR_PATH: &[ApiParameter] = &[path("type", ParameterKind::Sized(1, u32::MAX), "A gear type's name.")];
 pub(super) const LETTERS_PAGE: &[ApiParameter] = &[
     ApiParameter {

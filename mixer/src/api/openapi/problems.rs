@@ -36,6 +36,8 @@ pub(in crate::api) const CODES: &[(u16, &str, &str)] = &[
         "another build of the Mixer has this file of the page",
     ),
     (404, "telemetry_disabled", "the Mixer reports nothing about itself"),
+    (404, "unknown_namespace", "the Iceberg catalogue has no such namespace"),
+    (404, "unknown_table", "the Iceberg catalogue has no such table"),
     (404, "unknown_rack", "there is no such Rack"),
     (404, "unknown_invite", "there is no such open invite"),
     (404, "unknown_request", "no such change waits for a second person"),
@@ -49,6 +51,7 @@ pub(in crate::api) const CODES: &[(u16, &str, &str)] = &[
     (404, "metric_not_found", "the metric has no points in the time range"),
     (405, "method_not_allowed", "the path does not support this method"),
     (406, "not_acceptable", "no format in Accept is supported"),
+    (406, "no_catalog", "the Mixer serves no Iceberg catalogue"),
     (408, "slow_request", "the request took too long to arrive or to answer"),
     (
         409,

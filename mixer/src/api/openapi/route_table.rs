@@ -1,6 +1,7 @@
 //! Every method of every path, one table for each room.
 
 mod fleet;
+mod iceberg;
 mod operation;
 mod senders;
 mod telemetry;
@@ -15,8 +16,16 @@ use super::{ApiRoute, OperationLink, RequestBody, ResponseBody, RouteMethod};
 use crate::access::AccessRight;
 
 /// All of them.
-pub(super) static ROUTES: LazyLock<Vec<ApiRoute>> =
-    LazyLock::new(|| [telemetry::ROUTES, senders::ROUTES, fleet::ROUTES, operation::ROUTES].concat());
+pub(super) static ROUTES: LazyLock<Vec<ApiRoute>> = LazyLock::new(|| {
+    [
+        telemetry::ROUTES,
+        iceberg::ROUTES,
+        senders::ROUTES,
+        fleet::ROUTES,
+        operation::ROUTES,
+    ]
+    .concat()
+});
 
 const LOGS_ONLY: &[Table] = &[Table::Logs];
 const TRACES_ONLY: &[Table] = &[Table::Traces];

@@ -5,7 +5,7 @@ use model::{
 };
 use serde_json::{Map, Value, json};
 
-use super::{control_schemas, dlq_schemas, jaeger_schemas};
+use super::{control_schemas, dlq_schemas, iceberg_schemas, jaeger_schemas};
 
 /// Every schema of the document.
 pub(super) fn all() -> Map<String, Value> {
@@ -21,6 +21,7 @@ pub(super) fn all() -> Map<String, Value> {
         control_schemas::change_requests(),
         dlq_schemas::all(),
         jaeger_schemas::all(),
+        iceberg_schemas::all(),
         control_schemas::operation(),
     ];
     for part in parts {

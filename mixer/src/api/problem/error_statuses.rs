@@ -9,6 +9,7 @@ use crate::authentication::TokenError;
 use crate::backup::BackupError;
 use crate::control::ControlError;
 use crate::dlq::DlqError;
+use crate::iceberg_catalog::CatalogReadError;
 use crate::quotas::QuotaExceeded;
 
 impl ApiProblem {
@@ -43,6 +44,15 @@ impl From<TokenError> for ApiProblem {
 impl From<BackupError> for ApiProblem {
     fn from(error: BackupError) -> Self {
         Self::internal(error.to_string())
+    }
+}
+
+impl From<CatalogReadError> for ApiProblem {
+    fn from(error: CatalogReadError) -> Self {
+        match error {
+            CatalogReadError::Busy | CatalogReadError::NotPublished | CatalogReadError::Storage => Self::busy(error),
+            CatalogReadError::Damaged(_) | CatalogReadError::Interrupted(_) => Self::internal(error.to_string()),
+        }
     }
 }
 

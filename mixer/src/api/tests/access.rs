@@ -1,5 +1,6 @@
 //! Every route against every kind of caller, generated from the table of routes.
 
+mod catalog;
 mod cross_origin;
 mod entity_rows;
 mod ingest_scopes;
@@ -146,10 +147,12 @@ impl GuardedApi {
         let body = axum::body::to_bytes(answer.into_body(), 1 << 20).await.unwrap();
         // The answer to HEAD has none.
         let problem: Value = serde_json::from_slice(&body).unwrap_or_default();
-        let code = match &problem["code"] {
+        let code = match (&problem["code"], &problem["error"]["message"]) {
             // Of OTLP's refusals it is gRPC's.
-            Value::Number(_) => otlp_code(status, problem["message"].as_str().unwrap_or_default()),
-            code => code.as_str().unwrap_or_default(),
+            (Value::Number(_), _) => foreign_code(status, problem["message"].as_str().unwrap_or_default()),
+            // Of Iceberg's it is the status.
+            (Value::Null, Value::String(said)) => foreign_code(status, said),
+            (code, _) => code.as_str().unwrap_or_default(),
         };
         (status, code.to_owned())
     }
@@ -186,8 +189,8 @@ fn credential(token: &ApiToken) -> String {
     format!("Bearer {}", token.expose())
 }
 
-/// The code that a refusal of OTLP would have as a problem.
-fn otlp_code(status: StatusCode, said: &str) -> &'static str {
+/// The code that a refusal of OTLP or of Iceberg would have as a problem.
+fn foreign_code(status: StatusCode, said: &str) -> &'static str {
     match status {
         StatusCode::UNAUTHORIZED => "unauthorized",
         StatusCode::MISDIRECTED_REQUEST => "unknown_host",

@@ -1,4 +1,5 @@
-//! The services of telemetry: from the bus into the engine, questions and views, the dead-letter queue, the Mixer's own spans, export.
+//! The services of telemetry: from the bus into the engine, questions and views, the dead-letter queue, the Mixer's own spans, export, the
+//! Iceberg catalogue.
 
 use std::sync::Arc;
 
@@ -15,6 +16,7 @@ use crate::config::MixerConfig;
 use crate::dlq::{DeadLetterQueue, DlqParts, LetterReplayer};
 use crate::duckdb::{ViewFileStats, ViewFileWriter};
 use crate::export::{self, ExportParts, ExportStatus};
+use crate::iceberg_catalog::{CatalogService, PublisherThread};
 use crate::self_tracing::{SpanRecorder, SpanWriter};
 use crate::specs::SpecRegistry;
 use crate::start_error::StartError;
@@ -172,5 +174,29 @@ impl MixerComponents {
         self.tasks.extend(tasks);
         self.exported = Some(Arc::clone(&status));
         Ok(Some(status))
+    }
+
+    /// Starts what publishes the Iceberg catalogue, or opens what another Mixer publishes, unless it is switched off.
+    pub(super) fn iceberg(
+        &mut self,
+        config: &MixerConfig,
+        engine: &Arc<Engine>,
+        clock: &Clock,
+        fatal: &FailureReporter,
+    ) -> Option<Arc<CatalogService>> {
+        if !config.iceberg.enabled {
+            return None;
+        }
+        let service = if config.storage.read_only {
+            CatalogService::of_reader(engine)
+        } else {
+            let settings = settings::catalog(config);
+            let (thread, service) = PublisherThread::new(engine, settings, (clock.clone(), config.iceberg.interval));
+            let task = SupervisedTask::spawn("Iceberg catalogue", fatal, |stop| thread.run(stop));
+            self.tasks.push(task);
+            service
+        };
+        self.catalog = Some(Arc::clone(&service));
+        Some(service)
     }
 }

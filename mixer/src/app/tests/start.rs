@@ -50,6 +50,36 @@ async fn racks_and_the_active_scenario_are_there_after_a_restart() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_first_scenario_is_for_a_mixer_that_never_had_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = write_scenario(folder.path(), SCENARIO);
+    let flags = [("mixer.first_scenario", first.as_str())];
+    let missing = refused(folder.path(), &[("mixer.first_scenario", "./nowhere.yaml")]).await;
+    assert_eq!(missing.exit_code(), ExitReason::Config);
+    let text = missing.to_string();
+    assert!(
+        text.contains("mixer.first_scenario: cannot read ./nowhere.yaml"),
+        "{text}"
+    );
+
+    let mixer = start(folder.path(), &flags).await;
+    assert_eq!(mixer.control().active_scenario().unwrap().unwrap().reference, "demo:1");
+    let other = SCENARIO.replace("version: '1'", "version: '2'");
+    mixer.control().import(other, true, &AuditActor::Mixer).await.unwrap();
+    mixer.close().await;
+
+    let mixer = start(folder.path(), &[("mixer.startup_scenario", "demo:2")]).await;
+    mixer.close().await;
+    let mixer = start(folder.path(), &flags).await;
+    assert_eq!(
+        mixer.control().active_scenario().unwrap().unwrap().reference,
+        "demo:2",
+        "what was active last goes on"
+    );
+    mixer.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_bad_startup_scenario_stops_the_start_with_the_file_and_the_fault_and_leaves_nothing_running() {
     let folder = tempfile::tempdir().unwrap();
     for (from, to, says) in [

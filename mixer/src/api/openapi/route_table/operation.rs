@@ -134,6 +134,10 @@ pub(super) const ROUTES: &[ApiRoute] = &[
     get(AccessRight::ReadFleet, "/api/v1/storage", "storage", "Statistics of the store and of ingest")
         .gives(ResponseBody::Json("Storage"))
         .fails(&[400]),
+    get(AccessRight::ReadFleet, "/api/v1/catalog", "catalog", "The tables of the Iceberg catalogue, and how far behind they are")
+        .gives(ResponseBody::Json("Catalog"))
+        .fails(&[400, 503])
+        .details("`reason` says why tables lack rows, or why there are none; `trouble`, why the last publication failed."),
     get(AccessRight::Monitor, PATH, "openapi", "This document")
         .gives(ResponseBody::Json("OpenApi"))
         .fails(&[400]),

@@ -43,7 +43,7 @@ const RIGHTS: [(AccessRight, &[AccessRole]); 19] = [
 /// A request without a body: who may send it, and what comes of it then; to all others it is forbidden.
 type GuardedCall = (&'static str, &'static str, &'static [AccessRole], (u16, &'static str));
 
-const CALLS: [GuardedCall; 46] = [
+const CALLS: [GuardedCall; 49] = [
     ("POST", "/api/v1/scenarios", AUTHORS, (422, "bad_scenario")),
     (
         "GET",
@@ -131,6 +131,9 @@ const CALLS: [GuardedCall; 46] = [
     ("GET", "/api/v1/security", AUDITORS, (200, "")),
     // What rotation keeps and has removed.
     ("GET", "/api/v1/storage", FLEET_READERS, (200, "")),
+    ("GET", "/api/v1/catalog", FLEET_READERS, (200, "")),
+    ("GET", "/iceberg/v1/config", ROW_READERS, (200, "")),
+    ("GET", "/iceberg/v1/namespaces/telemetry", ROW_READERS, (200, "")),
     ("GET", "/api/v1/dlq", ROW_READERS, (200, "")),
     ("POST", "/api/v1/dlq/replay", OPERATORS, (400, "bad_body")),
     ("POST", "/api/v1/dlq/drop", OPERATORS, (400, "bad_body")),

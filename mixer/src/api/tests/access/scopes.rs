@@ -37,8 +37,8 @@ const ROWS: [(&str, &[Table]); 28] = [
 ];
 /// Who has a part of the rows makes no token without that limit, and no copy of everything.
 const OF_EVERYTHING: [&str; 2] = ["/api/v1/tokens", "/api/v1/backup"];
-/// Rows that belong to no entity.
-const OF_NO_ENTITY: [&str; 2] = ["/api/v1/dlq", "/api/v1/telemetry/dead_letters"];
+/// Rows that belong to no entity, and files that have the rows of all.
+const OF_NO_ENTITY: [&str; 3] = ["/api/v1/dlq", "/api/v1/telemetry/dead_letters", "/iceberg/"];
 /// What concerns the whole fleet, by methods.
 const OF_THE_FLEET: [(&[&str], &str); 6] = [
     (&["POST"], "/api/v1/scenarios"),

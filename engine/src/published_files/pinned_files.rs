@@ -1,0 +1,100 @@
+//! Pinned files: names of their own for the published files of a store in a folder, hard links beside what is derived from them.
+//!
+//! ```text
+//! <store_dir>/iceberg/files/<segment>_<version>.parquet
+//! ```
+//!
+//! The tree gives a name to a later version of a small file, and takes names away with their partition. A link means the same bytes
+//! until it is removed, over restarts too, and keeps nothing else: neither the name in the tree nor the partition's removal.
+//!
+//! # Invariants
+//!
+//! - A link is one of the version that the list names, whatever the file's name in the tree means by then.
+//! - Links are durable when the list is given back.
+//!
+//! # Not here
+//!
+//! Which links are needed: whoever made a catalogue of them removes them. Object stores: an object is never overwritten while a
+//! record names it, and outlives it by a grace.
+
+use std::collections::HashSet;
+use std::io::ErrorKind;
+use std::path::Path;
+
+use super::{PublishedFile, PublishedFiles, PublishedSource};
+use crate::layout::file_uri;
+use crate::side_objects::SideObjects;
+use crate::{DataFileHandle, Error};
+
+/// The folder of links, among the side objects.
+pub const PINNED: &str = "files";
+
+impl PublishedFile {
+    /// The name of its link among the side objects.
+    #[must_use]
+    pub fn pinned_name(&self) -> String {
+        format!("{PINNED}/{}", link_name(self.segment, self.version))
+    }
+}
+
+impl PublishedFiles {
+    /// The same list under names that mean these bytes for as long as somebody needs them; of an object store, as it is. This blocks.
+    ///
+    /// Where the data files are on another file system than the side objects, names stay as they are in the tree.
+    ///
+    /// # Errors
+    /// If a file is gone or damaged, or the disk refuses.
+    pub fn pinned(mut self, objects: &SideObjects) -> Result<Self, Error> {
+        let Some(folder) = objects.folder().map(|folder| folder.join(PINNED)) else {
+            return Ok(self);
+        };
+        durable_fs::create_dirs(&folder)?;
+        let there = names_in(&folder)?;
+        let mut is_new = false;
+        for file in &mut self.files {
+            let PublishedSource::Tree(handle) = &file.source else {
+                continue;
+            };
+            let name = link_name(file.segment, file.version);
+            let path = folder.join(&name);
+            if !there.contains(&name) {
+                if !link(handle, &path)? {
+                    return Ok(self);
+                }
+                is_new = true;
+            }
+            file.uri = file_uri(&path);
+            file.source = PublishedSource::Path(path);
+        }
+        if is_new {
+            durable_fs::sync_dir(&folder)?;
+        }
+        Ok(self)
+    }
+}
+
+/// Sixteen digits hold every number of a store that lives for ages, so that names sort as numbers do.
+fn link_name(segment: u64, version: u32) -> String {
+    format!("{segment:016}_{version}.parquet")
+}
+
+/// Links a file; whether that can be had.
+fn link(handle: &DataFileHandle, path: &Path) -> Result<bool, Error> {
+    // Opening it in full compares it with its checksum, and takes it out of the views if it is damaged.
+    let file = handle.find().or_else(|_| handle.open())?;
+    match durable_fs::link_open(&file, path) {
+        Err(error) if matches!(error.kind(), ErrorKind::CrossesDevices | ErrorKind::TooManyLinks) => Ok(false),
+        linked => Ok(linked.map(|()| true)?),
+    }
+}
+
+fn names_in(folder: &Path) -> Result<HashSet<String>, Error> {
+    let names = std::fs::read_dir(folder).map_err(Error::io("list", folder))?;
+    let name = |entry: std::io::Result<std::fs::DirEntry>| entry.map(|entry| entry.file_name().into_string().ok());
+    let names: Result<Vec<_>, _> = names.map(name).collect();
+    Ok(names
+        .map_err(Error::io("list", folder))?
+        .into_iter()
+        .flatten()
+        .collect())
+}

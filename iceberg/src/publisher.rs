@@ -1,0 +1,211 @@
+//! The publisher: writes the catalogue of the store that its Mixer writes, from the engine's list of files.
+//!
+//! ```text
+//! engine: list of files ─> by table ─> manifests of changed days ─> manifest list ─> v<n>.metadata.json ─> version hint
+//!                                                                                    (creation: the commit)
+//! ```
+//!
+//! # Invariants
+//!
+//! - A table that did not change is neither read nor written, except for what was there before its first publication here.
+//! - What fails with one table leaves the others published. A publication that failed is tried again with the next list.
+//! - Two publishers, as for a moment while a Mixer takes a store over, do not mix: who creates a version has published it, and the
+//!   other reads it and goes on from there.
+//!
+//! # Not here
+//!
+//! Entries of deleted files. A file that a snapshot does not have any more is absent from its manifests, which version 2 of the
+//! format allows: whoever reads a table by its changes from snapshot to snapshot sees what was added, and must not expect what was
+//! removed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use engine::{PINNED, PublishedFile, PublishedFiles, SideObjects};
+use model::Timestamp;
+use uuid::Uuid;
+
+use crate::catalog::IcebergCatalog;
+use crate::catalog_table::CatalogTable;
+use crate::error::IcebergError;
+use crate::metadata_folder::intact;
+use crate::table_files::by_table;
+use crate::table_index;
+use crate::table_publication::TablePublication;
+
+pub use crate::table_publication::CatalogSettings;
+
+/// How much longer than its snapshots a file of an earlier run is kept.
+const MARGIN: Duration = Duration::from_secs(600);
+
+/// What a publication did.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PublishReport {
+    /// The number of the list of files.
+    pub number: u64,
+    /// The names of all tables with the versions that they have now.
+    pub versions: BTreeMap<String, u64>,
+    /// How many of them are new.
+    pub published: usize,
+}
+
+/// See the module. Its calls block.
+#[derive(Debug)]
+pub struct CatalogPublisher {
+    objects: SideObjects,
+    store: Uuid,
+    settings: CatalogSettings,
+    tables: BTreeMap<CatalogTable, TablePublication>,
+    /// When this process published all tables for the first time.
+    began: Option<Timestamp>,
+    /// The list of tables as it was written; `None` before it was read.
+    listed: Option<BTreeSet<CatalogTable>>,
+    catalog: Arc<IcebergCatalog>,
+}
+
+impl CatalogPublisher {
+    /// A publisher of the tables of a store. Nothing is read before the first publication.
+    #[must_use]
+    pub fn new(objects: SideObjects, store: Uuid, settings: CatalogSettings) -> Self {
+        Self {
+            catalog: Arc::new(IcebergCatalog::open(objects.clone())),
+            objects,
+            store,
+            settings,
+            tables: BTreeMap::new(),
+            began: None,
+            listed: None,
+        }
+    }
+
+    /// How many files are held that are in no current snapshot.
+    #[cfg(test)]
+    pub(crate) fn waiting(&self) -> usize {
+        self.tables.values().map(TablePublication::waiting).sum()
+    }
+
+    /// What is published, for who serves it in this process.
+    #[must_use]
+    pub fn catalog(&self) -> Arc<IcebergCatalog> {
+        Arc::clone(&self.catalog)
+    }
+
+    /// Publishes the tables whose files changed, and those with snapshots that became too old. The files of a folder get names of
+    /// their own first, which they have for as long as snapshots name them.
+    ///
+    /// # Errors
+    /// The first one, after all tables were tried. The next call does what is missing.
+    pub fn publish(&mut self, files: PublishedFiles, now: Timestamp) -> Result<PublishReport, IcebergError> {
+        let files = files.pinned(&self.objects)?;
+        let listed = self.read_list()?;
+        let known: BTreeSet<_> = self.tables.keys().copied().chain(listed).collect();
+        let mut report = PublishReport {
+            number: files.number,
+            ..PublishReport::default()
+        };
+        let mut outcome = Ok(());
+        for (table, files) in by_table(files.files, known) {
+            let published = self.table(table).publish(files, report.number, now);
+            match self.share(table, published) {
+                Ok(is_new) => report.published += usize::from(is_new),
+                Err(error) => outcome = outcome.and(Err(error)),
+            }
+        }
+        let newest = self
+            .tables
+            .iter()
+            .filter_map(|(table, publication)| Some((table, publication.newest()?)));
+        report.versions = newest.map(|(table, newest)| (table.name(), newest.version)).collect();
+        self.write_list()?;
+        outcome?;
+        self.began.get_or_insert(now);
+        Ok(report)
+    }
+
+    /// Publishes versions without the snapshots that became too old, and deletes what nobody names any more: metadata objects, of
+    /// which it says how many, and links of files. For once in an hour.
+    ///
+    /// # Errors
+    /// The first one, after all tables were tried.
+    pub fn collect_garbage(&mut self, now: Timestamp) -> Result<u64, IcebergError> {
+        let (mut deleted, mut outcome) = (0, Ok(()));
+        let tables: Vec<_> = self.tables.keys().copied().collect();
+        for table in tables {
+            let expired = self.table(table).expire(now);
+            let collected = self
+                .share(table, expired)
+                .and_then(|_| self.table(table).collect_garbage(now));
+            match collected {
+                Ok(objects) => deleted += objects,
+                Err(error) => outcome = outcome.and(Err(error)),
+            }
+        }
+        outcome?;
+        self.unpin(now)?;
+        Ok(deleted)
+    }
+
+    /// Removes the links of files that no kept snapshot names. What an earlier run published, and this one does not know, has
+    /// expired by then.
+    fn unpin(&self, now: Timestamp) -> Result<(), IcebergError> {
+        let kept = self.settings.snapshot_age.saturating_add(MARGIN);
+        let is_due = self.began.is_some_and(|began| began.plus(kept) <= now);
+        if self.objects.folder().is_none() || !is_due {
+            return Ok(());
+        }
+        let mut held = BTreeSet::new();
+        for table in self.tables.values() {
+            let Some(files) = table.held() else {
+                return Ok(());
+            };
+            held.extend(files.map(PublishedFile::pinned_name));
+        }
+        for (name, _) in self.objects.list(PINNED)? {
+            if !held.contains(&name) {
+                self.objects.delete(&name)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn table(&mut self, table: CatalogTable) -> &mut TablePublication {
+        let (objects, store, settings) = (&self.objects, self.store, self.settings);
+        let new = || TablePublication::new(objects, table, store, settings);
+        self.tables.entry(table).or_insert_with(new)
+    }
+
+    /// Serves what a table has now, whatever became of its publication.
+    fn share(&self, table: CatalogTable, published: Result<bool, IcebergError>) -> Result<bool, IcebergError> {
+        if let Some(newest) = self.tables.get(&table).and_then(TablePublication::newest) {
+            self.catalog.share(table, newest.clone());
+        }
+        published
+    }
+
+    /// The list of tables, which is read once.
+    fn read_list(&mut self) -> Result<BTreeSet<CatalogTable>, IcebergError> {
+        if let Some(listed) = &self.listed {
+            return Ok(listed.clone());
+        }
+        let listed = intact(table_index::read(&self.objects))?.unwrap_or_default();
+        self.listed = Some(listed.clone());
+        Ok(listed)
+    }
+
+    /// Tables that have metadata are in the list from now on.
+    fn write_list(&mut self) -> Result<(), IcebergError> {
+        let with_metadata = self
+            .tables
+            .iter()
+            .filter(|(_, publication)| publication.newest().is_some());
+        let listed = self.listed.iter().flatten();
+        let tables: BTreeSet<_> = with_metadata.map(|(table, _)| *table).chain(listed.copied()).collect();
+        if self.listed.as_ref() != Some(&tables) {
+            table_index::write(&self.objects, &tables)?;
+            self.listed = Some(tables.clone());
+        }
+        self.catalog.share_names(tables);
+        Ok(())
+    }
+}

@@ -1,0 +1,49 @@
+//! The list of a catalogue's tables, `telemetry/tables.json`: an array of names.
+//!
+//! Base tables have known names, those of specs have not, and to list all objects of all tables for them would cost a bucket's
+//! reader many requests.
+//!
+//! # Invariants
+//!
+//! - A table is in the list only once it has metadata. It never leaves the list.
+//! - It is derived: a publisher that finds it missing or damaged writes it anew.
+
+use std::collections::BTreeSet;
+
+use engine::SideObjects;
+
+use crate::catalog_table::CatalogTable;
+use crate::error::IcebergError;
+use crate::metadata_folder::NAMESPACE;
+
+/// Its size, at most.
+const MOST_BYTES: usize = 1 << 20;
+
+fn object() -> String {
+    format!("{NAMESPACE}/tables.json")
+}
+
+/// The tables in the list: none if there is no list.
+///
+/// # Errors
+/// If it cannot be read, or is no list of names.
+pub(crate) fn read(objects: &SideObjects) -> Result<BTreeSet<CatalogTable>, IcebergError> {
+    let Some(content) = objects.get(&object())? else {
+        return Ok(BTreeSet::new());
+    };
+    let damaged = |reason: String| IcebergError::damaged(objects.uri(&object()), reason);
+    if content.len() > MOST_BYTES {
+        return Err(damaged(format!(
+            "{} bytes are too many for a list of tables",
+            content.len()
+        )));
+    }
+    let names: Vec<String> = serde_json::from_slice(&content).map_err(|error| damaged(error.to_string()))?;
+    Ok(names.iter().filter_map(|name| CatalogTable::parse(name)).collect())
+}
+
+pub(crate) fn write(objects: &SideObjects, tables: &BTreeSet<CatalogTable>) -> Result<(), IcebergError> {
+    let names: Vec<_> = tables.iter().map(CatalogTable::name).collect();
+    let content = serde_json::Value::from(names).to_string();
+    Ok(objects.put(&object(), content.into())?)
+}

@@ -1,0 +1,373 @@
+//! One table of the catalogue: from its files to a version of its metadata.
+//!
+//! ```text
+//! what is there, read once ─> manifests of the files ─> nothing changed ──────────────────────────────> held files
+//!        ^                            └─> manifest list ─> v<n+1>.metadata.json ─> created ─> hint ──────┘
+//!        └─────────────────────────────── somebody created it before ──────────┘
+//! ```
+//!
+//! # Invariants
+//!
+//! - A version names only what is there: it is created after what it names, and the hint is written after it.
+//! - After an error nothing is known any more of what is there: it is read again. So it does not matter whether the version whose
+//!   creation failed exists.
+//! - Metadata of another table, of a store in another place, or that cannot be understood is not gone on from: the next version is
+//!   made of the files alone.
+//! - Times do not go back from version to version.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use engine::{PartitionBy, PublishedFile, SideObjects};
+use model::Timestamp;
+use tracing::warn;
+use uuid::Uuid;
+
+use crate::catalog_table::CatalogTable;
+use crate::day_manifests::{FileChanges, ManifestBuilder, SnapshotManifests};
+use crate::error::IcebergError;
+use crate::garbage;
+use crate::held_files::HeldFiles;
+use crate::manifest_list::{read_manifest_list, write_manifest_list};
+use crate::metadata_folder::{MetadataFolder, MetadataVersion, intact, version_name};
+use crate::partition_spec::{LAST_PARTITION_ID, PartitionUnit, specs_json};
+use crate::snapshot_history::{KEPT_SNAPSHOTS, KEPT_VERSIONS, kept, milliseconds, newest, summary};
+use crate::table_files::TableFiles;
+use crate::table_metadata::{
+    FORMAT_VERSION, MAIN_BRANCH, MetadataLogEntry, SnapshotLogEntry, SnapshotReference, TableMetadata, TableSnapshot,
+    unsorted,
+};
+use crate::table_schemas::{LEFT_OUT, TableSchemas};
+
+/// How often a publication is tried anew because another publisher was faster.
+const ATTEMPTS: u32 = 8;
+
+/// How a catalogue is published.
+#[derive(Debug, Clone, Copy)]
+pub struct CatalogSettings {
+    /// How long a snapshot can be read after another one has taken its place.
+    pub snapshot_age: Duration,
+    /// How long the partitions of new files are.
+    pub partition_by: PartitionBy,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct TablePublication {
+    table: CatalogTable,
+    uuid: Uuid,
+    folder: MetadataFolder,
+    settings: CatalogSettings,
+    /// What is there; `None` before it was read, and after an error.
+    state: Option<PublishedState>,
+    held: HeldFiles,
+}
+
+/// What is in the table's folder.
+#[derive(Debug)]
+struct PublishedState {
+    /// The newest version, whatever it is; 0 if there is none.
+    version: u64,
+    /// What it says, if it can be gone on from.
+    newest: Option<MetadataVersion>,
+    /// Its snapshots that can be read, the oldest first.
+    snapshots: Vec<TableSnapshot>,
+    /// Whether it has others too: a new version is due.
+    is_stale: bool,
+    /// Of the last of `snapshots`.
+    manifests: SnapshotManifests,
+    schemas: TableSchemas,
+    /// The version in the hint.
+    hint: Option<u64>,
+}
+
+impl TablePublication {
+    pub(crate) fn new(objects: &SideObjects, table: CatalogTable, store: Uuid, settings: CatalogSettings) -> Self {
+        Self {
+            table,
+            uuid: table.uuid(store),
+            folder: MetadataFolder::new(objects, table),
+            settings,
+            state: None,
+            held: HeldFiles::default(),
+        }
+    }
+
+    /// The newest version, if it is known.
+    pub(crate) fn newest(&self) -> Option<&MetadataVersion> {
+        self.state.as_ref()?.newest.as_ref()
+    }
+
+    /// The files that kept snapshots name, as far as this process published them; `None` if it does not know the table's state.
+    pub(crate) fn held(&self) -> Option<impl Iterator<Item = &PublishedFile>> {
+        self.state.as_ref().map(|_| self.held.all())
+    }
+
+    /// How many files are held for snapshots that are not the current one.
+    #[cfg(test)]
+    pub(crate) fn waiting(&self) -> usize {
+        self.held.waiting()
+    }
+
+    /// Publishes a version if the files or the kept snapshots are others; whether it did.
+    pub(crate) fn publish(&mut self, files: TableFiles, number: u64, now: Timestamp) -> Result<bool, IcebergError> {
+        for _ in 0..ATTEMPTS {
+            let mut state = match self.state.take() {
+                Some(state) => state,
+                None => self.look()?,
+            };
+            let draft = self.draft(&mut state, &files, number, now)?;
+            let is_new = draft.is_some();
+            if let Some(draft) = draft {
+                let Some(created) = self.folder.create(state.version + 1, &draft)? else {
+                    continue;
+                };
+                state.version = created.version;
+                state.newest = Some(created);
+                state.snapshots = draft.snapshots;
+                state.is_stale = false;
+            }
+            self.settle(state, files)?;
+            return Ok(is_new);
+        }
+        let version = format!("the next version of table {}", self.table.name());
+        let reason = format!("another publisher was faster {ATTEMPTS} times; it is tried again");
+        Err(IcebergError::refused(version, reason))
+    }
+
+    /// Publishes a version without the snapshots that became too old, if there are any; whether it did.
+    pub(crate) fn expire(&mut self, now: Timestamp) -> Result<bool, IcebergError> {
+        let is_due = self.state.as_ref().is_some_and(|state| {
+            let kept = kept(&state.snapshots, self.settings.snapshot_age, now);
+            kept.len() < state.snapshots.len()
+        });
+        if !is_due {
+            return Ok(false);
+        }
+        let files = self.held.current().clone();
+        self.publish(files, 0, now)
+    }
+
+    /// Deletes objects that nobody names; how many.
+    pub(crate) fn collect_garbage(&self, now: Timestamp) -> Result<u64, IcebergError> {
+        let Some(newest) = self.newest() else {
+            return Ok(0);
+        };
+        garbage::collect_garbage(&self.folder, newest, self.settings.snapshot_age, now)
+    }
+
+    /// Takes note of what is published now: holds its files, and lets go of those that no snapshot has any more.
+    fn settle(&mut self, mut state: PublishedState, files: TableFiles) -> Result<(), IcebergError> {
+        let sequence_number =
+            |snapshot: Option<&TableSnapshot>| snapshot.map_or(i64::MAX, |found| found.sequence_number);
+        self.held.replace(files, sequence_number(state.snapshots.last()));
+        self.held.release(sequence_number(state.snapshots.first()));
+        let hint = Some(state.version);
+        let is_hinted = std::mem::replace(&mut state.hint, hint) == hint;
+        let state = self.state.insert(state);
+        if !is_hinted && let Err(error) = self.folder.put_hint(state.version) {
+            // It is published all the same: the hint is written with the next call.
+            state.hint = None;
+            return Err(error);
+        }
+        Ok(())
+    }
+
+    /// Reads what is there.
+    fn look(&self) -> Result<PublishedState, IcebergError> {
+        let mut state = PublishedState {
+            version: 0,
+            newest: None,
+            snapshots: Vec::new(),
+            is_stale: false,
+            manifests: SnapshotManifests::default(),
+            schemas: TableSchemas::new(self.table)?,
+            hint: self.folder.hint()?,
+        };
+        let Some((version, content)) = self.folder.newest(0)? else {
+            return Ok(state);
+        };
+        state.version = version;
+        let Some(newest) = intact(self.folder.parse(version, &content))? else {
+            return Ok(state);
+        };
+        let known = state.schemas.clone().with_known(&newest.metadata.schemas);
+        match (self.objection(&newest), known) {
+            (None, Some(known)) => {
+                state.schemas = known;
+                self.take_up(&mut state, newest)?;
+            }
+            (objection, _) => {
+                let uri = self.folder.uri(&version_name(version));
+                let objection = objection.unwrap_or_else(|| "has schemas that were never published".to_owned());
+                warn!("makes a table of the Iceberg catalogue anew: {uri} {objection}");
+            }
+        }
+        Ok(state)
+    }
+
+    /// Why metadata is not gone on from.
+    fn objection(&self, newest: &MetadataVersion) -> Option<String> {
+        let MetadataVersion { version, metadata, .. } = newest;
+        let (uuid, location) = (metadata.table_uuid, &metadata.location);
+        if uuid != self.uuid {
+            return Some(format!("is of table {uuid}, not of {}", self.uuid));
+        }
+        if location != self.folder.location() {
+            return Some(format!("is of a table in {location}"));
+        }
+        let numbers = metadata.snapshots.iter().map(|snapshot| snapshot.sequence_number);
+        let is_sorted = numbers.clone().is_sorted_by(|a, b| a < b);
+        let last = metadata.snapshots.last();
+        let is_last = last.map(|last| last.snapshot_id) == metadata.current_snapshot_id;
+        let greatest = numbers.max().unwrap_or(0).max(metadata.last_sequence_number);
+        let is_possible = is_sorted && is_last && i64::try_from(*version).is_ok_and(|version| greatest <= version);
+        (!is_possible).then(|| "has snapshots that were never published".to_owned())
+    }
+
+    /// Goes on from metadata that is of this table.
+    fn take_up(&self, state: &mut PublishedState, newest: MetadataVersion) -> Result<(), IcebergError> {
+        let there = self.folder.list()?;
+        let is_there = |uri: &str| self.folder.name_of(uri).is_some_and(|name| there.contains_key(name));
+        let all = newest.metadata.snapshots.as_slice();
+        let (mut snapshots, all) = (all.to_vec(), all.len());
+        if let Some(current) = snapshots.pop() {
+            let list = self.folder.get_avro(&current.manifest_list);
+            let list = list.and_then(|content| {
+                read_manifest_list(&content).map_err(|error| error.of_object(&current.manifest_list))
+            });
+            let list = intact(list)?;
+            let is_whole = list
+                .as_ref()
+                .is_some_and(|list| list.iter().all(|manifest| is_there(&manifest.path)));
+            let is_known = |name: &str| there.contains_key(name);
+            state.manifests = SnapshotManifests::of_list(&self.folder, list.unwrap_or_default(), is_known);
+            snapshots.retain(|snapshot| is_there(&snapshot.manifest_list));
+            snapshots.extend(is_whole.then_some(current));
+        }
+        state.is_stale = snapshots.len() < all;
+        state.snapshots = snapshots;
+        state.newest = Some(newest);
+        Ok(())
+    }
+
+    /// The next version, if there is one; what it names is written.
+    fn draft(
+        &self,
+        state: &mut PublishedState,
+        files: &TableFiles,
+        number: u64,
+        now: Timestamp,
+    ) -> Result<Option<TableMetadata>, IcebergError> {
+        let version = state.version + 1;
+        let mut builder = ManifestBuilder {
+            folder: &self.folder,
+            schemas: &mut state.schemas,
+            snapshot_id: files.snapshot_id(self.uuid, version),
+            sequence_number: i64::try_from(version).unwrap_or(i64::MAX),
+            changes: FileChanges::default(),
+        };
+        let manifests = builder.build(files, &state.manifests)?;
+        let (id, sequence_number, changes) = (builder.snapshot_id, builder.sequence_number, builder.changes);
+        state.manifests = manifests;
+        let mut snapshots = kept(&state.snapshots, self.settings.snapshot_age, now).to_vec();
+        let is_same = !changes.is_change && !state.is_stale && snapshots.len() == state.snapshots.len();
+        if is_same && state.newest.is_some() {
+            return Ok(None);
+        }
+        let current_schema = state.schemas.current(&state.manifests.schema_ids());
+        let before = state.newest.as_ref().map(|newest| &*newest.metadata);
+        let now = milliseconds(now);
+        let updated = before.map_or(now, |before| now.max(before.last_updated_ms.saturating_add(1)));
+        let parent = snapshots.last().map(|last| last.snapshot_id);
+        if changes.is_change {
+            let manifest_list = self.write_list(id, parent, sequence_number, &state.manifests)?;
+            snapshots.push(TableSnapshot {
+                snapshot_id: id,
+                parent_snapshot_id: parent,
+                sequence_number,
+                timestamp_ms: updated,
+                manifest_list,
+                summary: summary(&changes, files, number),
+                schema_id: current_schema.id,
+            });
+        }
+        let snapshots = newest(&snapshots, KEPT_SNAPSHOTS).to_vec();
+        let left_out = serde_json::to_string(&current_schema.left_out).unwrap_or_default();
+        let left_out = (!current_schema.left_out.is_empty()).then_some((LEFT_OUT.to_owned(), left_out));
+        let metadata = TableMetadata {
+            last_updated_ms: updated,
+            current_schema_id: current_schema.id,
+            properties: left_out.into_iter().collect(),
+            metadata_log: self.metadata_log(state),
+            ..self.describe(&state.schemas, before, snapshots)
+        };
+        Ok(Some(metadata))
+    }
+
+    /// What is the same in all versions, and what follows from the snapshots.
+    fn describe(
+        &self,
+        schemas: &TableSchemas,
+        before: Option<&TableMetadata>,
+        snapshots: Vec<TableSnapshot>,
+    ) -> TableMetadata {
+        let current = snapshots.last();
+        let before = before.map_or(0, |before| before.last_sequence_number);
+        let main = current.map(|current| SnapshotReference {
+            snapshot_id: current.snapshot_id,
+            kind: "branch".to_owned(),
+        });
+        let log = snapshots.iter().map(|snapshot| SnapshotLogEntry {
+            timestamp_ms: snapshot.timestamp_ms,
+            snapshot_id: snapshot.snapshot_id,
+        });
+        TableMetadata {
+            format_version: FORMAT_VERSION,
+            table_uuid: self.uuid,
+            location: self.folder.location().to_owned(),
+            last_sequence_number: current.map_or(before, |current| current.sequence_number.max(before)),
+            last_updated_ms: 0,
+            last_column_id: schemas.last_column_id(),
+            schemas: schemas.to_json(),
+            current_schema_id: 0,
+            partition_specs: specs_json(),
+            default_spec_id: PartitionUnit::from(self.settings.partition_by).spec_id(),
+            last_partition_id: LAST_PARTITION_ID,
+            sort_orders: unsorted(),
+            default_sort_order_id: 0,
+            properties: BTreeMap::new(),
+            current_snapshot_id: current.map(|current| current.snapshot_id),
+            refs: main.into_iter().map(|main| (MAIN_BRANCH.to_owned(), main)).collect(),
+            snapshot_log: log.collect(),
+            metadata_log: Vec::new(),
+            snapshots,
+        }
+    }
+
+    /// The versions before the next one.
+    fn metadata_log(&self, state: &PublishedState) -> Vec<MetadataLogEntry> {
+        let Some(MetadataVersion { version, metadata, .. }) = &state.newest else {
+            return Vec::new();
+        };
+        let mut log = metadata.metadata_log.clone();
+        log.push(MetadataLogEntry {
+            timestamp_ms: metadata.last_updated_ms,
+            metadata_file: self.folder.uri(&version_name(*version)),
+        });
+        newest(&log, KEPT_VERSIONS).to_vec()
+    }
+
+    fn write_list(
+        &self,
+        id: i64,
+        parent: Option<i64>,
+        sequence_number: i64,
+        manifests: &SnapshotManifests,
+    ) -> Result<String, IcebergError> {
+        let name = format!("snap-{sequence_number}-{id:016x}.avro");
+        let content = write_manifest_list(id, parent, sequence_number, &manifests.to_list())?;
+        self.folder.put(&name, content)?;
+        Ok(self.folder.uri(&name))
+    }
+}

@@ -1,0 +1,161 @@
+//! The schemas of a table: those of its files, and the one that has the columns of all of them.
+//!
+//! # Invariants
+//!
+//! - A schema that was there before has its number again; a number never means another schema.
+//! - A manifest has files of one schema, their own. So the columns of a table follow from its manifests alone, and no file is
+//!   read again to know what is left when others are gone.
+//! - The files of a base table have its own columns. What a spec promotes is only in that spec's table.
+//!
+//! # Not here
+//!
+//! Columns that files disagree on: [`crate::schema::merged`] leaves them out.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use parquet::file::metadata::ParquetMetaData;
+use serde_json::Value;
+
+use crate::catalog_table::CatalogTable;
+use crate::error::IcebergError;
+use crate::schema::{IcebergSchema, merged};
+
+/// The property of a table that names the columns it does not have because its files disagree on their types, as a JSON array.
+pub(crate) const LEFT_OUT: &str = "platform.columns-left-out";
+/// No table has so many.
+const MOST_SCHEMAS: i32 = 1 << 20;
+
+/// See the module.
+#[derive(Debug, Clone)]
+pub(crate) struct TableSchemas {
+    own: IcebergSchema,
+    has_promoted: bool,
+    known: BTreeMap<i32, IcebergSchema>,
+}
+
+/// The columns of a table now.
+#[derive(Debug)]
+pub(crate) struct CurrentSchema {
+    pub(crate) id: i32,
+    pub(crate) left_out: BTreeSet<String>,
+}
+
+impl TableSchemas {
+    /// Those of a table that has only its own columns so far.
+    pub(crate) fn new(table: CatalogTable) -> Result<Self, IcebergError> {
+        let own = IcebergSchema::of(&table.table.schema())?;
+        Ok(Self {
+            known: BTreeMap::from([(0, own.clone())]),
+            own,
+            has_promoted: table.spec.is_some(),
+        })
+    }
+
+    /// The same with those that its metadata has; `None` if it has something else.
+    pub(crate) fn with_known(self, schemas: &[Value]) -> Option<Self> {
+        let mut known = BTreeMap::new();
+        for schema in schemas {
+            let id = i32::try_from(schema.get("schema-id")?.as_i64()?).ok()?;
+            let schema = IcebergSchema::from_json(schema)?;
+            let is_possible = (0..MOST_SCHEMAS).contains(&id) && merged(&self.own, [&schema]).schema == schema;
+            if !is_possible || known.insert(id, schema).is_some() {
+                return None;
+            }
+        }
+        Some(Self { known, ..self })
+    }
+
+    pub(crate) fn get(&self, id: i32) -> Option<&IcebergSchema> {
+        self.known.get(&id)
+    }
+
+    /// The number of a schema, which it gets if it has none yet.
+    fn id_of(&mut self, schema: IcebergSchema) -> i32 {
+        if let Some((id, _)) = self.known.iter().find(|(_, known)| **known == schema) {
+            return *id;
+        }
+        let id = self.known.last_key_value().map_or(0, |(last, _)| last + 1);
+        self.known.insert(id, schema);
+        id
+    }
+
+    /// The schema of a file. A piece, whose footer is not known, counts as one with the table's own columns alone.
+    pub(crate) fn of_file(&mut self, footer: Option<&ParquetMetaData>) -> Result<i32, IcebergError> {
+        let schema = match footer.filter(|_| self.has_promoted) {
+            Some(footer) => merged(&self.own, [&IcebergSchema::of_footer(footer)?]).schema,
+            None => self.own.clone(),
+        };
+        Ok(self.id_of(schema))
+    }
+
+    /// The schema of a table whose manifests have these.
+    pub(crate) fn current(&mut self, manifests: &BTreeSet<i32>) -> CurrentSchema {
+        let of_files = manifests.iter().filter_map(|id| self.known.get(id));
+        let all = merged(&self.own, of_files);
+        CurrentSchema {
+            id: self.id_of(all.schema),
+            left_out: all.left_out,
+        }
+    }
+
+    /// As they stand in metadata.
+    pub(crate) fn to_json(&self) -> Vec<Value> {
+        self.known.iter().map(|(id, schema)| schema.to_json(*id)).collect()
+    }
+
+    /// The greatest number of a column in any of them.
+    pub(crate) fn last_column_id(&self) -> i32 {
+        self.known
+            .values()
+            .map(IcebergSchema::last_column_id)
+            .max()
+            .unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use model::Table;
+    use serde_json::json;
+
+    use super::*;
+    use crate::schema::{IcebergColumn, IcebergType};
+
+    #[test]
+    fn a_schema_keeps_its_number_over_json_and_a_new_one_gets_the_next() {
+        let logs = CatalogTable::base(Table::Logs);
+        let mut schemas = TableSchemas::new(logs).unwrap();
+        assert_eq!(schemas.of_file(None).unwrap(), 0);
+        let mut other = schemas.own.clone();
+        other.columns.push(IcebergColumn {
+            id: 1_000,
+            name: "city".to_owned(),
+            required: false,
+            kind: IcebergType::String,
+        });
+        assert_eq!(schemas.id_of(other.clone()), 1);
+        let mut again = TableSchemas::new(logs).unwrap().with_known(&schemas.to_json()).unwrap();
+        assert_eq!((again.id_of(other), again.of_file(None).unwrap()), (1, 0));
+        assert_eq!(again.current(&BTreeSet::from([0])).id, 0);
+        assert_eq!(again.last_column_id(), 1_000);
+    }
+
+    #[test]
+    fn schemas_that_were_never_written_are_refused() {
+        let known = |schemas: &[Value]| {
+            TableSchemas::new(CatalogTable::base(Table::Logs))
+                .unwrap()
+                .with_known(schemas)
+        };
+        let own = TableSchemas::new(CatalogTable::base(Table::Logs)).unwrap().to_json();
+        assert!(known(&own).is_some());
+        for bad in [
+            json!({}),
+            json!({"schema-id": 1, "fields": 7}),
+            json!({"schema-id": -1, "fields": []}),
+        ] {
+            assert!(known(&[own[0].clone(), bad.clone()]).is_none(), "{bad}");
+        }
+        assert!(known(&[own[0].clone(), own[0].clone()]).is_none());
+    }
+}

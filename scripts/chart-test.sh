@@ -1,0 +1,76 @@
+#!/usr/bin/env bash
+# Lints the Helm chart and renders it with each file of its ci/; every object is checked against the schemas of Kubernetes, every configuration
+# that comes out by the programs (dist/, or the folder that PROGRAMS names), and what must be refused is. No cluster is needed.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+fail() { echo "chart-test: $*" >&2; exit 1; }
+scripts/install-helm.sh
+# The chart has links to the alerts and dashboards, which it says each time.
+helm() { .tools/bin/helm "$@" 2> >(grep -v 'found symbolic link' >&2 || true); }
+python=$PWD/.tools/kubernetes-python/bin/python programs=${PROGRAMS:-dist}
+chart=deploy/helm/platform
+[ -x "$programs/platform-mixer" ] || fail "$programs/platform-mixer is missing; make it with: make build"
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+# Helm asks for a home.
+export HOME=$work COLLECTOR_KEY=secret
+passed=0
+
+version=$(sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' Cargo.toml)
+for key in version appVersion; do
+  grep -q "^$key: $version\$" $chart/Chart.yaml || fail "$chart/Chart.yaml has another $key than $version"
+done
+
+for values in $chart/ci/*.yaml; do
+  case=$(basename "$values" .yaml)
+  helm lint --quiet --strict -f "$values" $chart
+  helm template mixer $chart --namespace telemetry -f "$values" > "$work/$case.yaml"
+  # The oldest that the chart allows, and the newest that the schemas have.
+  for kubernetes in 1.27 1.37; do
+    "$python" scripts/chart-check/check.py "$case" $kubernetes "$work" < "$work/$case.yaml"
+  done
+  passed=$((passed + 1))
+done
+[ -n "$(grep -l 'alert: PlatformMixerDown' "$work"/*.yaml)" ] || fail "no rendered rules have the alerts"
+grep -q '"uid": "platform-storage"' "$work/full.yaml" || fail "the dashboards are not rendered"
+
+for file in "$work"/*.toml; do
+  case $file in
+    *.platform-mixer.toml) "$programs/platform-mixer" -c "$file" config show > "$work/shown" ;;
+    *) "$programs/platform" -c "$file" config show > "$work/shown" ;;
+  esac 2> "$work/said" || { cat "$file" "$work/said" >&2; fail "$(basename "$file") is refused"; }
+  [ ! -s "$work/said" ] || { cat "$file" "$work/said" >&2; fail "$(basename "$file") is not clean"; }
+  passed=$((passed + 1))
+done
+# The controls: a field that Kubernetes does not know is found. Keys that nobody knows are refused, and so reach the program as they are.
+sed 's/terminationGracePeriodSeconds/terminationGraceSeconds/' "$work/local.yaml" | "$python" scripts/chart-check/check.py wrong 1.37 "$work" > /dev/null 2> "$work/said" \
+  && fail "a field that Kubernetes does not know is taken"
+grep -q terminationGraceSeconds "$work/said" || fail "the error does not name the field: $(cat "$work/said")"
+helm template mixer $chart -f $chart/ci/local.yaml --set config.api.no_such_key=1 | "$python" scripts/chart-check/check.py wrong 1.37 "$work" > /dev/null
+"$programs/platform-mixer" -c "$work"/wrong.*.toml config show > /dev/null 2> "$work/said" && fail "a key that does not exist is taken"
+grep -q no_such_key "$work/said" || fail "the error does not name the key: $(cat "$work/said")"
+
+# refused PATTERN FLAG...: the chart does not render, and says why
+refused() {
+  local pattern=$1
+  shift
+  .tools/bin/helm template mixer $chart "$@" > /dev/null 2> "$work/said" && fail "rendered: $*"
+  grep -q "$pattern" "$work/said" || { cat "$work/said" >&2; fail "$* is not refused with $pattern"; }
+  passed=$((passed + 1))
+}
+refused 'has no certificate'
+refused 'objectStore.url' --set tls.allowInsecure=true --set readers.replicas=1
+refused 'tls.clientSecret' --set tls.existingSecret=a --set tls.clientCaKey=b
+refused 'an invite admits one' -f $chart/ci/racks.yaml --set racks.replicas=2
+refused 'bus.external.url' --set tls.allowInsecure=true --set bus.mode=external
+refused 'tokenSecret' --set tls.allowInsecure=true --set metrics.serviceMonitor.enabled=true
+refused 'is no section' --set tls.allowInsecure=true --set-json 'readers={}' --set-json 'config={"a":{"b":1}}' --set-string config.c=d --skip-schema-validation
+refused 'replica' --set tls.allowInsecure=true --set replicas=3
+refused 'ClusterIP' --set tls.allowInsecure=true --set service.type=Anything
+
+mkdir -p dist/packages
+helm package $chart --destination "$work" > /dev/null 2>&1
+mv "$work/platform-$version.tgz" "dist/packages/platform-chart-$version.tgz"
+helm template mixer "dist/packages/platform-chart-$version.tgz" --namespace telemetry -f $chart/ci/full.yaml > "$work/packaged.yaml"
+cmp "$work/full.yaml" "$work/packaged.yaml" || fail "the package renders something else"
+echo "$passed passed, 0 failed"

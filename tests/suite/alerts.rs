@@ -1,0 +1,179 @@
+//! The alerts of `deploy/prometheus` and the panels of Prometheus in `deploy/grafana`: every metric that they name exists, and every alert has its
+//! part of `docs/operate/alerts.md`. What their expressions find is tested by `promtool` (`scripts/rules-test.sh`).
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use harness::{Failure, TestMixer, TestRack, eventually, free_address};
+use serde_json::{Value, json};
+
+use crate::readme::{page, project};
+
+const SOON: Duration = Duration::from_secs(60);
+
+/// An alert, as its lines have it.
+#[derive(Debug, Default)]
+struct AlertRule {
+    name: String,
+    expr: String,
+    runbook: String,
+}
+
+/// The alerts of `deploy/prometheus/rules.yml`, of which each line has one value.
+fn alerts() -> Result<Vec<AlertRule>, Failure> {
+    let text = std::fs::read_to_string(project().join("deploy/prometheus/rules.yml"))?;
+    let mut alerts: Vec<AlertRule> = Vec::new();
+    for line in text.lines().map(str::trim_start) {
+        if let Some(name) = line.strip_prefix("- alert: ") {
+            alerts.push(AlertRule {
+                name: name.to_owned(),
+                ..AlertRule::default()
+            });
+        }
+        let Some(alert) = alerts.last_mut() else {
+            continue;
+        };
+        if let Some(expr) = line.strip_prefix("expr: ") {
+            expr.trim_matches('\'').clone_into(&mut alert.expr);
+        } else if let Some(runbook) = line.strip_prefix("runbook: ") {
+            runbook.clone_into(&mut alert.runbook);
+        }
+    }
+    Ok(alerts)
+}
+
+/// The expressions of the panels of Prometheus, and of its variables.
+fn expressions_of_panels() -> Result<Vec<String>, Failure> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(project().join("deploy/grafana/dashboards"))? {
+        let dashboard: Value = serde_json::from_slice(&std::fs::read(entry?.path())?)?;
+        let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+        let targets = list(&dashboard["panels"])
+            .into_iter()
+            .flat_map(|panel| list(&panel["targets"]));
+        let of_panels = targets.filter_map(|target| Some(target["expr"].as_str()?.to_owned()));
+        let variables = list(&dashboard["templating"]["list"]);
+        let of_variables = variables
+            .iter()
+            .filter(|variable| variable["datasource"]["type"] == "prometheus")
+            .filter_map(|variable| Some(variable["query"].as_str()?.to_owned()));
+        found.extend(of_panels.chain(of_variables));
+    }
+    Ok(found)
+}
+
+/// The metrics of ours that an expression names.
+fn metrics_in(expression: &str) -> BTreeSet<&str> {
+    let is_of_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let words = expression.split(|c: char| !is_of_name(c));
+    words.filter(|word| word.starts_with("platform_")).collect()
+}
+
+/// The samples that the families of an exposition have, by their types.
+fn samples_of(exposition: &str) -> BTreeSet<String> {
+    let families = exposition.lines().filter_map(|line| line.strip_prefix("# TYPE "));
+    let samples = families
+        .filter_map(|family| family.split_once(' '))
+        .flat_map(|(name, kind)| {
+            let suffixes: &[&str] = if kind == "histogram" {
+                &["_bucket", "_sum", "_count"]
+            } else {
+                &[""]
+            };
+            suffixes.iter().map(move |suffix| format!("{name}{suffix}"))
+        });
+    samples.collect()
+}
+
+/// The metrics of a set that only some Mixers have, as its declaration says.
+fn declared(file: &str, prefix: &str) -> Result<BTreeSet<String>, Failure> {
+    let text = std::fs::read_to_string(project().join(file))?;
+    let begin = format!("as \"{prefix}\";");
+    let (_, set) = text
+        .split_once(&begin)
+        .ok_or_else(|| format!("{file} declares no {prefix}"))?;
+    let set = set.split("metric_set!").next().unwrap_or_default();
+    let metrics = set.lines().map(str::trim).filter_map(|line| {
+        let (kind, name) = line.strip_suffix(',')?.split_once(' ')?;
+        match kind {
+            "Counter" => Some(format!("platform_{prefix}_{name}_total")),
+            "Gauge" => Some(format!("platform_{prefix}_{name}")),
+            _ => None,
+        }
+    });
+    Ok(metrics.collect())
+}
+
+/// Those of these expressions that nobody exposes.
+fn missing<'e>(known: &BTreeSet<String>, expressions: impl IntoIterator<Item = &'e str>) -> BTreeSet<&'e str> {
+    let named = expressions.into_iter().flat_map(metrics_in);
+    named.filter(|name| !known.contains(*name)).collect()
+}
+
+#[test]
+fn every_metric_of_alerts_and_dashboards_is_one_of_a_mixer() -> Result<(), Failure> {
+    // A Mixer that exports has the metrics of the export; nobody answers there.
+    let collector = format!("\"http://{}\"", free_address()?);
+    let keys = [
+        ("observability.otlp.forward", "true"),
+        ("observability.otlp.endpoint_http", collector.as_str()),
+    ];
+    let mixer = TestMixer::with(&keys, &[])?;
+    let mut rack = TestRack::new("rack-a", &mixer.bus_url, "")?;
+    rack.start()?;
+    let brief = json!({ "name": "brief", "roles": ["monitor"], "expires_in": "1h" });
+    let long = json!({ "name": "long", "roles": ["monitor"], "expires_in": "30d" });
+    for token in [&brief, &long, &json!({ "name": "endless", "roles": ["monitor"] })] {
+        let made = mixer.api.post("/api/v1/tokens", token)?;
+        assert!((200..300).contains(&made.status), "{}", made.text);
+    }
+    let text = eventually("the spool of the Rack", SOON, || {
+        let text = mixer.api.get("/metrics").ok()?.text;
+        text.contains("\nplatform_rack_spool_bytes{rack=\"rack-a\"} ")
+            .then_some(text)
+    })?;
+    for line in [
+        "platform_ready{check=\"bus\"} 1",
+        "platform_ready{check=\"wal\"} 1",
+        "platform_tokens_expiring 1",
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
+    }
+
+    let mut known = samples_of(&text);
+    known.extend(declared("engine/src/stats.rs", "object_store")?);
+    let (alerts, panels) = (alerts()?, expressions_of_panels()?);
+    let expressions: Vec<&str> = alerts
+        .iter()
+        .map(|alert| alert.expr.as_str())
+        .chain(panels.iter().map(String::as_str))
+        .collect();
+    assert!(
+        alerts.len() > 30 && panels.len() > 30,
+        "{} {}",
+        alerts.len(),
+        panels.len()
+    );
+    assert_eq!(missing(&known, expressions.iter().copied()), BTreeSet::new());
+    // The control: a metric that nobody has is found.
+    let wrong = "rate(platform_engine_rows_total[5m]) / platform_ready";
+    assert_eq!(missing(&known, [wrong]), BTreeSet::from(["platform_engine_rows_total"]));
+    assert!(known.contains("platform_object_store_failures_total"), "{known:?}");
+    Ok(())
+}
+
+#[test]
+fn every_alert_says_where_its_runbook_is_and_every_runbook_has_an_alert() -> Result<(), Failure> {
+    let alerts = alerts()?;
+    let page = page("operate/alerts.md")?;
+    let headings: BTreeSet<&str> = page.lines().filter_map(|line| line.strip_prefix("### ")).collect();
+    let names: BTreeSet<&str> = alerts.iter().map(|alert| alert.name.as_str()).collect();
+    assert_eq!(names.len(), alerts.len(), "two alerts have one name");
+    assert_eq!(headings, names);
+    for alert in &alerts {
+        assert!(!alert.expr.is_empty(), "{alert:?}");
+        let runbook = format!("docs/operate/alerts.md#{}", alert.name.to_lowercase());
+        assert_eq!(alert.runbook, runbook);
+    }
+    Ok(())
+}

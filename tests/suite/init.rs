@@ -1,0 +1,138 @@
+//! `platform init`: what it writes is enough to start, to join, and to see the first rows.
+
+use std::io::Write;
+use std::path::Path;
+use std::time::Duration;
+
+use harness::process::{Process, append_to};
+use harness::{Failure, TestMixer, binary, eventually, process, tool};
+
+const SOON: Duration = Duration::from_secs(60);
+
+fn init(folder: &Path, args: &[&str]) -> Result<process::Finished, Failure> {
+    process::run(&binary("platform")?, &[&["init"], args].concat(), folder, &[])
+}
+
+fn owned(envs: &[(&str, &str)]) -> Vec<(String, String)> {
+    let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+    envs.iter().map(owned).collect()
+}
+
+fn started(program: &str, folder: &Path, file: &Path, envs: &[(&str, &str)]) -> Result<Process, Failure> {
+    let (file, log) = (file.display().to_string(), folder.join(format!("{program}.stderr")));
+    Process::start_with(&binary(program)?, &["-c", &file], folder, &log, &owned(envs))
+}
+
+#[test]
+fn a_mixer_and_a_rack_start_with_what_init_wrote_and_a_log_file_is_in_the_logs() -> Result<(), Failure> {
+    // Another working folder than that of the files: they are whole paths.
+    let (folder, elsewhere, logs) = (tempfile::tempdir()?, tempfile::tempdir()?, tempfile::tempdir()?);
+    let (place, log) = (folder.path().display().to_string(), logs.path().join("app.log"));
+    let mut writing = append_to(&log)?;
+    writeln!(writing, "before the first start")?;
+    let followed = log.display().to_string();
+    let args = ["--dir", &place, "--yes", "--name", "press-1", "--follow", &followed];
+    let made = init(elsewhere.path(), &args)?;
+    assert_eq!(made.code, Some(0), "{}", made.err);
+    let names = ["platform-mixer.toml", "platform.toml", "first.yaml"];
+    let paths = names.map(|name| folder.path().join(name));
+    let shown: Vec<&Path> = made.out.lines().map(Path::new).collect();
+    assert_eq!(shown, paths.each_ref().map(|path| path.canonicalize().unwrap()));
+
+    let before = std::fs::read_to_string(&paths[1])?;
+    std::fs::remove_file(&paths[0])?;
+    let again = init(elsewhere.path(), &[&args[..], &["--name", "press-2"]].concat())?;
+    assert_eq!(again.code, Some(64), "the flag is given twice: {}", again.err);
+    let again = init(elsewhere.path(), &args)?;
+    assert_eq!(again.code, Some(64), "{}", again.err);
+    assert!(again.err.contains("would be replaced"), "{}", again.err);
+    assert!(!paths[0].exists() && std::fs::read_to_string(&paths[1])? == before);
+    let forced = init(elsewhere.path(), &[&args[..], &["--force"]].concat())?;
+    assert_eq!(forced.code, Some(0), "{}", forced.err);
+    assert_eq!(std::fs::read_to_string(&paths[1])?, before);
+
+    let server = tool("nats-server")?.display().to_string();
+    let ports = [
+        ("PLATFORM_API_PORT", "0"),
+        ("PLATFORM_SNAKE_PORT", "0"),
+        ("PLATFORM_SNAKE_SERVER_BINARY", server.as_str()),
+    ];
+    let mut mixer = started("platform-mixer", elsewhere.path(), &paths[0], &ports)?;
+    let ready = mixer.line("ready ", SOON)?;
+    let part = |name: &str| ready.split_whitespace().find_map(|part| part.strip_prefix(name));
+    let (api, bus) = (part("api=").ok_or("no api")?, part("bus=").ok_or("no bus")?);
+    let mut rack = started("platform", elsewhere.path(), &paths[1], &[("PLATFORM_SNAKE_URL", bus)])?;
+    assert!(rack.line("ready ", SOON)?.starts_with("name=press-1 "));
+
+    let asks = [("PLATFORM_API_URL", api), ("PLATFORM_SNAKE_URL", bus)];
+    let platform = |args: &[&str]| process::run(&binary("platform")?, args, elsewhere.path(), &asks);
+    let shown = eventually("a line of the log file", SOON, || {
+        // The gear begins at the end of the file, some time after the Rack is there.
+        writeln!(writing, "paint is low").ok()?;
+        let shown = platform(&["logs", "--entity", "press-1", "-o", "csv"]).ok()?;
+        shown.out.contains("paint is low").then_some(shown.out)
+    })?;
+    assert!(!shown.contains("before the first start"), "{shown}");
+    let file = paths[1].display().to_string();
+    let doctor = platform(&["doctor", "-c", &file, "-o", "csv"])?;
+    assert_eq!(doctor.code, Some(0), "{}{}", doctor.out, doctor.err);
+    assert!(
+        !doctor.out.contains("warn") && doctor.out.contains("bus,ok"),
+        "{}",
+        doctor.out
+    );
+    assert!(
+        folder.path().join("data/registry.redb").is_file(),
+        "all is in the folder of the files"
+    );
+    assert!(rack.terminate(SOON)?.success());
+    assert!(mixer.terminate(SOON)?.success());
+    Ok(())
+}
+
+#[test]
+fn a_rack_joins_with_an_invite_that_it_is_given_or_that_init_asks_the_mixer_for() -> Result<(), Failure> {
+    let mixer = TestMixer::start("[enrollment]\nauto_adopt = false\n")?;
+    let given = mixer.platform(&["racks", "invite", "given"])?;
+    assert_eq!(given.code, Some(0), "{}", given.err);
+    let cases = [
+        ("asked", vec!["--mixer", mixer.api.base.as_str(), "--name", "asked"]),
+        ("given", vec!["--invite", given.out.trim()]),
+    ];
+    for (name, args) in cases {
+        let folder = tempfile::tempdir()?;
+        let made = init(folder.path(), &[&args[..], &["--yes", "--journald"]].concat())?;
+        assert_eq!(made.code, Some(0), "{name}: {}", made.err);
+        assert!(
+            !folder.path().join("platform-mixer.toml").exists(),
+            "{name} has no Mixer"
+        );
+        assert!(made.err.contains("platform scenario activate first:1"), "{}", made.err);
+        let mut rack = started("platform", folder.path(), &folder.path().join("platform.toml"), &[])?;
+        assert!(rack.line("ready ", SOON)?.starts_with(&format!("name={name} ")));
+        assert!(rack.terminate(SOON)?.success());
+    }
+    Ok(())
+}
+
+#[test]
+fn init_asks_nobody_where_there_is_no_terminal_and_refuses_what_it_cannot_use() -> Result<(), Failure> {
+    let folder = tempfile::tempdir()?;
+    let cases: [(&[&str], i32, &str); 4] = [
+        (&[], 64, "no terminal"),
+        (&["--yes", "--invite", "plinv1_x", "--journald"], 64, "the invite"),
+        (&["--yes", "--follow", "relative.log"], 64, "--follow"),
+        (
+            &["--yes", "--journald", "--mixer", "http://127.0.0.1:1"],
+            69,
+            "cannot reach",
+        ),
+    ];
+    for (args, code, says) in cases {
+        let refused = init(folder.path(), args)?;
+        assert_eq!(refused.code, Some(code), "{args:?}: {}", refused.err);
+        assert!(refused.err.contains(says), "{args:?}: {}", refused.err);
+        assert_eq!(std::fs::read_dir(folder.path())?.count(), 0, "{args:?} left something");
+    }
+    Ok(())
+}
