@@ -32,6 +32,7 @@ pub mod bootstrap;
 pub mod bucket;
 pub mod bus_operator;
 pub mod bus_server;
+pub mod catalog_export;
 pub mod check;
 pub mod cluster;
 mod command_clock;
@@ -46,7 +47,7 @@ pub mod export;
 #[cfg(any(test, feature = "fuzz"))]
 pub mod fuzz;
 mod heartbeat;
-pub mod iceberg_catalog;
+mod iceberg_catalog;
 pub mod key_rotation;
 pub mod liveness;
 mod liveness_monitor;

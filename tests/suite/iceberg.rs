@@ -314,7 +314,8 @@ fn every_mixer_on_a_bucket_serves_the_same_metadata() -> Result<(), Failure> {
     let at_bucket = ("observability.embedded.storage.url", bucket.as_str());
     let soon = ("observability.embedded.storage.upload_interval", "\"200ms\"");
     let writing = TestMixer::with(&[at_bucket, soon, OFTEN], &envs)?;
-    let line = json!([{ "level": "info", "message": "of an open file" }]);
+    let now = chrono::Utc::now().to_rfc3339();
+    let line = json!([{ "ts": now, "level": "info", "entity_name": "edge-1", "message": "of an open file" }]);
     let sent = writing.api.post("/api/v1/ingest/logs?durable=bucket", &line)?;
     assert_eq!(sent.status, 200, "{}", sent.text);
     eventually("the row in the catalogue", SOON, || {

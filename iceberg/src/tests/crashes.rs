@@ -20,6 +20,9 @@ fn published_twice(store: &TestStore, folder: &str) -> (TestCatalog, Vec<String>
     (catalog, added)
 }
 
+/// Whether an object of this name is lost.
+type IsLost = fn(&str) -> bool;
+
 #[tokio::test(flavor = "multi_thread")]
 async fn after_an_end_between_any_two_writes_the_next_publication_goes_on() {
     let store = TestStore::new().await;
@@ -159,7 +162,7 @@ async fn a_table_whose_objects_are_lost_is_whole_after_the_next_publication() {
     let store = TestStore::new().await;
     store.add_logs("2026-11-20T09:00:00Z", 2).await;
     store.add_logs("2026-11-21T09:00:00Z", 3).await;
-    let losses: [(&str, fn(&str) -> bool); 3] = [
+    let losses: [(&str, IsLost); 3] = [
         ("manifest", |name| name.starts_with("2026-11-20-h-")),
         ("list", |name| name.starts_with("snap-")),
         ("all", |name| name.ends_with(".avro")),

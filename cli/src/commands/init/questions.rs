@@ -30,7 +30,7 @@ pub(super) struct InitAnswers {
 
 /// Everything that no flag says is asked for, or is the default with `--yes`.
 pub(super) fn ask(args: &InitArgs) -> Result<InitAnswers, Error> {
-    if !args.yes && !(io::stdin().is_terminal() && io::stderr().is_terminal()) {
+    if !(args.yes || io::stdin().is_terminal() && io::stderr().is_terminal()) {
         return Err(Error::Usage(
             "there is no terminal to ask on: --yes takes the defaults of what --name, --mixer, --invite, --journald and --follow do not say"
                 .to_owned(),

@@ -302,125 +302,142 @@ async fn how_far_behind_the_catalogue_is_can_be_asked() {
     bench.close().await;
 }
 
+/// Requests that are refused, with the status and the type of the error.
+const REFUSED: [(Method, &str, u16, &str); 24] = [
+    (
+        Method::GET,
+        "/iceberg/v1/namespaces/other",
+        404,
+        "NoSuchNamespaceException",
+    ),
+    (
+        Method::GET,
+        "/iceberg/v1/namespaces/telemetry%1Flogs",
+        404,
+        "NoSuchNamespaceException",
+    ),
+    (
+        Method::GET,
+        "/iceberg/v1/namespaces/TELEMETRY/tables",
+        404,
+        "NoSuchNamespaceException",
+    ),
+    (
+        Method::GET,
+        "/iceberg/v1/namespaces?parent=other",
+        404,
+        "NoSuchNamespaceException",
+    ),
+    (
+        Method::GET,
+        "/iceberg/v1/namespaces/other/tables/logs",
+        404,
+        "NoSuchNamespaceException",
+    ),
+    (
+        Method::GET,
+        "/iceberg/v1/namespaces/telemetry/tables/nothing",
+        404,
+        "NoSuchTableException",
+    ),
+    (
+        Method::GET,
+        "/iceberg/v1/namespaces/telemetry/tables/messages_orders",
+        404,
+        "NoSuchTableException",
+    ),
+    (
+        Method::GET,
+        "/iceberg/v1/namespaces/telemetry/tables/..%2F..%2Fcluster.key",
+        404,
+        "NoSuchTableException",
+    ),
+    (
+        Method::GET,
+        "/iceberg/v1/namespaces/telemetry/tables/messages_..%2Fx",
+        404,
+        "NoSuchTableException",
+    ),
+    (
+        Method::GET,
+        "/iceberg/v1/namespaces/telemetry/tables/logs%00",
+        404,
+        "NoSuchTableException",
+    ),
+    (
+        Method::GET,
+        "/iceberg/v1/namespaces/telemetry/tables/%1B%5B2J",
+        404,
+        "NoSuchTableException",
+    ),
+    (Method::GET, "/iceberg/v1/namespaces/%FF", 400, "BadRequestException"),
+    (
+        Method::GET,
+        "/iceberg/v1/namespaces/telemetry/tables/%FF",
+        400,
+        "BadRequestException",
+    ),
+    (
+        Method::GET,
+        "/iceberg/v1/config?warehouse=%FF",
+        400,
+        "BadRequestException",
+    ),
+    (Method::GET, "/iceberg/v1/nothing", 404, "NotFoundException"),
+    (
+        Method::GET,
+        "/iceberg/v1/namespaces/telemetry/views",
+        404,
+        "NotFoundException",
+    ),
+    (
+        Method::GET,
+        "/iceberg/v1/namespaces/telemetry/tables/logs/credentials",
+        404,
+        "NotFoundException",
+    ),
+    (
+        Method::POST,
+        "/iceberg/v1/namespaces",
+        405,
+        "UnsupportedOperationException",
+    ),
+    (
+        Method::POST,
+        "/iceberg/v1/namespaces/telemetry/tables",
+        405,
+        "UnsupportedOperationException",
+    ),
+    (Method::POST, LOGS, 405, "UnsupportedOperationException"),
+    (Method::DELETE, LOGS, 405, "UnsupportedOperationException"),
+    (
+        Method::POST,
+        "/iceberg/v1/oauth/tokens",
+        406,
+        "UnsupportedOperationException",
+    ),
+    (
+        Method::POST,
+        "/iceberg/v1/namespaces/telemetry/tables/logs/metrics",
+        406,
+        "UnsupportedOperationException",
+    ),
+    (
+        Method::POST,
+        "/iceberg/v1/transactions/commit",
+        406,
+        "UnsupportedOperationException",
+    ),
+];
+
 #[tokio::test(flavor = "multi_thread")]
 async fn every_refusal_is_one_of_icebergs() {
     let mut bench = CatalogBench::new().await;
     let router = bench.router.clone();
     assert!(bench.publish());
     let long = format!("/iceberg/v1/namespaces/telemetry/tables/{}", "x".repeat(10_000));
-    let get = Method::GET;
-    for (method, path, status, kind) in [
-        (&get, "/iceberg/v1/namespaces/other", 404, "NoSuchNamespaceException"),
-        (
-            &get,
-            "/iceberg/v1/namespaces/telemetry%1Flogs",
-            404,
-            "NoSuchNamespaceException",
-        ),
-        (
-            &get,
-            "/iceberg/v1/namespaces/TELEMETRY/tables",
-            404,
-            "NoSuchNamespaceException",
-        ),
-        (
-            &get,
-            "/iceberg/v1/namespaces?parent=other",
-            404,
-            "NoSuchNamespaceException",
-        ),
-        (
-            &get,
-            "/iceberg/v1/namespaces/other/tables/logs",
-            404,
-            "NoSuchNamespaceException",
-        ),
-        (
-            &get,
-            "/iceberg/v1/namespaces/telemetry/tables/nothing",
-            404,
-            "NoSuchTableException",
-        ),
-        (
-            &get,
-            "/iceberg/v1/namespaces/telemetry/tables/messages_orders",
-            404,
-            "NoSuchTableException",
-        ),
-        (
-            &get,
-            "/iceberg/v1/namespaces/telemetry/tables/..%2F..%2Fcluster.key",
-            404,
-            "NoSuchTableException",
-        ),
-        (
-            &get,
-            "/iceberg/v1/namespaces/telemetry/tables/messages_..%2Fx",
-            404,
-            "NoSuchTableException",
-        ),
-        (
-            &get,
-            "/iceberg/v1/namespaces/telemetry/tables/logs%00",
-            404,
-            "NoSuchTableException",
-        ),
-        (
-            &get,
-            "/iceberg/v1/namespaces/telemetry/tables/%1B%5B2J",
-            404,
-            "NoSuchTableException",
-        ),
-        (&get, long.as_str(), 404, "NoSuchTableException"),
-        (&get, "/iceberg/v1/namespaces/%FF", 400, "BadRequestException"),
-        (
-            &get,
-            "/iceberg/v1/namespaces/telemetry/tables/%FF",
-            400,
-            "BadRequestException",
-        ),
-        (&get, "/iceberg/v1/config?warehouse=%FF", 400, "BadRequestException"),
-        (&get, "/iceberg/v1/nothing", 404, "NotFoundException"),
-        (&get, "/iceberg/v1/namespaces/telemetry/views", 404, "NotFoundException"),
-        (
-            &get,
-            "/iceberg/v1/namespaces/telemetry/tables/logs/credentials",
-            404,
-            "NotFoundException",
-        ),
-        (
-            &Method::POST,
-            "/iceberg/v1/namespaces",
-            405,
-            "UnsupportedOperationException",
-        ),
-        (
-            &Method::POST,
-            "/iceberg/v1/namespaces/telemetry/tables",
-            405,
-            "UnsupportedOperationException",
-        ),
-        (&Method::POST, LOGS, 405, "UnsupportedOperationException"),
-        (&Method::DELETE, LOGS, 405, "UnsupportedOperationException"),
-        (
-            &Method::POST,
-            "/iceberg/v1/oauth/tokens",
-            406,
-            "UnsupportedOperationException",
-        ),
-        (
-            &Method::POST,
-            "/iceberg/v1/namespaces/telemetry/tables/logs/metrics",
-            406,
-            "UnsupportedOperationException",
-        ),
-        (
-            &Method::POST,
-            "/iceberg/v1/transactions/commit",
-            406,
-            "UnsupportedOperationException",
-        ),
-    ] {
+    let of_long = (Method::GET, long.as_str(), 404, "NoSuchTableException");
+    for (method, path, status, kind) in REFUSED.into_iter().chain([of_long]) {
         let (found, named, says) = refusal(&router, method.clone(), path).await;
         assert_eq!((found, named.as_str()), (status, kind), "{method} {path}: {says}");
         assert!(
