@@ -23,6 +23,18 @@ pub enum Error {
         /// What is wrong with it.
         reason: BadPassport,
     },
+    /// Another version of this program wrote the state file.
+    #[error(
+        "the state file {} has format {found}, this program knows {}: start the version that wrote it; it was not changed",
+        path.display(),
+        model::passport::VERSION
+    )]
+    StateVersion {
+        /// The file.
+        path: PathBuf,
+        /// Its format.
+        found: u16,
+    },
     /// The state file cannot be decrypted.
     #[error("the state file {} cannot be used: {reason}", path.display())]
     Sealed {
@@ -98,9 +110,11 @@ impl Error {
     pub fn exit(&self) -> ExitReason {
         match self {
             Self::State {
-                reason: BadPassport::Signature(model::BadSignature::Form(_)) | BadPassport::Version { .. },
+                reason: BadPassport::Signature(model::BadSignature::Form(_)),
                 ..
-            } => ExitReason::Data,
+            }
+            | Self::StateVersion { .. }
+            | Self::Spool(SpoolError::Newer { .. }) => ExitReason::Data,
             Self::Sealed {
                 reason: crate::SealError::Version { .. },
                 ..

@@ -86,9 +86,12 @@ impl StateFile {
     }
 
     fn verified(path: &Path, seal: Option<(StateKey, Entropy)>, bytes: Vec<u8>) -> Result<Self, Error> {
-        let bad = |reason: BadPassport| Error::State {
-            path: path.to_owned(),
-            reason,
+        let bad = |reason: BadPassport| {
+            let path = path.to_owned();
+            match reason {
+                BadPassport::Version { found } => Error::StateVersion { path, found },
+                reason => Error::State { path, reason },
+            }
         };
         let bytes = match (encryption::is_sealed(&bytes), &seal) {
             (false, _) => Ok(bytes),

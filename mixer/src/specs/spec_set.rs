@@ -39,7 +39,7 @@ pub enum SpecSetError {
         reason: String,
     },
     /// The file was written by a later version of this program.
-    #[error("{} has format {found}, this program knows {FORMAT}", path.display())]
+    #[error("{} has format {found}, this program knows {FORMAT}: start the version that wrote it", path.display())]
     Format {
         /// The file.
         path: PathBuf,

@@ -82,6 +82,18 @@ pub enum SpoolError {
         /// The segment.
         path: PathBuf,
     },
+    /// A segment that another version of this program wrote.
+    #[error(
+        "the spool segment {} has format {found}, this program knows {}: start the version that wrote it; it was not changed",
+        path.display(),
+        segment::VERSION
+    )]
+    Newer {
+        /// The segment.
+        path: PathBuf,
+        /// Its format.
+        found: u32,
+    },
     /// The writer's thread cannot be started.
     #[error("the spool's thread cannot be started: {0}")]
     Thread(std::io::Error),

@@ -9,7 +9,8 @@
 //! ```
 //!
 //! Numbers are little endian. A record's crc covers everything behind it, seeded with the segment's id, so that bytes of
-//! another segment never pass for this one's.
+//! another segment never pass for this one's. A later version changes the digit at the end of the magic and keeps the rest of the header:
+//! its crc, which covers the digit, tells it from a flipped bit.
 //!
 //! # Invariants
 //!
@@ -37,6 +38,10 @@ const WINDOW: usize = 1 << 20;
 /// The most bytes that are read as bodies in that search. Who has to read more has met something that was made to look so.
 const MOST_TRIED: u64 = 64 << 20;
 const MAGIC: &[u8; 8] = b"FLUXSPL1";
+/// The magic without its version, one digit.
+const KIND: &[u8; 7] = b"FLUXSPL";
+/// The latest version known here.
+pub(super) const VERSION: u32 = 1;
 
 /// A producer run: what sequences count within.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -131,6 +136,20 @@ pub(super) fn has_header(file: &File, id: u64) -> io::Result<bool> {
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
         Err(error) => Err(error),
     }
+}
+
+/// The version of the program's format that wrote the file, if it is not this one.
+pub(super) fn other_version(file: &File) -> io::Result<Option<u32>> {
+    let mut bytes = [0; HEADER as usize];
+    match file.read_exact_at(&mut bytes, 0) {
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+        Err(error) => return Err(error),
+    }
+    let is_whole = bytes[24..28] == crc32c::crc32c(&bytes[..24]).to_le_bytes();
+    let digit = bytes.strip_prefix(KIND).and_then(|rest| rest.first());
+    let version = digit.and_then(|digit| char::from(*digit).to_digit(10));
+    Ok(version.filter(|found| is_whole && *found != VERSION))
 }
 
 /// Appends one record to `out`.

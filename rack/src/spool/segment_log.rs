@@ -16,6 +16,7 @@
 //! - Every segment begins with a snapshot of all checkpoints, so removing older segments loses none. One without a value is forgotten;
 //!   where a segment of before outlives that and the process ends, it may be there again.
 //! - After a failed write or sync the file is never written again; the group goes to a new segment.
+//! - A segment of another version of this program is neither read nor removed: the spool is not opened.
 //! - Whole segments go: when everything in one is durable at the Mixer, or the oldest when the spool is full and may drop.
 //!
 //! # Not here
@@ -138,6 +139,14 @@ impl SpoolLog {
         let mut index = SpoolIndex::default();
         let mut found = SpoolRecoveryReport::default();
         let ids = segment_ids(dir).map_err(at(dir))?;
+        // All of them, before any is changed.
+        for id in &ids {
+            let path = segment_path(dir, *id);
+            let other = File::open(&path).and_then(|file| segment::other_version(&file));
+            if let Some(found) = other.map_err(at(&path))? {
+                return Err(SpoolError::Newer { path, found });
+            }
+        }
         for id in &ids {
             let path = segment_path(dir, *id);
             let newest = Some(id) == ids.last();
