@@ -91,6 +91,32 @@ impl TestMixer {
         Ok(mixer)
     }
 
+    /// Starts a Mixer in a folder that another one left, with the configuration there, on other ports, and with these environment variables.
+    ///
+    /// # Errors
+    /// If it does not become ready; with its log.
+    pub fn take_over(folder: tempfile::TempDir, envs: &[(&str, &str)]) -> Result<Self, Failure> {
+        let server = tool("nats-server")?.display().to_string();
+        let usual = [
+            ("PLATFORM_API_PORT", "0"),
+            ("PLATFORM_SNAKE_PORT", "0"),
+            ("PLATFORM_SNAKE_SERVER_BINARY", server.as_str()),
+        ];
+        let mut mixer = Self {
+            folder,
+            process: None,
+            extra: String::new(),
+            envs: [owned(&usual), owned(envs)].concat(),
+            api: Api::new(""),
+            bus_url: String::new(),
+            postgres: None,
+            otlp_http: None,
+            otlp_grpc: None,
+        };
+        mixer.restart()?;
+        Ok(mixer)
+    }
+
     fn configure(&self, api_port: u16, bus_port: u16) -> Result<(), Failure> {
         let server = tool("nats-server")?;
         let mut toml = format!(

@@ -97,6 +97,17 @@ impl TestRack {
         })
     }
 
+    /// A Rack in a folder that another one left, with the configuration there, for a bus; not started.
+    #[must_use]
+    pub fn take_over(name: &str, folder: tempfile::TempDir, bus_url: &str) -> Self {
+        Self {
+            folder,
+            process: None,
+            envs: owned(&[("PLATFORM_SNAKE_URL", bus_url)]),
+            name: name.to_owned(),
+        }
+    }
+
     /// The text of its log file, in the default folder.
     #[must_use]
     pub fn log(&self) -> String {

@@ -57,3 +57,4 @@ mod store;
 mod supply_chain;
 mod tail;
 mod tap;
+mod upgrade;
