@@ -123,7 +123,7 @@ function Refused({ came }) {
 function Counts({ came, verb }) {
   const parts = [`${count(came.matched)} meant`, `${count(came.changed)} ${came.dry_run ? "would change" : "changed"}`];
   if (came.already) parts.push(`${count(came.already)} ${verb === "drop" ? "dropped" : "replayed"} already`);
-  if (came.replayed) parts.push(`${count(came.replayed)} taken by their gear`);
+  if (came.replayed) parts.push(`${count(came.replayed)} taken by their gear (one that fails again is open again)`);
   if (came.waiting) parts.push(`${count(came.waiting)} wait for their gear`);
   if (came.dropped && verb === "drop") parts.push(`${count(came.dropped)} dropped`);
   return html`<p>${parts.join(", ")}.</p>${came.partial && html`<p class="bad">There may be more: ${came.partial}</p>`}`;

@@ -22,7 +22,7 @@ const FIXES = {
 
 function StorageTiles({ storage }) {
   const { tables, rotation } = storage;
-  const rows = Object.entries(tables).map(([name, table]) => html`<${Tile} label=${name.replace("_", " ")} value=${count(table.rows + table.hot_rows, true)} note=${`${bytes(table.bytes)} in ${count(table.files)} ${table.files === 1 ? "file" : "files"}`} to=${href(name === "dead_letters" ? "dead-letters" : ["logs", "traces", "metrics"].includes(name) ? name : "storage")} />`);
+  const rows = Object.entries(tables).map(([name, table]) => html`<${Tile} label=${name === "dead_letters" ? "dead letters, of every state" : name} value=${count(table.rows + table.hot_rows, true)} note=${`${bytes(table.bytes)} in ${count(table.files)} ${table.files === 1 ? "file" : "files"}`} to=${href(name === "dead_letters" ? "dead-letters" : ["logs", "traces", "metrics"].includes(name) ? name : "storage")} />`);
   return html`<section aria-label="Stored"><h2>Stored</h2><div class="tiles">
     <${Tile} label="All files" value=${bytes(storage.bytes)} note=${rotation.policy ? `rotation by ${rotation.policy}, ${rotation.max_age_days} days` : ""} to=${href("storage")} />
     ${rows}

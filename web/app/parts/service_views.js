@@ -62,7 +62,7 @@ export function Services({ params }) {
     { key: "errors", title: "Errors", show: (row) => (row.errors ? html`<a href=${spansOf(params, { service: row.service, status: "error" })}>${count(row.errors)}</a>` : "0") },
     { key: "rate", title: "In errors", of: (row) => row.errors / row.spans, show: (row) => percent(row.errors, row.spans) },
     { key: "p50", title: "Median", of: (row) => row.p50_ms, show: (row) => precise(row.p50_ms) },
-    { key: "p99", title: "99 %", of: (row) => row.p99_ms, show: (row) => html`<a href=${spansOf(params, { service: row.service, min_duration_ms: String(Number(row.p99_ms.toPrecision(3))) })} title="The slowest spans">${precise(row.p99_ms)}</a>` },
+    { key: "p99", title: "99 %", of: (row) => row.p99_ms, show: (row) => html`<a href=${spansOf(params, { service: row.service, min_duration_ms: String(Math.min(row.p99_ms, Number(row.p99_ms.toPrecision(3)))) })} title="The slowest spans">${precise(row.p99_ms)}</a>` },
     { key: "seen", title: "Last seen", of: (row) => row.last_seen, show: (row) => age(row.last_seen) },
   ];
   return html`<${Asked} asked=${asked} params=${params} what="Counting spans by service" command="platform services" />

@@ -24,7 +24,7 @@ export function whyBehind(rack, status) {
   if (rack.error) return rack.error;
   if (status && !status.converged) return status.reason || "it has not applied it yet";
   const { wanted, running } = rack.scenario || {};
-  return wanted?.hash === running?.hash || rack.state === "suspended" ? "" : `it runs ${named(running)}`;
+  return wanted?.hash === running?.hash || rack.state === "suspended" ? "" : `it runs ${named(running)}, not ${named(wanted)}`;
 }
 
 /** `12 %`, of a fact in a Rack's heartbeat. */
