@@ -18,7 +18,7 @@
 //! | `manifest`, `manifest_list` | the Avro files of a snapshot |
 //! | `table_metadata` | the JSON file that names snapshots and schemas |
 //! | `catalog_table`, `metadata_folder`, `table_index` | names: of tables, of their objects, the list of tables |
-//! | `table_files`, `table_schemas`, `day_manifests`, `snapshot_history`, `held_files` | what a new version of a table consists of |
+//! | `table_files`, `table_schemas`, `day_manifests`, `snapshot_history` | what a new version of a table consists of |
 //! | `garbage`, `table_publication` | one table: what goes, what is new |
 //! | `catalog`, `publisher` | all tables: what is served, what is published |
 //!
@@ -41,7 +41,6 @@ mod data_file;
 mod day_manifests;
 mod error;
 mod garbage;
-mod held_files;
 mod manifest;
 mod manifest_list;
 mod metadata_folder;

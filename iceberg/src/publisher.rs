@@ -18,11 +18,11 @@
 //! format allows: whoever reads a table by its changes from snapshot to snapshot sees what was added, and must not expect what was
 //! removed.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine::{PINNED, PublishedFile, PublishedFiles, SideObjects};
+use engine::{PublishedFile, PublishedFiles, SideObjects};
 use model::Timestamp;
 use uuid::Uuid;
 
@@ -36,7 +36,7 @@ use crate::table_publication::TablePublication;
 
 pub use crate::table_publication::CatalogSettings;
 
-/// How much longer than its snapshots a file of an earlier run is kept.
+/// How much longer than the age of snapshots a link is kept: the tree gives a name up before a version without the file is published.
 const MARGIN: Duration = Duration::from_secs(600);
 
 /// What a publication did.
@@ -57,8 +57,6 @@ pub struct CatalogPublisher {
     store: Uuid,
     settings: CatalogSettings,
     tables: BTreeMap<CatalogTable, TablePublication>,
-    /// When this process published all tables for the first time.
-    began: Option<Timestamp>,
     /// The list of tables as it was written; `None` before it was read.
     listed: Option<BTreeSet<CatalogTable>>,
     catalog: Arc<IcebergCatalog>,
@@ -74,15 +72,8 @@ impl CatalogPublisher {
             store,
             settings,
             tables: BTreeMap::new(),
-            began: None,
             listed: None,
         }
-    }
-
-    /// How many files are held that are in no current snapshot.
-    #[cfg(test)]
-    pub(crate) fn waiting(&self) -> usize {
-        self.tables.values().map(TablePublication::waiting).sum()
     }
 
     /// What is published, for who serves it in this process.
@@ -92,21 +83,34 @@ impl CatalogPublisher {
     }
 
     /// Publishes the tables whose files changed, and those with snapshots that became too old. The files of a folder get names of
-    /// their own first, which they have for as long as snapshots name them.
+    /// their own first, links; those that are needed no more go, whatever became of the tables.
     ///
     /// # Errors
     /// The first one, after all tables were tried. The next call does what is missing.
     pub fn publish(&mut self, files: PublishedFiles, now: Timestamp) -> Result<PublishReport, IcebergError> {
+        let number = files.number;
         let files = files.pinned(&self.objects)?;
+        let files: Vec<_> = files.files.into_iter().map(Arc::new).collect();
+        let published = self.publish_tables(&files, number, now);
+        let unpinned = self.unpin(&files, now);
+        published.and_then(|report| unpinned.map(|()| report))
+    }
+
+    fn publish_tables(
+        &mut self,
+        files: &[Arc<PublishedFile>],
+        number: u64,
+        now: Timestamp,
+    ) -> Result<PublishReport, IcebergError> {
         let listed = self.read_list()?;
         let known: BTreeSet<_> = self.tables.keys().copied().chain(listed).collect();
         let mut report = PublishReport {
-            number: files.number,
+            number,
             ..PublishReport::default()
         };
         let mut outcome = Ok(());
-        for (table, files) in by_table(files.files, known) {
-            let published = self.table(table).publish(files, report.number, now);
+        for (table, files) in by_table(files, known) {
+            let published = self.table(table).publish(files, number, now);
             match self.share(table, published) {
                 Ok(is_new) => report.published += usize::from(is_new),
                 Err(error) => outcome = outcome.and(Err(error)),
@@ -118,54 +122,31 @@ impl CatalogPublisher {
             .filter_map(|(table, publication)| Some((table, publication.newest()?)));
         report.versions = newest.map(|(table, newest)| (table.name(), newest.version)).collect();
         self.write_list()?;
-        outcome?;
-        self.began.get_or_insert(now);
-        Ok(report)
+        outcome.map(|()| report)
     }
 
-    /// Publishes versions without the snapshots that became too old, and deletes what nobody names any more: metadata objects, of
-    /// which it says how many, and links of files. For once in an hour.
+    /// Deletes metadata objects that nobody names any more; how many. For once in an hour.
     ///
     /// # Errors
     /// The first one, after all tables were tried.
     pub fn collect_garbage(&mut self, now: Timestamp) -> Result<u64, IcebergError> {
         let (mut deleted, mut outcome) = (0, Ok(()));
-        let tables: Vec<_> = self.tables.keys().copied().collect();
-        for table in tables {
-            let expired = self.table(table).expire(now);
-            let collected = self
-                .share(table, expired)
-                .and_then(|_| self.table(table).collect_garbage(now));
-            match collected {
+        for table in self.tables.values() {
+            match table.collect_garbage(now) {
                 Ok(objects) => deleted += objects,
                 Err(error) => outcome = outcome.and(Err(error)),
             }
         }
-        outcome?;
-        self.unpin(now)?;
-        Ok(deleted)
+        outcome.map(|()| deleted)
     }
 
-    /// Removes the links of files that no kept snapshot names. What an earlier run published, and this one does not know, has
-    /// expired by then.
-    fn unpin(&self, now: Timestamp) -> Result<(), IcebergError> {
+    /// Removes the links that neither a list nor a snapshot needs any more: the tree has had no name for the file for longer than
+    /// snapshots are kept. A table whose publication fails keeps those of its newest version.
+    fn unpin(&self, files: &[Arc<PublishedFile>], now: Timestamp) -> Result<(), IcebergError> {
+        let published = self.tables.values().flat_map(TablePublication::links);
+        let named: HashSet<_> = files.iter().chain(published).map(|file| file.uri.as_str()).collect();
         let kept = self.settings.snapshot_age.saturating_add(MARGIN);
-        let is_due = self.began.is_some_and(|began| began.plus(kept) <= now);
-        if self.objects.folder().is_none() || !is_due {
-            return Ok(());
-        }
-        let mut held = BTreeSet::new();
-        for table in self.tables.values() {
-            let Some(files) = table.held() else {
-                return Ok(());
-            };
-            held.extend(files.map(PublishedFile::pinned_name));
-        }
-        for (name, _) in self.objects.list(PINNED)? {
-            if !held.contains(&name) {
-                self.objects.delete(&name)?;
-            }
-        }
+        self.objects.unpin(&named, now.minus(kept))?;
         Ok(())
     }
 

@@ -1,7 +1,7 @@
 //! One table of the catalogue: from its files to a version of its metadata.
 //!
 //! ```text
-//! what is there, read once ─> manifests of the files ─> nothing changed ──────────────────────────────> held files
+//! what is there, read once ─> manifests of the files ─> nothing changed ──────────────────────────────> links
 //!        ^                            └─> manifest list ─> v<n+1>.metadata.json ─> created ─> hint ──────┘
 //!        └─────────────────────────────── somebody created it before ──────────┘
 //! ```
@@ -16,6 +16,7 @@
 //! - Times do not go back from version to version.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use engine::{PartitionBy, PublishedFile, SideObjects};
@@ -27,7 +28,6 @@ use crate::catalog_table::CatalogTable;
 use crate::day_manifests::{FileChanges, ManifestBuilder, SnapshotManifests};
 use crate::error::IcebergError;
 use crate::garbage;
-use crate::held_files::HeldFiles;
 use crate::manifest_list::{read_manifest_list, write_manifest_list};
 use crate::metadata_folder::{MetadataFolder, MetadataVersion, intact, version_name};
 use crate::partition_spec::{LAST_PARTITION_ID, PartitionUnit, specs_json};
@@ -60,7 +60,8 @@ pub(crate) struct TablePublication {
     settings: CatalogSettings,
     /// What is there; `None` before it was read, and after an error.
     state: Option<PublishedState>,
-    held: HeldFiles,
+    /// The links that the newest version names, if this process published it.
+    links: Vec<Arc<PublishedFile>>,
 }
 
 /// What is in the table's folder.
@@ -89,7 +90,7 @@ impl TablePublication {
             folder: MetadataFolder::new(objects, table),
             settings,
             state: None,
-            held: HeldFiles::default(),
+            links: Vec::new(),
         }
     }
 
@@ -98,15 +99,9 @@ impl TablePublication {
         self.state.as_ref()?.newest.as_ref()
     }
 
-    /// The files that kept snapshots name, as far as this process published them; `None` if it does not know the table's state.
-    pub(crate) fn held(&self) -> Option<impl Iterator<Item = &PublishedFile>> {
-        self.state.as_ref().map(|_| self.held.all())
-    }
-
-    /// How many files are held for snapshots that are not the current one.
-    #[cfg(test)]
-    pub(crate) fn waiting(&self) -> usize {
-        self.held.waiting()
+    /// The links that the newest version names, if this process published it.
+    pub(crate) fn links(&self) -> &[Arc<PublishedFile>] {
+        &self.links
     }
 
     /// Publishes a version if the files or the kept snapshots are others; whether it did.
@@ -127,25 +122,12 @@ impl TablePublication {
                 state.snapshots = draft.snapshots;
                 state.is_stale = false;
             }
-            self.settle(state, files)?;
+            self.settle(state, &files)?;
             return Ok(is_new);
         }
         let version = format!("the next version of table {}", self.table.name());
         let reason = format!("another publisher was faster {ATTEMPTS} times; it is tried again");
         Err(IcebergError::refused(version, reason))
-    }
-
-    /// Publishes a version without the snapshots that became too old, if there are any; whether it did.
-    pub(crate) fn expire(&mut self, now: Timestamp) -> Result<bool, IcebergError> {
-        let is_due = self.state.as_ref().is_some_and(|state| {
-            let kept = kept(&state.snapshots, self.settings.snapshot_age, now);
-            kept.len() < state.snapshots.len()
-        });
-        if !is_due {
-            return Ok(false);
-        }
-        let files = self.held.current().clone();
-        self.publish(files, 0, now)
     }
 
     /// Deletes objects that nobody names; how many.
@@ -156,12 +138,10 @@ impl TablePublication {
         garbage::collect_garbage(&self.folder, newest, self.settings.snapshot_age, now)
     }
 
-    /// Takes note of what is published now: holds its files, and lets go of those that no snapshot has any more.
-    fn settle(&mut self, mut state: PublishedState, files: TableFiles) -> Result<(), IcebergError> {
-        let sequence_number =
-            |snapshot: Option<&TableSnapshot>| snapshot.map_or(i64::MAX, |found| found.sequence_number);
-        self.held.replace(files, sequence_number(state.snapshots.last()));
-        self.held.release(sequence_number(state.snapshots.first()));
+    /// Takes note of what is published now.
+    fn settle(&mut self, mut state: PublishedState, files: &TableFiles) -> Result<(), IcebergError> {
+        let links = files.all().iter().filter(|file| file.is_pinned());
+        self.links = links.cloned().collect();
         let hint = Some(state.version);
         let is_hinted = std::mem::replace(&mut state.hint, hint) == hint;
         let state = self.state.insert(state);

@@ -167,11 +167,19 @@ fn what_is_served_is_what_lies_in_the_store_and_counts_each_sealed_row_once() ->
     }
     // Started again, it goes on from what is there.
     let before = snapshots(&loaded);
+    assert!(mixer.path().join("data/iceberg/files").is_dir());
     assert!(mixer.process()?.terminate(SOON)?.success());
     mixer.restart()?;
     let after = eventually("the catalogue after a restart", SOON, || load(&mixer, LOGS))?;
     assert_eq!(after["metadata"]["table-uuid"], loaded["metadata"]["table-uuid"]);
     assert!(snapshots(&after).contains(before.last().ok_or("no snapshot")?));
+    // Switched off, it keeps no link of a data file.
+    assert!(mixer.process()?.terminate(SOON)?.success());
+    let config = mixer.path().join("platform-mixer.toml");
+    let off = "observability.embedded.iceberg.enabled = false\n";
+    std::fs::write(&config, std::fs::read_to_string(&config)? + off)?;
+    mixer.restart()?;
+    assert!(!mixer.path().join("data/iceberg/files").exists());
     Ok(())
 }
 

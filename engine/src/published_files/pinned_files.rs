@@ -11,20 +11,26 @@
 //!
 //! - A link is one of the version that the list names, whatever the file's name in the tree means by then.
 //! - Links are durable when the list is given back.
+//! - A link that shares its bytes with another name, as that in the tree, costs no space and stays. One that is the only name is
+//!   removed some time after it became so, which the inode itself says (`nlink`, `ctime`): no process needs to remember it.
 //!
 //! # Not here
 //!
-//! Which links are needed: whoever made a catalogue of them removes them. Object stores: an object is never overwritten while a
-//! record names it, and outlives it by a grace.
+//! How long snapshots are read, and which links their lists name: whoever made a catalogue of them says so. Object stores: an object
+//! is never overwritten while a record names it, and outlives it by a grace.
 
 use std::collections::HashSet;
+use std::fs::Metadata;
 use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+
+use model::Timestamp;
 
 use super::{PublishedFile, PublishedFiles, PublishedSource};
 use crate::layout::file_uri;
 use crate::side_objects::SideObjects;
-use crate::{DataFileHandle, Error};
+use crate::{DataFileHandle, Engine, Error};
 
 /// The folder of links, among the side objects.
 pub const PINNED: &str = "files";
@@ -34,6 +40,56 @@ impl PublishedFile {
     #[must_use]
     pub fn pinned_name(&self) -> String {
         format!("{PINNED}/{}", link_name(self.segment, self.version))
+    }
+
+    /// Whether it has a name of its own: whoever holds it keeps nothing in the tree.
+    #[must_use]
+    pub const fn is_pinned(&self) -> bool {
+        matches!(self.source, PublishedSource::Path(_))
+    }
+}
+
+impl SideObjects {
+    /// Removes links that are the only names of their files since before `before`, unless `named` has their URIs; how many. This
+    /// blocks.
+    ///
+    /// # Errors
+    /// If the disk refuses.
+    pub fn unpin(&self, named: &HashSet<&str>, before: Timestamp) -> Result<u64, Error> {
+        let Some(folder) = self.folder().map(|folder| folder.join(PINNED)) else {
+            return Ok(0);
+        };
+        let mut removed = 0;
+        for name in names_in(&folder)? {
+            let path = folder.join(name);
+            if named.contains(file_uri(&path).as_str()) {
+                continue;
+            }
+            let about = match path.symlink_metadata() {
+                Err(error) if error.kind() == ErrorKind::NotFound => continue,
+                about => about.map_err(Error::io("read", &path))?,
+            };
+            if about.is_file() && about.nlink() == 1 && changed(&about) < before {
+                durable_fs::remove_if_there(&path)?;
+                removed += 1;
+            }
+        }
+        Ok(removed)
+    }
+}
+
+impl Engine {
+    /// Removes all links of a store in a folder that nobody publishes any more, or whose files are in an object store by now. This
+    /// blocks.
+    ///
+    /// # Errors
+    /// If the disk refuses.
+    pub fn unpin_all(&self) -> Result<(), Error> {
+        let folder = self.shared.store.layout.iceberg.join(PINNED);
+        match std::fs::remove_dir_all(&folder) {
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(Error::io("remove", &folder)(error)),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -88,8 +144,18 @@ fn link(handle: &DataFileHandle, path: &Path) -> Result<bool, Error> {
     }
 }
 
+/// When the inode changed last, as by the loss of a name.
+fn changed(about: &Metadata) -> Timestamp {
+    let seconds = about.ctime().saturating_mul(1_000_000);
+    Timestamp::from_micros(seconds.saturating_add(about.ctime_nsec() / 1_000))
+}
+
+/// None if there is no folder.
 fn names_in(folder: &Path) -> Result<HashSet<String>, Error> {
-    let names = std::fs::read_dir(folder).map_err(Error::io("list", folder))?;
+    let names = match std::fs::read_dir(folder) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(HashSet::new()),
+        names => names.map_err(Error::io("list", folder))?,
+    };
     let name = |entry: std::io::Result<std::fs::DirEntry>| entry.map(|entry| entry.file_name().into_string().ok());
     let names: Result<Vec<_>, _> = names.map(name).collect();
     Ok(names

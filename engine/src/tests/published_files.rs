@@ -324,6 +324,12 @@ async fn a_link_has_the_same_bytes_whatever_becomes_of_the_file_and_holds_nothin
     engine.close().await.unwrap();
     let engine = bench.open().await;
     assert_eq!((read(&linked), engine.published_files().files.len()), (contents, 0));
+    // Nobody publishes them any more.
+    let folder = bench.settings.store_dir.join("iceberg/files");
+    assert!(folder.is_dir());
+    engine.unpin_all().unwrap();
+    assert!(!folder.exists());
+    engine.unpin_all().unwrap();
     engine.close().await.unwrap();
 }
 

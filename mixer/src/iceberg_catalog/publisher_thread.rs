@@ -19,8 +19,10 @@ use tokio_util::sync::CancellationToken;
 use super::catalog_service::CatalogService;
 use super::publication_status::PublicationStatus;
 
-/// How often metadata that nobody names any more is deleted, and old snapshots are given up at least, although no file came or went.
+/// How often metadata that nobody names any more is deleted.
 const CLEANUP: Duration = Duration::from_secs(3_600);
+/// How often snapshots and links that became too old are given up at least, although no file came or went.
+const EXPIRY: Duration = Duration::from_secs(300);
 /// How long the end of the Mixer waits for a publication that is under way.
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -31,7 +33,7 @@ pub(crate) struct PublisherThread {
     status: Arc<PublicationStatus>,
     clock: Clock,
     interval: Duration,
-    /// How often snapshots become too old.
+    /// How often it is looked for snapshots and links that became too old.
     expiry: Duration,
 }
 
@@ -42,7 +44,7 @@ impl PublisherThread {
         settings: CatalogSettings,
         (clock, interval): (Clock, Duration),
     ) -> (Self, Arc<CatalogService>) {
-        let expiry = settings.snapshot_age.min(CLEANUP);
+        let expiry = settings.snapshot_age.min(EXPIRY);
         let publisher = CatalogPublisher::new(engine.side_objects(), engine.store_id(), settings);
         let status = Arc::new(PublicationStatus::default());
         let service = CatalogService::new(Arc::clone(engine), publisher.catalog(), Some(Arc::clone(&status)));
