@@ -1,7 +1,7 @@
 //! Pinned files: names of their own for the published files of a store in a folder, hard links beside what is derived from them.
 //!
 //! ```text
-//! <store_dir>/iceberg/files/<segment>_<version>.parquet
+//! <store_dir>/iceberg/files/<segment>_<version>_<CRC-32C>.parquet
 //! ```
 //!
 //! The tree gives a name to a later version of a small file, and takes names away with their partition. A link means the same bytes
@@ -9,7 +9,8 @@
 //!
 //! # Invariants
 //!
-//! - A link is one of the version that the list names, whatever the file's name in the tree means by then.
+//! - A link is one of the version that the list names, whatever the file's name in the tree means by then, and by its checksum that
+//!   of these bytes: a store that was restored gives numbers again.
 //! - Links are durable when the list is given back.
 //! - A link that shares its bytes with another name, as that in the tree, costs no space and stays. One that is the only name is
 //!   removed some time after it became so, which the inode itself says (`nlink`, `ctime`): no process needs to remember it.
@@ -36,12 +37,6 @@ use crate::{DataFileHandle, Engine, Error};
 pub const PINNED: &str = "files";
 
 impl PublishedFile {
-    /// The name of its link among the side objects.
-    #[must_use]
-    pub fn pinned_name(&self) -> String {
-        format!("{PINNED}/{}", link_name(self.segment, self.version))
-    }
-
     /// Whether it has a name of its own: whoever holds it keeps nothing in the tree.
     #[must_use]
     pub const fn is_pinned(&self) -> bool {
@@ -111,7 +106,7 @@ impl PublishedFiles {
             let PublishedSource::Tree(handle) = &file.source else {
                 continue;
             };
-            let name = link_name(file.segment, file.version);
+            let name = link_name(handle);
             let path = folder.join(&name);
             if !there.contains(&name) {
                 if !link(handle, &path)? {
@@ -130,8 +125,8 @@ impl PublishedFiles {
 }
 
 /// Sixteen digits hold every number of a store that lives for ages, so that names sort as numbers do.
-fn link_name(segment: u64, version: u32) -> String {
-    format!("{segment:016}_{version}.parquet")
+fn link_name(handle: &DataFileHandle) -> String {
+    format!("{:016}_{}_{:08x}.parquet", handle.id, handle.version, handle.crc())
 }
 
 /// Links a file; whether that can be had.
