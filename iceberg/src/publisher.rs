@@ -9,6 +9,7 @@
 //!
 //! - A table that did not change is neither read nor written, except for what was there before its first publication here.
 //! - What fails with one table leaves the others published. A publication that failed is tried again with the next list.
+//! - A table one of whose files cannot be had is not published without it.
 //! - Two publishers, as for a moment while a Mixer takes a store over, do not mix: who creates a version has published it, and the
 //!   other reads it and goes on from there.
 //!
@@ -22,8 +23,9 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine::{PublishedFile, PublishedFiles, SideObjects};
+use engine::{PinnedFiles, PublishedFile, PublishedFiles, SideObjects};
 use model::Timestamp;
+use tracing::warn;
 use uuid::Uuid;
 
 use crate::catalog::IcebergCatalog;
@@ -59,6 +61,8 @@ pub struct CatalogPublisher {
     tables: BTreeMap<CatalogTable, TablePublication>,
     /// The list of tables as it was written; `None` before it was read.
     listed: Option<BTreeSet<CatalogTable>>,
+    /// Whether it was told that files have no links.
+    is_without_links: bool,
     catalog: Arc<IcebergCatalog>,
 }
 
@@ -73,6 +77,7 @@ impl CatalogPublisher {
             settings,
             tables: BTreeMap::new(),
             listed: None,
+            is_without_links: false,
         }
     }
 
@@ -88,17 +93,33 @@ impl CatalogPublisher {
     /// # Errors
     /// The first one, after all tables were tried. The next call does what is missing.
     pub fn publish(&mut self, files: PublishedFiles, now: Timestamp) -> Result<PublishReport, IcebergError> {
-        let number = files.number;
-        let files = files.pinned(&self.objects)?;
-        let files: Vec<_> = files.files.into_iter().map(Arc::new).collect();
-        let published = self.publish_tables(&files, number, now);
+        let PinnedFiles {
+            list,
+            left_out,
+            refusal,
+        } = files.pinned(&self.objects)?;
+        if let Some(error) = refusal.filter(|_| !std::mem::replace(&mut self.is_without_links, true)) {
+            warn!(%error, "the Iceberg catalogue names files as the tree does: an older snapshot may miss some; keep data_dir \
+                           and messages_dir on the file system of store.dir");
+        }
+        let files: Vec<_> = list.files.into_iter().map(Arc::new).collect();
+        let base = left_out.iter().map(|(file, _)| CatalogTable::base(file.table));
+        let of_specs = left_out
+            .iter()
+            .filter_map(|(file, _)| file.spec.map(CatalogTable::of_spec));
+        let incomplete: BTreeSet<_> = base.chain(of_specs).collect();
+        let published = self.publish_tables(&files, &incomplete, list.number, now);
         let unpinned = self.unpin(&files, now);
+        if let Some((_, error)) = left_out.into_iter().next() {
+            return Err(error.into());
+        }
         published.and_then(|report| unpinned.map(|()| report))
     }
 
     fn publish_tables(
         &mut self,
         files: &[Arc<PublishedFile>],
+        incomplete: &BTreeSet<CatalogTable>,
         number: u64,
         now: Timestamp,
     ) -> Result<PublishReport, IcebergError> {
@@ -109,7 +130,8 @@ impl CatalogPublisher {
             ..PublishReport::default()
         };
         let mut outcome = Ok(());
-        for (table, files) in by_table(files, known) {
+        let complete = by_table(files, known);
+        for (table, files) in complete.into_iter().filter(|(table, _)| !incomplete.contains(table)) {
             let published = self.table(table).publish(files, number, now);
             match self.share(table, published) {
                 Ok(is_new) => report.published += usize::from(is_new),

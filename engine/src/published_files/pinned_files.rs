@@ -26,7 +26,8 @@ use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use model::Timestamp;
+use model::{Table, Timestamp};
+use nix::errno::Errno;
 
 use super::{PublishedFile, PublishedFiles, PublishedSource};
 use crate::layout::file_uri;
@@ -88,55 +89,105 @@ impl Engine {
     }
 }
 
+/// A list of files under names that mean these bytes for as long as somebody needs them.
+#[derive(Debug, Default)]
+pub struct PinnedFiles {
+    /// What could be had.
+    pub list: PublishedFiles,
+    /// Files that are gone, damaged or unreadable, and why: `list` does not have them.
+    pub left_out: Vec<(PublishedFile, Error)>,
+    /// What the first file system said that gives no links: files on it have the names of the tree.
+    pub refusal: Option<Error>,
+}
+
 impl PublishedFiles {
-    /// The same list under names that mean these bytes for as long as somebody needs them; of an object store, as it is. This blocks.
-    ///
-    /// Where the data files are on another file system than the side objects, names stay as they are in the tree.
+    /// The same list under names of their own; of an object store, as it is. This blocks.
     ///
     /// # Errors
-    /// If a file is gone or damaged, or the disk refuses.
-    pub fn pinned(mut self, objects: &SideObjects) -> Result<Self, Error> {
-        let Some(folder) = objects.folder().map(|folder| folder.join(PINNED)) else {
-            return Ok(self);
+    /// If the disk refuses the folder of links.
+    pub fn pinned(self, objects: &SideObjects) -> Result<PinnedFiles, Error> {
+        let is_in_tree = |file: &PublishedFile| matches!(file.source, PublishedSource::Tree(_));
+        let folder = objects.folder().filter(|_| self.files.iter().any(is_in_tree));
+        let Some(folder) = folder.map(|folder| folder.join(PINNED)) else {
+            return Ok(PinnedFiles {
+                list: self,
+                ..PinnedFiles::default()
+            });
         };
         durable_fs::create_dirs(&folder)?;
         let there = names_in(&folder)?;
-        let mut is_new = false;
-        for file in &mut self.files {
-            let PublishedSource::Tree(handle) = &file.source else {
+        let mut pinned = PinnedFiles::default();
+        pinned.list.number = self.number;
+        // Files of one table are on one file system: it is asked once.
+        let (mut is_new, mut without_links) = (false, HashSet::<Table>::new());
+        for mut file in self.files {
+            if without_links.contains(&file.table) {
+                pinned.list.files.push(file);
                 continue;
-            };
-            let name = link_name(handle);
-            let path = folder.join(&name);
-            if !there.contains(&name) {
-                if !link(handle, &path)? {
-                    return Ok(self);
-                }
-                is_new = true;
             }
-            file.uri = file_uri(&path);
-            file.source = PublishedSource::Path(path);
+            match file.pin(&folder, &there) {
+                Ok(PinOutcome::Linked) => is_new = true,
+                Ok(PinOutcome::Unchanged) => {}
+                Ok(PinOutcome::Refused(error)) => {
+                    without_links.insert(file.table);
+                    pinned.refusal.get_or_insert(error);
+                }
+                Err(error) => {
+                    pinned.left_out.push((file, error));
+                    continue;
+                }
+            }
+            pinned.list.files.push(file);
         }
         if is_new {
             durable_fs::sync_dir(&folder)?;
         }
-        Ok(self)
+        Ok(pinned)
+    }
+}
+
+/// What became of a file that was to have a link.
+#[derive(Debug)]
+enum PinOutcome {
+    /// It has a new one.
+    Linked,
+    /// It had one, or has too many to get another.
+    Unchanged,
+    /// Its file system gives none.
+    Refused(Error),
+}
+
+impl PublishedFile {
+    fn pin(&mut self, folder: &Path, there: &HashSet<String>) -> Result<PinOutcome, Error> {
+        let PublishedSource::Tree(handle) = &self.source else {
+            return Ok(PinOutcome::Unchanged);
+        };
+        let name = link_name(handle);
+        let path = folder.join(&name);
+        let mut outcome = PinOutcome::Unchanged;
+        if !there.contains(&name) {
+            // Opening it in full compares it with its checksum, and takes it out of the views if it is damaged.
+            let file = handle.find().or_else(|_| handle.open())?;
+            if let Err(error) = durable_fs::link_open(&file, &path) {
+                return match error.source.raw_os_error().map(Errno::from_raw) {
+                    Some(Errno::EMLINK) => Ok(PinOutcome::Unchanged),
+                    Some(Errno::EXDEV | Errno::EPERM | Errno::EOPNOTSUPP | Errno::ENOSYS) => {
+                        Ok(PinOutcome::Refused(error.into()))
+                    }
+                    _ => Err(error.into()),
+                };
+            }
+            outcome = PinOutcome::Linked;
+        }
+        self.uri = file_uri(&path);
+        self.source = PublishedSource::Path(path);
+        Ok(outcome)
     }
 }
 
 /// Sixteen digits hold every number of a store that lives for ages, so that names sort as numbers do.
 fn link_name(handle: &DataFileHandle) -> String {
     format!("{:016}_{}_{:08x}.parquet", handle.id, handle.version, handle.crc())
-}
-
-/// Links a file; whether that can be had.
-fn link(handle: &DataFileHandle, path: &Path) -> Result<bool, Error> {
-    // Opening it in full compares it with its checksum, and takes it out of the views if it is damaged.
-    let file = handle.find().or_else(|_| handle.open())?;
-    match durable_fs::link_open(&file, path) {
-        Err(error) if matches!(error.kind(), ErrorKind::CrossesDevices | ErrorKind::TooManyLinks) => Ok(false),
-        linked => Ok(linked.map(|()| true)?),
-    }
 }
 
 /// When the inode changed last, as by the loss of a name.

@@ -207,3 +207,29 @@ async fn what_fails_with_one_table_leaves_the_others_published() {
     assert_eq!((report.published, report.versions.len()), (1, 5));
     assert_eq!(catalog.reader().tables().unwrap().len(), 5);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_that_is_gone_holds_up_its_tables_alone_and_is_missed_in_none() {
+    let store = TestStore::new().await;
+    store.add_logs("2026-11-20T09:00:00Z", 2).await;
+    store.add_message("2026-11-20T09:00:00Z", None, Attributes::new()).await;
+    let catalog = store.catalog();
+    let mut publisher = catalog.publisher();
+    publish(&mut publisher, store.files(), 0);
+    store.add_logs("2026-11-20T10:00:00Z", 3).await;
+    store.add_message("2026-11-20T10:00:00Z", None, Attributes::new()).await;
+    let files = store.files();
+    let lost = files.files.iter().find(|file| file.rows == 3).unwrap();
+    let path = local(&lost.uri).to_owned();
+    let content = std::fs::read(&path).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    let error = publisher.publish(files, after(1)).unwrap_err();
+    let name = path.file_name().unwrap().to_str().unwrap();
+    assert!(error.to_string().contains(name), "{error}");
+    let rows = |table: &str| catalog.load(table).summary("total-records");
+    assert_eq!((rows("logs").as_str(), rows("messages").as_str()), ("2", "2"));
+    assert_eq!((catalog.load("logs").version, catalog.load("messages").version), (1, 2));
+    std::fs::write(&path, content).unwrap();
+    publish(&mut publisher, store.files(), 2);
+    assert_eq!(rows("logs"), "5");
+}
