@@ -45,6 +45,8 @@ pub use pinned_files::{PINNED, PinnedFiles};
 pub struct PublishedFiles {
     /// Another one whenever the list is another, within this process.
     pub number: u64,
+    /// Whether a later list of the store has a greater one, whoever made it: so of what is in an object store.
+    pub is_ordered: bool,
     /// The files, in no order.
     pub files: Vec<PublishedFile>,
 }
@@ -197,6 +199,7 @@ fn recorded_files(link: &Arc<RemoteLink>) -> PublishedFiles {
     let files = files.into_iter().filter(|file| file.entry.form.is_parquet());
     PublishedFiles {
         number,
+        is_ordered: true,
         files: files.map(|file| PublishedFile::of_object(link, file)).collect(),
     }
 }
@@ -213,6 +216,7 @@ fn sealed_files(view: &ReadView, layout: &StoreLayout) -> PublishedFiles {
     let files = files.filter(|file| file.sealed && file.is_parquet());
     PublishedFiles {
         number: view.sealed_changes(),
+        is_ordered: false,
         files: files
             .map(|file| PublishedFile::in_tree(file, uri(&file.path)))
             .collect(),

@@ -115,7 +115,8 @@ impl MetadataFolder {
         }
     }
 
-    fn get_version(&self, version: u64) -> Result<Option<Bytes>, IcebergError> {
+    /// The bytes of a version, if it is there.
+    pub(crate) fn get_version(&self, version: u64) -> Result<Option<Bytes>, IcebergError> {
         Ok(self.objects.get(&self.object(&version_name(version)))?)
     }
 

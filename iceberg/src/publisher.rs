@@ -34,7 +34,7 @@ use crate::error::IcebergError;
 use crate::metadata_folder::intact;
 use crate::table_files::by_table;
 use crate::table_index;
-use crate::table_publication::TablePublication;
+use crate::table_publication::{ListNumber, TablePublication};
 
 pub use crate::table_publication::CatalogSettings;
 
@@ -102,13 +102,17 @@ impl CatalogPublisher {
             warn!(%error, "the Iceberg catalogue names files as the tree does: an older snapshot may miss some; keep data_dir \
                            and messages_dir on the file system of store.dir");
         }
+        let number = ListNumber {
+            number: list.number,
+            is_ordered: list.is_ordered,
+        };
         let files: Vec<_> = list.files.into_iter().map(Arc::new).collect();
         let base = left_out.iter().map(|(file, _)| CatalogTable::base(file.table));
         let of_specs = left_out
             .iter()
             .filter_map(|(file, _)| file.spec.map(CatalogTable::of_spec));
         let incomplete: BTreeSet<_> = base.chain(of_specs).collect();
-        let published = self.publish_tables(&files, &incomplete, list.number, now);
+        let published = self.publish_tables(&files, &incomplete, number, now);
         let unpinned = self.unpin(&files, now);
         if let Some((_, error)) = left_out.into_iter().next() {
             return Err(error.into());
@@ -120,19 +124,19 @@ impl CatalogPublisher {
         &mut self,
         files: &[Arc<PublishedFile>],
         incomplete: &BTreeSet<CatalogTable>,
-        number: u64,
+        list: ListNumber,
         now: Timestamp,
     ) -> Result<PublishReport, IcebergError> {
         let listed = self.read_list()?;
         let known: BTreeSet<_> = self.tables.keys().copied().chain(listed).collect();
         let mut report = PublishReport {
-            number,
+            number: list.number,
             ..PublishReport::default()
         };
         let mut outcome = Ok(());
         let complete = by_table(files, known);
         for (table, files) in complete.into_iter().filter(|(table, _)| !incomplete.contains(table)) {
-            let published = self.table(table).publish(files, number, now);
+            let published = self.table(table).publish(&files, list, now);
             match self.share(table, published) {
                 Ok(is_new) => report.published += usize::from(is_new),
                 Err(error) => outcome = outcome.and(Err(error)),
@@ -145,6 +149,21 @@ impl CatalogPublisher {
         report.versions = newest.map(|(table, newest)| (table.name(), newest.version)).collect();
         self.write_list()?;
         outcome.map(|()| report)
+    }
+
+    /// Looks whether somebody else published; [`CatalogPublisher::is_due`] says it. For once in a few minutes.
+    ///
+    /// # Errors
+    /// The first one, after all tables were tried.
+    pub fn notice_others(&mut self) -> Result<(), IcebergError> {
+        let noticed = self.tables.values_mut().map(TablePublication::notice_others);
+        noticed.fold(Ok(()), Result::and)
+    }
+
+    /// Whether the same list is to be published once more: of some table it is not known what is there.
+    #[must_use]
+    pub fn is_due(&self) -> bool {
+        self.tables.values().any(TablePublication::is_due)
     }
 
     /// Deletes metadata objects that nobody names any more; how many. For once in an hour.

@@ -13,7 +13,8 @@
 //!   creation failed exists.
 //! - Metadata of another table, of a store in another place, or that cannot be understood is not gone on from: the next version is
 //!   made of the files alone.
-//! - Times do not go back from version to version.
+//! - Times do not go back from version to version, nor do lists whose numbers are ordered: a writer that another one pushed out of
+//!   the store, and that does not know it yet, publishes nothing over what that one published.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -31,7 +32,7 @@ use crate::garbage;
 use crate::manifest_list::{read_manifest_list, write_manifest_list};
 use crate::metadata_folder::{MetadataFolder, MetadataVersion, intact, version_name};
 use crate::partition_spec::{LAST_PARTITION_ID, PartitionUnit, specs_json};
-use crate::snapshot_history::{KEPT_SNAPSHOTS, KEPT_VERSIONS, kept, milliseconds, newest, summary};
+use crate::snapshot_history::{KEPT_SNAPSHOTS, KEPT_VERSIONS, LIST_NUMBER, kept, milliseconds, newest, summary};
 use crate::table_files::TableFiles;
 use crate::table_metadata::{
     FORMAT_VERSION, MAIN_BRANCH, MetadataLogEntry, SnapshotLogEntry, SnapshotReference, TableMetadata, TableSnapshot,
@@ -49,6 +50,14 @@ pub struct CatalogSettings {
     pub snapshot_age: Duration,
     /// How long the partitions of new files are.
     pub partition_by: PartitionBy,
+}
+
+/// The number of a list of files.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ListNumber {
+    pub(crate) number: u64,
+    /// As [`engine::PublishedFiles::is_ordered`].
+    pub(crate) is_ordered: bool,
 }
 
 /// See the module.
@@ -105,13 +114,19 @@ impl TablePublication {
     }
 
     /// Publishes a version if the files or the kept snapshots are others; whether it did.
-    pub(crate) fn publish(&mut self, files: TableFiles, number: u64, now: Timestamp) -> Result<bool, IcebergError> {
+    pub(crate) fn publish(
+        &mut self,
+        files: &TableFiles,
+        list: ListNumber,
+        now: Timestamp,
+    ) -> Result<bool, IcebergError> {
         for _ in 0..ATTEMPTS {
             let mut state = match self.state.take() {
                 Some(state) => state,
                 None => self.look()?,
             };
-            let draft = self.draft(&mut state, &files, number, now)?;
+            self.check_order(&state, list)?;
+            let draft = self.draft(&mut state, files, list.number, now)?;
             let is_new = draft.is_some();
             if let Some(draft) = draft {
                 let Some(created) = self.folder.create(state.version + 1, &draft)? else {
@@ -122,12 +137,48 @@ impl TablePublication {
                 state.snapshots = draft.snapshots;
                 state.is_stale = false;
             }
-            self.settle(state, &files)?;
+            self.settle(state, files)?;
             return Ok(is_new);
         }
         let version = format!("the next version of table {}", self.table.name());
         let reason = format!("another publisher was faster {ATTEMPTS} times; it is tried again");
         Err(IcebergError::refused(version, reason))
+    }
+
+    /// Refuses a list that is older than the one of the newest version.
+    fn check_order(&self, state: &PublishedState, list: ListNumber) -> Result<(), IcebergError> {
+        let current = state
+            .newest
+            .as_ref()
+            .and_then(|newest| newest.metadata.current_snapshot());
+        let published = current.and_then(|current| current.summary.get(LIST_NUMBER)?.parse::<u64>().ok());
+        match published.filter(|published| list.is_ordered && *published > list.number) {
+            None => Ok(()),
+            Some(published) => {
+                let version = format!("list {} of the files of table {}", list.number, self.table.name());
+                let reason = format!(
+                    "list {published} is published: another Mixer writes the store; if the store was restored, delete {}",
+                    self.folder.location()
+                );
+                Err(IcebergError::refused(version, reason))
+            }
+        }
+    }
+
+    /// Forgets what is there if somebody else published a later version, so that the next publication reads it.
+    pub(crate) fn notice_others(&mut self) -> Result<(), IcebergError> {
+        let known = self.state.as_ref().map(|state| state.version);
+        if let Some(version) = known
+            && self.folder.get_version(version + 1)?.is_some()
+        {
+            self.state = None;
+        }
+        Ok(())
+    }
+
+    /// Whether it is not known what is there, although it was.
+    pub(crate) const fn is_due(&self) -> bool {
+        self.state.is_none()
     }
 
     /// Deletes objects that nobody names; how many.

@@ -55,6 +55,9 @@ pub fn published_files_of(settings: &Settings) -> Result<(Uuid, PublishedFiles),
         .state
         .files()
         .filter(|entry| entry.sealed && entry.form.is_parquet());
-    let files = files.map(published).collect();
-    Ok((store.id, PublishedFiles { number: 0, files }))
+    let files = PublishedFiles {
+        files: files.map(published).collect(),
+        ..PublishedFiles::default()
+    };
+    Ok((store.id, files))
 }

@@ -117,7 +117,7 @@ impl PublishedFiles {
         durable_fs::create_dirs(&folder)?;
         let there = names_in(&folder)?;
         let mut pinned = PinnedFiles::default();
-        pinned.list.number = self.number;
+        (pinned.list.number, pinned.list.is_ordered) = (self.number, self.is_ordered);
         // Files of one table are on one file system: it is asked once.
         let (mut is_new, mut without_links) = (false, HashSet::<Table>::new());
         for mut file in self.files {

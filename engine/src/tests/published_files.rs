@@ -72,6 +72,7 @@ async fn the_sealed_files_of_a_folder_are_published_with_what_the_catalogue_know
         );
         assert_eq!(rows_by_footer(file).await, i64::try_from(file.rows).ok());
     }
+    assert!(!published.is_ordered, "the next process counts anew");
     assert_eq!(published.files[0].rows, 2);
     engine.close().await.unwrap();
 }
@@ -270,6 +271,10 @@ async fn in_an_object_store_pieces_and_sealed_files_have_each_row_once_through_s
     append(&engine, "new", &[second.now()], 4).await;
     engine.sync_remote().await.unwrap();
     let taken_over = engine.published_files();
+    assert!(
+        taken_over.is_ordered && taken_over.number > sealed.number,
+        "over both writers"
+    );
     assert_eq!(rows_in(&objects, &taken_over).await, ["a/0", "b/0", "new/0", "old/0"]);
     engine.close().await.unwrap();
 }

@@ -92,10 +92,17 @@ impl PublisherThread {
         while let Err(RecvTimeoutError::Timeout) = ends.recv_timeout(wait) {
             wait = self.interval;
             let now = Instant::now();
-            // Snapshots that became too old go with a publication, too.
-            if now >= expiry || published != Some(self.engine.published_number()) {
-                published = self.publish();
+            let is_expiry = now >= expiry;
+            if is_expiry {
                 expiry = now + self.expiry;
+                if let Err(error) = self.publisher.notice_others() {
+                    self.tell(&error);
+                }
+            }
+            // Snapshots and links that became too old go with a publication.
+            let is_another = published != Some(self.engine.published_number());
+            if is_expiry || is_another || self.publisher.is_due() {
+                published = self.publish();
             }
             if now >= cleanup {
                 cleanup = now + CLEANUP;
