@@ -299,15 +299,18 @@ impl TablePublication {
             changes: FileChanges::default(),
         };
         let manifests = builder.build(files, &state.manifests)?;
-        let (id, sequence_number, changes) = (builder.snapshot_id, builder.sequence_number, builder.changes);
+        let (id, sequence_number, mut changes) = (builder.snapshot_id, builder.sequence_number, builder.changes);
         state.manifests = manifests;
         let mut snapshots = kept(&state.snapshots, self.settings.snapshot_age, now).to_vec();
+        let before = state.newest.as_ref().map(|newest| &*newest.metadata);
+        // Without the current snapshot, whose objects are lost, readers would see an earlier one.
+        let current = before.and_then(|before| before.current_snapshot_id);
+        changes.is_change |= snapshots.last().map(|last| last.snapshot_id) != current;
         let is_same = !changes.is_change && !state.is_stale && snapshots.len() == state.snapshots.len();
         if is_same && state.newest.is_some() {
             return Ok(None);
         }
         let current_schema = state.schemas.current(&state.manifests.schema_ids());
-        let before = state.newest.as_ref().map(|newest| &*newest.metadata);
         let now = milliseconds(now);
         let updated = before.map_or(now, |before| now.max(before.last_updated_ms.saturating_add(1)));
         let parent = snapshots.last().map(|last| last.snapshot_id);

@@ -189,6 +189,20 @@ async fn a_damaged_list_of_tables_is_named_and_written_anew() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_table_whose_current_snapshot_is_lost_does_not_go_back_to_an_earlier_one() {
+    let (store, catalog) = published().await;
+    let none = || store.files_without(|_| true);
+    publish(&mut catalog.publisher(), none(), 1);
+    let second = catalog.load("logs");
+    assert_eq!(second.summary("total-records"), "0");
+    std::fs::remove_file(local(second.current()["manifest-list"].as_str().unwrap())).unwrap();
+    publish(&mut catalog.publisher(), none(), 2);
+    let third = catalog.load("logs");
+    assert_eq!((third.version, third.summary("total-records").as_str()), (3, "0"));
+    assert_eq!((third.snapshots().len(), rows(&catalog)), (2, 0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_fails_with_one_table_leaves_the_others_published() {
     let store = TestStore::new().await;
     store.add_logs("2026-11-20T09:00:00Z", 2).await;
