@@ -19,7 +19,7 @@
 //! | `table_metadata` | the JSON file that names snapshots and schemas |
 //! | `catalog_table`, `metadata_folder`, `table_index` | names: of tables, of their objects, the list of tables |
 //! | `table_files`, `table_schemas`, `day_manifests`, `snapshot_history` | what a new version of a table consists of |
-//! | `garbage`, `table_publication` | one table: what goes, what is new |
+//! | `published_state`, `garbage`, `table_publication` | one table: what goes, what is new |
 //! | `catalog`, `publisher` | all tables: what is served, what is published |
 //!
 //! # Invariants
@@ -45,6 +45,7 @@ mod manifest;
 mod manifest_list;
 mod metadata_folder;
 mod partition_spec;
+mod published_state;
 mod publisher;
 mod schema;
 mod snapshot_history;

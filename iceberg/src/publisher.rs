@@ -41,6 +41,9 @@ pub use crate::table_publication::CatalogSettings;
 /// How much longer than the age of snapshots a link is kept: the tree gives a name up before a version without the file is published.
 const MARGIN: Duration = Duration::from_secs(600);
 
+/// Tables whose garbage is collected between two looks for new files, at most.
+const COLLECTED_AT_ONCE: usize = 4;
+
 /// What a publication did.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PublishReport {
@@ -61,6 +64,8 @@ pub struct CatalogPublisher {
     tables: BTreeMap<CatalogTable, TablePublication>,
     /// The list of tables as it was written; `None` before it was read.
     listed: Option<BTreeSet<CatalogTable>>,
+    /// Tables whose garbage is to be collected.
+    waiting: Vec<CatalogTable>,
     /// Whether it was told that files have no links.
     is_without_links: bool,
     catalog: Arc<IcebergCatalog>,
@@ -77,6 +82,7 @@ impl CatalogPublisher {
             settings,
             tables: BTreeMap::new(),
             listed: None,
+            waiting: Vec::new(),
             is_without_links: false,
         }
     }
@@ -166,19 +172,27 @@ impl CatalogPublisher {
         self.tables.values().any(TablePublication::is_due)
     }
 
-    /// Deletes metadata objects that nobody names any more; how many. For once in an hour.
+    /// Begins a collection of garbage, for which all tables wait now. For once in an hour.
+    pub fn begin_collection(&mut self) {
+        self.waiting = self.tables.keys().copied().collect();
+    }
+
+    /// Deletes metadata objects that nobody names any more, of a few of the tables that wait for it: publications are to go on.
+    /// How many; `None` if no table waits. What is missing makes a publication due.
     ///
     /// # Errors
-    /// The first one, after all tables were tried.
-    pub fn collect_garbage(&mut self, now: Timestamp) -> Result<u64, IcebergError> {
+    /// The first one, after these tables were tried.
+    pub fn collect_garbage(&mut self, now: Timestamp) -> Result<Option<u64>, IcebergError> {
+        let some = self.waiting.len().saturating_sub(COLLECTED_AT_ONCE);
+        let tables = self.waiting.split_off(some);
         let (mut deleted, mut outcome) = (0, Ok(()));
-        for table in self.tables.values() {
-            match table.collect_garbage(now) {
+        for table in &tables {
+            match self.table(*table).collect_garbage(now) {
                 Ok(objects) => deleted += objects,
                 Err(error) => outcome = outcome.and(Err(error)),
             }
         }
-        outcome.map(|()| deleted)
+        outcome.map(|()| (!tables.is_empty()).then_some(deleted))
     }
 
     /// Removes the links that neither a list nor a snapshot needs any more: the tree has had no name for the file for longer than

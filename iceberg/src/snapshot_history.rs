@@ -17,8 +17,8 @@ use crate::table_metadata::TableSnapshot;
 
 /// Snapshots of a table, at most.
 pub(crate) const KEPT_SNAPSHOTS: usize = 100;
-/// Versions of the metadata that the newest one names.
-pub(crate) const KEPT_VERSIONS: usize = 100;
+/// Earlier versions of the metadata that the newest one names.
+pub(crate) const KEPT_VERSIONS: usize = 10;
 /// What a snapshot's summary has as the latest `ts` of its rows.
 pub(crate) const NEWEST_ROW: &str = "platform.newest-row";
 

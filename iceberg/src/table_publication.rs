@@ -11,8 +11,6 @@
 //! - A version names only what is there: it is created after what it names, and the hint is written after it.
 //! - After an error nothing is known any more of what is there: it is read again. So it does not matter whether the version whose
 //!   creation failed exists.
-//! - Metadata of another table, of a store in another place, or that cannot be understood is not gone on from: the next version is
-//!   made of the files alone.
 //! - Times do not go back from version to version, nor do lists whose numbers are ordered: a writer that another one pushed out of
 //!   the store, and that does not know it yet, publishes nothing over what that one published.
 
@@ -29,9 +27,10 @@ use crate::catalog_table::CatalogTable;
 use crate::day_manifests::{FileChanges, ManifestBuilder, SnapshotManifests};
 use crate::error::IcebergError;
 use crate::garbage;
-use crate::manifest_list::{read_manifest_list, write_manifest_list};
-use crate::metadata_folder::{MetadataFolder, MetadataVersion, intact, version_name};
+use crate::manifest_list::write_manifest_list;
+use crate::metadata_folder::{MetadataFolder, MetadataVersion, version_name};
 use crate::partition_spec::{LAST_PARTITION_ID, PartitionUnit, specs_json};
+use crate::published_state::PublishedState;
 use crate::snapshot_history::{KEPT_SNAPSHOTS, KEPT_VERSIONS, LIST_NUMBER, kept, milliseconds, newest, summary};
 use crate::table_files::TableFiles;
 use crate::table_metadata::{
@@ -71,24 +70,8 @@ pub(crate) struct TablePublication {
     state: Option<PublishedState>,
     /// The links that the newest version names, if this process published it.
     links: Vec<Arc<PublishedFile>>,
-}
-
-/// What is in the table's folder.
-#[derive(Debug)]
-struct PublishedState {
-    /// The newest version, whatever it is; 0 if there is none.
-    version: u64,
-    /// What it says, if it can be gone on from.
-    newest: Option<MetadataVersion>,
-    /// Its snapshots that can be read, the oldest first.
-    snapshots: Vec<TableSnapshot>,
-    /// Whether it has others too: a new version is due.
-    is_stale: bool,
-    /// Of the last of `snapshots`.
-    manifests: SnapshotManifests,
-    schemas: TableSchemas,
-    /// The version in the hint.
-    hint: Option<u64>,
+    /// The version after which nothing was left to collect.
+    collected: Option<u64>,
 }
 
 impl TablePublication {
@@ -100,6 +83,7 @@ impl TablePublication {
             settings,
             state: None,
             links: Vec::new(),
+            collected: None,
         }
     }
 
@@ -123,7 +107,7 @@ impl TablePublication {
         for _ in 0..ATTEMPTS {
             let mut state = match self.state.take() {
                 Some(state) => state,
-                None => self.look()?,
+                None => PublishedState::read(&self.folder, self.table, self.uuid)?,
             };
             self.check_order(&state, list)?;
             let draft = self.draft(&mut state, files, list.number, now)?;
@@ -181,12 +165,36 @@ impl TablePublication {
         self.state.is_none()
     }
 
-    /// Deletes objects that nobody names; how many.
-    pub(crate) fn collect_garbage(&self, now: Timestamp) -> Result<u64, IcebergError> {
-        let Some(newest) = self.newest() else {
+    /// Deletes objects that nobody names; how many. If something is missing that the newest version names, it forgets what is there
+    /// instead, so that the next publication makes it anew.
+    pub(crate) fn collect_garbage(&mut self, now: Timestamp) -> Result<u64, IcebergError> {
+        let Some(state) = &self.state else {
             return Ok(0);
         };
-        garbage::collect_garbage(&self.folder, newest, self.settings.snapshot_age, now)
+        let Some(newest) = &state.newest else {
+            return Ok(0);
+        };
+        let there = self.folder.list()?;
+        let manifests = state.manifests.to_list();
+        let lists = state.snapshots.iter().map(|snapshot| snapshot.manifest_list.as_str());
+        let mut named = lists.chain(manifests.iter().map(|manifest| manifest.path.as_str()));
+        let is_there = |uri: &str| self.folder.name_of(uri).is_some_and(|name| there.contains_key(name));
+        if !there.contains_key(&version_name(newest.version)) || !named.all(is_there) {
+            let table = self.table.name();
+            warn!(
+                table,
+                "objects of a table of the Iceberg catalogue are missing; it is published anew"
+            );
+            self.state = None;
+            return Ok(0);
+        }
+        if self.collected == Some(newest.version) {
+            return Ok(0);
+        }
+        let young = now.minus(self.settings.snapshot_age.saturating_mul(2));
+        let collected = garbage::collect_garbage(&self.folder, &there, (newest, manifests.as_slice()), young)?;
+        self.collected = (!collected.is_waiting).then_some(newest.version);
+        Ok(collected.deleted)
     }
 
     /// Takes note of what is published now.
@@ -201,84 +209,6 @@ impl TablePublication {
             state.hint = None;
             return Err(error);
         }
-        Ok(())
-    }
-
-    /// Reads what is there.
-    fn look(&self) -> Result<PublishedState, IcebergError> {
-        let mut state = PublishedState {
-            version: 0,
-            newest: None,
-            snapshots: Vec::new(),
-            is_stale: false,
-            manifests: SnapshotManifests::default(),
-            schemas: TableSchemas::new(self.table)?,
-            hint: self.folder.hint()?,
-        };
-        let Some((version, content)) = self.folder.newest(0)? else {
-            return Ok(state);
-        };
-        state.version = version;
-        let Some(newest) = intact(self.folder.parse(version, &content))? else {
-            return Ok(state);
-        };
-        let known = state.schemas.clone().with_known(&newest.metadata.schemas);
-        match (self.objection(&newest), known) {
-            (None, Some(known)) => {
-                state.schemas = known;
-                self.take_up(&mut state, newest)?;
-            }
-            (objection, _) => {
-                let uri = self.folder.uri(&version_name(version));
-                let objection = objection.unwrap_or_else(|| "has schemas that were never published".to_owned());
-                warn!("makes a table of the Iceberg catalogue anew: {uri} {objection}");
-            }
-        }
-        Ok(state)
-    }
-
-    /// Why metadata is not gone on from.
-    fn objection(&self, newest: &MetadataVersion) -> Option<String> {
-        let MetadataVersion { version, metadata, .. } = newest;
-        let (uuid, location) = (metadata.table_uuid, &metadata.location);
-        if uuid != self.uuid {
-            return Some(format!("is of table {uuid}, not of {}", self.uuid));
-        }
-        if location != self.folder.location() {
-            return Some(format!("is of a table in {location}"));
-        }
-        let numbers = metadata.snapshots.iter().map(|snapshot| snapshot.sequence_number);
-        let is_sorted = numbers.clone().is_sorted_by(|a, b| a < b);
-        let last = metadata.snapshots.last();
-        let is_last = last.map(|last| last.snapshot_id) == metadata.current_snapshot_id;
-        let greatest = numbers.max().unwrap_or(0).max(metadata.last_sequence_number);
-        let is_possible = is_sorted && is_last && i64::try_from(*version).is_ok_and(|version| greatest <= version);
-        (!is_possible).then(|| "has snapshots that were never published".to_owned())
-    }
-
-    /// Goes on from metadata that is of this table.
-    fn take_up(&self, state: &mut PublishedState, newest: MetadataVersion) -> Result<(), IcebergError> {
-        let there = self.folder.list()?;
-        let is_there = |uri: &str| self.folder.name_of(uri).is_some_and(|name| there.contains_key(name));
-        let all = newest.metadata.snapshots.as_slice();
-        let (mut snapshots, all) = (all.to_vec(), all.len());
-        if let Some(current) = snapshots.pop() {
-            let list = self.folder.get_avro(&current.manifest_list);
-            let list = list.and_then(|content| {
-                read_manifest_list(&content).map_err(|error| error.of_object(&current.manifest_list))
-            });
-            let list = intact(list)?;
-            let is_whole = list
-                .as_ref()
-                .is_some_and(|list| list.iter().all(|manifest| is_there(&manifest.path)));
-            let is_known = |name: &str| there.contains_key(name);
-            state.manifests = SnapshotManifests::of_list(&self.folder, list.unwrap_or_default(), is_known);
-            snapshots.retain(|snapshot| is_there(&snapshot.manifest_list));
-            snapshots.extend(is_whole.then_some(current));
-        }
-        state.is_stale = snapshots.len() < all;
-        state.snapshots = snapshots;
-        state.newest = Some(newest);
         Ok(())
     }
 

@@ -189,6 +189,38 @@ async fn a_damaged_list_of_tables_is_named_and_written_anew() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_running_publisher_finds_what_is_missing_and_publishes_it_anew() {
+    let (store, catalog) = published().await;
+    let mut publisher = catalog.publisher();
+    publish(&mut publisher, store.files(), 1);
+    let losses: [fn(&str) -> bool; 4] = [
+        |name| name.starts_with("2026-11-20-h-"),
+        |name| name.starts_with("snap-"),
+        |name| name.ends_with(".metadata.json"),
+        |_| true,
+    ];
+    for (minute, is_lost) in (2..).zip(losses) {
+        publisher.begin_collection();
+        while publisher.collect_garbage(after(minute)).unwrap().is_some() {}
+        assert!(!publisher.is_due());
+        let lost: Vec<_> = catalog
+            .names_of("logs")
+            .into_iter()
+            .filter(|name| is_lost(name))
+            .collect();
+        assert!(!lost.is_empty());
+        for name in lost {
+            std::fs::remove_file(catalog.path("logs", &name)).unwrap();
+        }
+        publisher.begin_collection();
+        while publisher.collect_garbage(after(minute)).unwrap().is_some() {}
+        assert!(publisher.is_due());
+        publish(&mut publisher, store.files(), minute);
+        assert_eq!((rows(&catalog), publisher.is_due()), (5, false));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_table_whose_current_snapshot_is_lost_does_not_go_back_to_an_earlier_one() {
     let (store, catalog) = published().await;
     let none = || store.files_without(|_| true);

@@ -106,9 +106,10 @@ impl PublisherThread {
             }
             if now >= cleanup {
                 cleanup = now + CLEANUP;
-                if let Err(error) = self.publisher.collect_garbage(self.clock.now()) {
-                    self.tell(&error);
-                }
+                self.publisher.begin_collection();
+            }
+            if let Err(error) = self.publisher.collect_garbage(self.clock.now()) {
+                self.tell(&error);
             }
         }
     }
