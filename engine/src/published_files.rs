@@ -140,12 +140,13 @@ impl PublishedFile {
         }
     }
 
-    /// Its footer, without the page index; `None` for a piece. It is read now and not kept: this blocks.
+    /// Its footer, without the page index; `None` for a piece, unless it is of a spec and so may have other columns than its table.
+    /// It is read now and not kept: this blocks.
     ///
     /// # Errors
     /// If the file is gone or damaged, or the disk or the object store refuses. A damaged file in a folder is in no later list.
     pub fn footer(&self) -> Result<Option<Arc<ParquetMetaData>>, Error> {
-        if self.is_piece {
+        if self.is_piece && self.spec.is_none() {
             return Ok(None);
         }
         let footer = match &self.source {

@@ -3,7 +3,7 @@
 //! # Invariants
 //!
 //! - The bounds of `ts` are the engine's own, so every file has them. What else is known comes from the footer; of pieces of open
-//!   files, which live for minutes, no footer is read.
+//!   files, which live for minutes, no footer is read but of those of specs, for their columns.
 //! - What is said of a column is said of the type that the table's schema has for it.
 //!
 //! # Not here

@@ -79,7 +79,7 @@ impl TableSchemas {
         id
     }
 
-    /// The schema of a file. A piece, whose footer is not known, counts as one with the table's own columns alone.
+    /// The schema of a file. A piece of no spec, whose footer is not known, counts as one with the table's own columns alone.
     pub(crate) fn of_file(&mut self, footer: Option<&ParquetMetaData>) -> Result<i32, IcebergError> {
         let schema = match footer.filter(|_| self.has_promoted) {
             Some(footer) => merged(&self.own, [&IcebergSchema::of_footer(footer)?]).schema,
