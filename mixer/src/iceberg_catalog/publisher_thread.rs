@@ -4,7 +4,7 @@
 //!
 //! - Everything that blocks is on this thread, which stands back behind what somebody waits for.
 //! - It ends with the Mixer. One that waits for an object store at that moment is left to itself, and ends with the process.
-//! - A failure is told once, counted each time, and tried again at the next look.
+//! - A failure is told once, counted each time, and tried again at the next look. A panic is told, and ends nothing but the thread.
 
 use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -63,19 +63,18 @@ impl PublisherThread {
     pub(crate) async fn run(self, stop: CancellationToken) {
         let (end, ends) = mpsc::channel::<()>();
         let (alive, mut died) = oneshot::channel::<()>();
+        let status = Arc::clone(&self.status);
         let work = move || {
             let _alive = alive;
             self.publish_until(&ends);
         };
         let started = std::thread::Builder::new().name("iceberg".to_owned()).spawn(work);
         if let Err(error) = started {
-            tracing::error!(%error, "could not start the thread that publishes the Iceberg catalogue");
-            return;
+            return rest(&status, format!("its thread did not start: {error}"), &stop).await;
         }
         tokio::select! {
             () = stop.cancelled() => {}
-            // It panicked.
-            _ = &mut died => return,
+            _ = &mut died => return rest(&status, "its thread panicked".to_owned(), &stop).await,
         }
         drop(end);
         if tokio::time::timeout(PATIENCE, died).await.is_err() {
@@ -136,5 +135,52 @@ impl PublisherThread {
         if self.status.fail(error.to_string()) {
             tracing::warn!(%error, "could not publish the Iceberg catalogue; retrying");
         }
+    }
+}
+
+/// Nothing is published any more: says so, and waits for the Mixer's end.
+async fn rest(status: &PublicationStatus, reason: String, stop: &CancellationToken) {
+    tracing::error!(
+        reason,
+        "the Iceberg catalogue is not published until the Mixer starts again"
+    );
+    status.fail(format!("{reason}; restart the Mixer"));
+    stop.cancelled().await;
+}
+
+#[cfg(test)]
+mod tests {
+    use engine::{PartitionBy, Settings};
+
+    use super::*;
+    use crate::testing::{Hand, entropy};
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_panic_of_the_thread_is_told_and_ends_nothing_else() {
+        let dir = tempfile::tempdir().unwrap();
+        let settings = Settings::new(dir.path().join("store"));
+        let engine = Engine::open(settings, Hand::new().clock(), entropy()).await.unwrap();
+        let settings = CatalogSettings {
+            snapshot_age: Duration::from_secs(3_600),
+            partition_by: PartitionBy::Hour,
+        };
+        let broken = Clock::new(|| panic!("of a test"));
+        let (thread, _) = PublisherThread::new(&engine, settings, (broken, Duration::from_secs(3_600)));
+        let status = Arc::clone(&thread.status);
+        let stop = CancellationToken::new();
+        let running = tokio::spawn(thread.run(stop.clone()));
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while status.issue().is_none() {
+            assert!(Instant::now() < deadline, "waited in vain for the panic");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        assert_eq!(
+            (status.failures(), status.issue().as_deref()),
+            (1, Some("its thread panicked; restart the Mixer"))
+        );
+        assert!(!running.is_finished());
+        stop.cancel();
+        running.await.unwrap();
+        engine.close().await.unwrap();
     }
 }
