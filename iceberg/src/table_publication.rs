@@ -28,7 +28,7 @@ use crate::day_manifests::{FileChanges, ManifestBuilder, SnapshotManifests};
 use crate::error::IcebergError;
 use crate::garbage;
 use crate::manifest_list::write_manifest_list;
-use crate::metadata_folder::{MetadataFolder, MetadataVersion, version_name};
+use crate::metadata_folder::{MetadataFolder, MetadataVersion, content_digest, version_name};
 use crate::partition_spec::{LAST_PARTITION_ID, PartitionUnit, specs_json};
 use crate::published_state::PublishedState;
 use crate::snapshot_history::{KEPT_SNAPSHOTS, KEPT_VERSIONS, LIST_NUMBER, kept, milliseconds, newest, summary};
@@ -257,6 +257,10 @@ impl TablePublication {
             });
         }
         let snapshots = newest(&snapshots, KEPT_SNAPSHOTS).to_vec();
+        let mut used = state.manifests.schema_ids();
+        used.insert(current_schema.id);
+        used.extend(snapshots.iter().map(|snapshot| snapshot.schema_id));
+        state.schemas.retain(&used);
         let left_out = serde_json::to_string(&current_schema.left_out).unwrap_or_default();
         let left_out = (!current_schema.left_out.is_empty()).then_some((LEFT_OUT.to_owned(), left_out));
         let metadata = TableMetadata {
@@ -277,7 +281,8 @@ impl TablePublication {
         snapshots: Vec<TableSnapshot>,
     ) -> TableMetadata {
         let current = snapshots.last();
-        let before = before.map_or(0, |before| before.last_sequence_number);
+        let (before, last_column_id) =
+            before.map_or((0, 0), |before| (before.last_sequence_number, before.last_column_id));
         let main = current.map(|current| SnapshotReference {
             snapshot_id: current.snapshot_id,
             kind: "branch".to_owned(),
@@ -292,7 +297,7 @@ impl TablePublication {
             location: self.folder.location().to_owned(),
             last_sequence_number: current.map_or(before, |current| current.sequence_number.max(before)),
             last_updated_ms: 0,
-            last_column_id: schemas.last_column_id(),
+            last_column_id: schemas.last_column_id().max(last_column_id),
             schemas: schemas.to_json(),
             current_schema_id: 0,
             partition_specs: specs_json(),
@@ -329,8 +334,8 @@ impl TablePublication {
         sequence_number: i64,
         manifests: &SnapshotManifests,
     ) -> Result<String, IcebergError> {
-        let name = format!("snap-{sequence_number}-{id:016x}.avro");
         let content = write_manifest_list(id, parent, sequence_number, &manifests.to_list())?;
+        let name = format!("snap-{sequence_number}-{id:016x}-{}.avro", content_digest(&content));
         self.folder.put(&name, content)?;
         Ok(self.folder.uri(&name))
     }
