@@ -205,14 +205,19 @@ fn recorded_files(link: &Arc<RemoteLink>) -> PublishedFiles {
     }
 }
 
-/// The sealed files of a view.
-fn sealed_files(view: &ReadView, layout: &StoreLayout) -> PublishedFiles {
+/// What gives the URIs of files in the trees of a store.
+fn uris_in_tree(layout: &StoreLayout) -> impl Fn(&Path) -> String {
     let (data, messages) = (canonical(&layout.data), canonical(&layout.messages));
-    let uri = |path: &Path| {
+    move |path: &Path| {
         let root = layout.root_of(path);
         let tree = if root == layout.messages { &messages } else { &data };
         file_uri(&tree.join(path.strip_prefix(root).unwrap_or(path)))
-    };
+    }
+}
+
+/// The sealed files of a view.
+fn sealed_files(view: &ReadView, layout: &StoreLayout) -> PublishedFiles {
+    let uri = uris_in_tree(layout);
     let files = Table::ALL.iter().flat_map(|table| view.files(*table));
     let files = files.filter(|file| file.sealed && file.is_parquet());
     PublishedFiles {

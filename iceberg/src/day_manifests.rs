@@ -212,7 +212,7 @@ impl ManifestBuilder<'_> {
             let content = self.folder.get_avro(path);
             let entries = content.and_then(|content| read_manifest(&content).map_err(|error| error.of_object(path)));
             for mut entry in intact(entries)?.unwrap_or_default() {
-                if entry.status != EntryStatus::Deleted && entry.sequence_number < self.sequence_number {
+                if entry.sequence_number < self.sequence_number {
                     entry.status = EntryStatus::Existing;
                     known.insert(entry.file.path.clone(), (manifest.schema_id, entry));
                 }
@@ -291,10 +291,8 @@ impl ManifestBuilder<'_> {
             added_snapshot_id: self.snapshot_id,
             added_files,
             existing_files,
-            deleted_files: 0,
             added_rows,
             existing_rows,
-            deleted_rows: 0,
             partition_lower: partitions().min().unwrap_or_default(),
             partition_upper: partitions().max().unwrap_or_default(),
         }
