@@ -104,7 +104,7 @@ pub use log_follower::{LogEntry, LogFollower};
 pub use manifest_rebuild::{RebuildReport, rebuild_catalogue};
 pub use memtable::HotBatch;
 pub use model::{BadSpecName, SpecName};
-pub use published_files::{PINNED, PublishedFile, PublishedFiles, published_files_of};
+pub use published_files::{PINNED, PinnedFiles, PublishedFile, PublishedFiles, published_files_of};
 pub use repair::repair_store;
 pub use replication::{CopyReport, copy_from_remote, copy_to_remote};
 pub use retention::{

@@ -38,13 +38,15 @@ use crate::object_storage::remote_footer::read_footer;
 use crate::object_storage::state::RemoteFile;
 use crate::{Engine, Error, PartitionBy, ReadView, SpecName};
 pub use folder_list::published_files_of;
-pub use pinned_files::PINNED;
+pub use pinned_files::{PINNED, PinnedFiles};
 
 /// What outside readers may rely on at one moment: Parquet files only.
 #[derive(Debug, Clone, Default)]
 pub struct PublishedFiles {
     /// Another one whenever the list is another, within this process.
     pub number: u64,
+    /// Whether a later list of the store has a greater one, whoever made it: so of what is in an object store.
+    pub is_ordered: bool,
     /// The files, in no order.
     pub files: Vec<PublishedFile>,
 }
@@ -138,12 +140,13 @@ impl PublishedFile {
         }
     }
 
-    /// Its footer, without the page index; `None` for a piece. It is read now and not kept: this blocks.
+    /// Its footer, without the page index; `None` for a piece, unless it is of a spec and so may have other columns than its table.
+    /// It is read now and not kept: this blocks.
     ///
     /// # Errors
     /// If the file is gone or damaged, or the disk or the object store refuses. A damaged file in a folder is in no later list.
     pub fn footer(&self) -> Result<Option<Arc<ParquetMetaData>>, Error> {
-        if self.is_piece {
+        if self.is_piece && self.spec.is_none() {
             return Ok(None);
         }
         let footer = match &self.source {
@@ -197,22 +200,29 @@ fn recorded_files(link: &Arc<RemoteLink>) -> PublishedFiles {
     let files = files.into_iter().filter(|file| file.entry.form.is_parquet());
     PublishedFiles {
         number,
+        is_ordered: true,
         files: files.map(|file| PublishedFile::of_object(link, file)).collect(),
+    }
+}
+
+/// What gives the URIs of files in the trees of a store.
+fn uris_in_tree(layout: &StoreLayout) -> impl Fn(&Path) -> String {
+    let (data, messages) = (canonical(&layout.data), canonical(&layout.messages));
+    move |path: &Path| {
+        let root = layout.root_of(path);
+        let tree = if root == layout.messages { &messages } else { &data };
+        file_uri(&tree.join(path.strip_prefix(root).unwrap_or(path)))
     }
 }
 
 /// The sealed files of a view.
 fn sealed_files(view: &ReadView, layout: &StoreLayout) -> PublishedFiles {
-    let (data, messages) = (canonical(&layout.data), canonical(&layout.messages));
-    let uri = |path: &Path| {
-        let root = layout.root_of(path);
-        let tree = if root == layout.messages { &messages } else { &data };
-        file_uri(&tree.join(path.strip_prefix(root).unwrap_or(path)))
-    };
+    let uri = uris_in_tree(layout);
     let files = Table::ALL.iter().flat_map(|table| view.files(*table));
     let files = files.filter(|file| file.sealed && file.is_parquet());
     PublishedFiles {
         number: view.sealed_changes(),
+        is_ordered: false,
         files: files
             .map(|file| PublishedFile::in_tree(file, uri(&file.path)))
             .collect(),

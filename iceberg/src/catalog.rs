@@ -9,7 +9,8 @@
 //!
 //! - What is served was published: nothing here makes metadata.
 //! - A catalogue that reads looks at most every two seconds for newer versions of a table, however often it is asked; who asks
-//!   meanwhile waits for that look. One that shares what its process publishes reads nothing from the first publication on.
+//!   meanwhile waits for that look. So it is while the storage does not answer: what was known before is served, or the error that
+//!   was met. One that shares what its process publishes reads nothing from the first publication on.
 //! - A table that was served stays, without files if it has none.
 //!
 //! # Not here
@@ -25,6 +26,7 @@ use model::Timestamp;
 use parking_lot::Mutex;
 use serde::Serialize;
 use serde_json::value::RawValue;
+use tracing::warn;
 
 use crate::catalog_table::CatalogTable;
 use crate::error::IcebergError;
@@ -43,15 +45,14 @@ const LOOK_AGAIN: Duration = Duration::from_secs(2);
 pub struct IcebergCatalog {
     objects: SideObjects,
     rest: Duration,
-    names: Mutex<KnownNames>,
+    names: Mutex<CachedLook<BTreeSet<CatalogTable>>>,
     /// Each with a lock of its own: a look at one table does not hold up the others.
-    tables: Mutex<BTreeMap<CatalogTable, Arc<Mutex<KnownTable>>>>,
+    tables: Mutex<BTreeMap<CatalogTable, Arc<Mutex<CachedLook<MetadataVersion>>>>>,
 }
 
 /// How recent something is.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy)]
 enum CacheFreshness {
-    #[default]
     Never,
     LookedAt(Instant),
     /// The publisher of this process brings what is new.
@@ -68,16 +69,61 @@ impl CacheFreshness {
     }
 }
 
-#[derive(Debug, Default)]
-struct KnownNames {
-    names: BTreeSet<CatalogTable>,
+/// What was read, and when it is looked for again.
+#[derive(Debug)]
+struct CachedLook<T> {
+    value: Option<T>,
     freshness: CacheFreshness,
+    /// Why the last look failed, if the storage did not answer.
+    failure: Option<String>,
 }
 
-#[derive(Debug, Default)]
-struct KnownTable {
-    newest: Option<MetadataVersion>,
-    freshness: CacheFreshness,
+impl<T> Default for CachedLook<T> {
+    fn default() -> Self {
+        Self {
+            value: None,
+            freshness: CacheFreshness::Never,
+            failure: None,
+        }
+    }
+}
+
+impl<T: Clone> CachedLook<T> {
+    /// What the publisher of this process brings.
+    const fn shared(value: T) -> Self {
+        Self {
+            value: Some(value),
+            freshness: CacheFreshness::Shared,
+            failure: None,
+        }
+    }
+
+    /// What is known, after a look if one is due. It gives what is newer than the known value.
+    fn get(
+        &mut self,
+        rest: Duration,
+        look: impl FnOnce(Option<&T>) -> Result<Option<T>, IcebergError>,
+    ) -> Result<Option<T>, IcebergError> {
+        if self.freshness.is_due(rest) {
+            match look(self.value.as_ref()) {
+                Ok(newer) => {
+                    self.value = newer.or_else(|| self.value.take());
+                    self.failure = None;
+                }
+                Err(IcebergError::Storage(error)) => {
+                    if self.failure.replace(error.to_string()).is_none() {
+                        warn!(%error, "could not look for what is new in the Iceberg catalogue; it is tried again");
+                    }
+                }
+                Err(damage) => return Err(damage),
+            }
+            self.freshness = CacheFreshness::LookedAt(Instant::now());
+        }
+        match (&self.value, &self.failure) {
+            (None, Some(reason)) => Err(IcebergError::Away(reason.clone())),
+            (value, _) => Ok(value.clone()),
+        }
+    }
 }
 
 /// A table as a client loads it.
@@ -185,45 +231,34 @@ impl IcebergCatalog {
     /// What this process published is served from now on without being read.
     pub(crate) fn share(&self, table: CatalogTable, newest: MetadataVersion) {
         let known = self.known(table);
-        *known.lock() = KnownTable {
-            newest: Some(newest),
-            freshness: CacheFreshness::Shared,
-        };
+        *known.lock() = CachedLook::shared(newest);
     }
 
     /// As [`IcebergCatalog::share`], the names of all tables.
     pub(crate) fn share_names(&self, names: BTreeSet<CatalogTable>) {
-        *self.names.lock() = KnownNames {
-            names,
-            freshness: CacheFreshness::Shared,
-        };
+        *self.names.lock() = CachedLook::shared(names);
     }
 
     fn names(&self) -> Result<BTreeSet<CatalogTable>, IcebergError> {
         let mut known = self.names.lock();
-        if known.freshness.is_due(self.rest) {
-            known.names = table_index::read(&self.objects)?;
-            known.freshness = CacheFreshness::LookedAt(Instant::now());
-        }
-        Ok(known.names.clone())
+        let names = known.get(self.rest, |_| table_index::read(&self.objects).map(Some))?;
+        Ok(names.unwrap_or_default())
     }
 
-    fn known(&self, table: CatalogTable) -> Arc<Mutex<KnownTable>> {
+    fn known(&self, table: CatalogTable) -> Arc<Mutex<CachedLook<MetadataVersion>>> {
         Arc::clone(self.tables.lock().entry(table).or_default())
     }
 
     fn newest(&self, table: CatalogTable) -> Result<Option<MetadataVersion>, IcebergError> {
         let known = self.known(table);
         let mut known = known.lock();
-        if known.freshness.is_due(self.rest) {
+        known.get(self.rest, |known| {
             let folder = MetadataFolder::new(&self.objects, table);
-            let version = known.newest.as_ref().map_or(0, |newest| newest.version);
-            if let Some((version, content)) = folder.newest(version)? {
-                known.newest = Some(folder.parse(version, &content)?);
-            }
-            known.freshness = CacheFreshness::LookedAt(Instant::now());
-        }
-        Ok(known.newest.clone())
+            let newer = folder.newest(known.map_or(0, |known| known.version))?;
+            newer
+                .map(|(version, content)| folder.parse(version, &content))
+                .transpose()
+        })
     }
 
     /// Clients of other makes know these properties; some of them only here, not in their own configuration.

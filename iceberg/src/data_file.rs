@@ -3,7 +3,7 @@
 //! # Invariants
 //!
 //! - The bounds of `ts` are the engine's own, so every file has them. What else is known comes from the footer; of pieces of open
-//!   files, which live for minutes, no footer is read.
+//!   files, which live for minutes, no footer is read but of those of specs, for their columns.
 //! - What is said of a column is said of the type that the table's schema has for it.
 //!
 //! # Not here
@@ -40,10 +40,6 @@ pub(crate) struct DataFile {
     pub(crate) lower: BTreeMap<i32, Vec<u8>>,
     /// A value of each column than which none is greater.
     pub(crate) upper: BTreeMap<i32, Vec<u8>>,
-    /// The engine's number of the segment. Not in manifests: 0 in what was read back.
-    pub(crate) segment: u64,
-    /// The engine's version of the segment. Not in manifests: 0 in what was read back.
-    pub(crate) version: u32,
 }
 
 impl DataFile {
@@ -60,8 +56,6 @@ impl DataFile {
             null_counts: BTreeMap::new(),
             lower: BTreeMap::new(),
             upper: BTreeMap::new(),
-            segment: file.segment,
-            version: file.version,
         };
         if let Some(footer) = footer {
             found.measure(footer, schema);
@@ -132,8 +126,6 @@ pub(crate) mod tests {
             null_counts: BTreeMap::new(),
             lower: BTreeMap::new(),
             upper: BTreeMap::new(),
-            segment: 0,
-            version: 0,
         }
     }
 

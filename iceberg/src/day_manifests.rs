@@ -22,13 +22,12 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use engine::PublishedFile;
-use sha2::{Digest as _, Sha256};
 
 use crate::data_file::DataFile;
 use crate::error::IcebergError;
 use crate::manifest::{EntryStatus, ManifestEntry, read_manifest, write_manifest};
 use crate::manifest_list::ManifestFile;
-use crate::metadata_folder::{MetadataFolder, intact};
+use crate::metadata_folder::{MetadataFolder, content_digest, intact};
 use crate::partition_spec::PartitionUnit;
 use crate::table_files::{FilesDigest, ManifestDay, TableFiles};
 use crate::table_schemas::TableSchemas;
@@ -213,7 +212,7 @@ impl ManifestBuilder<'_> {
             let content = self.folder.get_avro(path);
             let entries = content.and_then(|content| read_manifest(&content).map_err(|error| error.of_object(path)));
             for mut entry in intact(entries)?.unwrap_or_default() {
-                if entry.status != EntryStatus::Deleted && entry.sequence_number < self.sequence_number {
+                if entry.sequence_number < self.sequence_number {
                     entry.status = EntryStatus::Existing;
                     known.insert(entry.file.path.clone(), (manifest.schema_id, entry));
                 }
@@ -257,8 +256,7 @@ impl ManifestBuilder<'_> {
             return Err(IcebergError::refused(format!("schema {schema_id}"), "it is unknown"));
         };
         let content = write_manifest(schema, schema_id, day.unit, entries)?;
-        let hash = hex::encode(Sha256::digest(&content));
-        let hash = hash.get(..16).unwrap_or_default();
+        let hash = content_digest(&content);
         let name = format!("{}-{schema_id}-{digest}-{hash}-m.avro", day.name());
         let length = content.len() as u64;
         self.folder.put(&name, content)?;
@@ -293,10 +291,8 @@ impl ManifestBuilder<'_> {
             added_snapshot_id: self.snapshot_id,
             added_files,
             existing_files,
-            deleted_files: 0,
             added_rows,
             existing_rows,
-            deleted_rows: 0,
             partition_lower: partitions().min().unwrap_or_default(),
             partition_upper: partitions().max().unwrap_or_default(),
         }

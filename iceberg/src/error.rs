@@ -13,6 +13,9 @@ pub enum IcebergError {
     /// The disk or the bucket did not do what it was asked. It may work a moment later.
     #[error("could not read or write the Iceberg catalogue: {0}")]
     Storage(#[from] engine::Error),
+    /// The same, a moment ago: it was not tried again since.
+    #[error("could not read the Iceberg catalogue: {0}")]
+    Away(String),
     /// An object is not what this program wrote.
     #[error(
         "{object} of the Iceberg catalogue is damaged: {reason}; delete it, and the Mixer that writes the store makes it anew"

@@ -2,41 +2,57 @@
 //!
 //! # Invariants
 //!
-//! - Deleted is only what neither the newest version of the metadata nor the 100 before it name, with all snapshots that they list,
-//!   and what is older than twice the age to which snapshots are kept: another publisher may be about to name what is young.
+//! - Deleted is only what the newest version of the metadata does not name, with all snapshots that it lists and the few versions of
+//!   its log, and what is older than twice the age to which snapshots are kept: another publisher may be about to name what is young.
+//!   What earlier versions alone name is for nobody any more: a snapshot within its age is in the newest one.
 //! - Later versions than the known one stay, as does what this program does not write.
 //! - What could not be read for reasons of the disk or the bucket deletes nothing. A damaged object names nothing: no reader can
 //!   follow it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
 use model::Timestamp;
 
 use crate::error::IcebergError;
-use crate::manifest_list::read_manifest_list;
+use crate::manifest_list::{ManifestFile, read_manifest_list};
 use crate::metadata_folder::{MetadataFolder, MetadataVersion, intact, version_of};
 use crate::snapshot_history::KEPT_VERSIONS;
+use crate::table_metadata::TableSnapshot;
 
-/// Deletes what nobody names, and says how many objects.
+/// What a collection did.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct CollectedGarbage {
+    /// So many objects were deleted.
+    pub(crate) deleted: u64,
+    /// Others that nobody names are too young.
+    pub(crate) is_waiting: bool,
+}
+
+/// Deletes those of the objects in the folder that nobody names. `manifests` are of the current snapshot.
 pub(crate) fn collect_garbage(
     folder: &MetadataFolder,
-    newest: &MetadataVersion,
-    snapshot_age: Duration,
-    now: Timestamp,
-) -> Result<u64, IcebergError> {
-    let there = folder.list()?;
-    let named = named_objects(folder, newest, &there)?;
-    let young = now.minus(snapshot_age.saturating_mul(2));
-    let mut deleted = 0;
+    there: &BTreeMap<String, Timestamp>,
+    (newest, manifests): (&MetadataVersion, &[ManifestFile]),
+    young: Timestamp,
+) -> Result<CollectedGarbage, IcebergError> {
+    let named = named_objects(folder, newest, manifests)?;
+    let oldest = newest.version.saturating_sub(KEPT_VERSIONS as u64);
+    let is_kept = |name: &str| named.contains(name) || version_of(name).is_some_and(|version| version >= oldest);
+    let mut collected = CollectedGarbage::default();
     // Versions first, then manifest lists, then manifests: what is still there has what it names.
-    for (name, at) in there.iter().rev() {
-        if is_of_catalogue(name) && *at < young && !named.contains(name) {
+    for (name, at) in there
+        .iter()
+        .rev()
+        .filter(|(name, _)| is_of_catalogue(name) && !is_kept(name))
+    {
+        if *at < young {
             folder.delete(name)?;
-            deleted += 1;
+            collected.deleted += 1;
+        } else {
+            collected.is_waiting = true;
         }
     }
-    Ok(deleted)
+    Ok(collected)
 }
 
 /// Whether this program wrote it, or began to.
@@ -48,36 +64,26 @@ fn is_of_catalogue(name: &str) -> bool {
     is_list || name.ends_with("-m.avro") || version_of(name).is_some()
 }
 
+/// Manifest lists and manifests of all snapshots that a version lists.
 fn named_objects(
     folder: &MetadataFolder,
     newest: &MetadataVersion,
-    there: &BTreeMap<String, Timestamp>,
+    manifests: &[ManifestFile],
 ) -> Result<BTreeSet<String>, IcebergError> {
-    let oldest = newest.version.saturating_sub(KEPT_VERSIONS as u64);
-    let versions = there.keys().filter_map(|name| Some((name, version_of(name)?)));
-    let (mut named, mut lists) = (BTreeSet::new(), BTreeSet::new());
-    for (name, version) in versions.filter(|(_, version)| *version >= oldest) {
-        named.insert(name.clone());
-        let read = folder.read_version(version);
-        if let Some(Some(read)) = intact(read)? {
-            lists.extend(
-                read.metadata
-                    .snapshots
-                    .iter()
-                    .map(|snapshot| snapshot.manifest_list.clone()),
-            );
-        }
-    }
-    for list in lists {
-        let Some(name) = folder.name_of(&list) else {
-            continue;
-        };
-        named.insert(name.to_owned());
-        let content = folder.get_avro(&list);
-        let manifests =
-            content.and_then(|content| read_manifest_list(&content).map_err(|error| error.of_object(&list)));
+    let name_of = |uri: &str| folder.name_of(uri).map(str::to_owned);
+    let mut named: BTreeSet<_> = manifests
+        .iter()
+        .filter_map(|manifest| name_of(&manifest.path))
+        .collect();
+    for TableSnapshot {
+        manifest_list: list, ..
+    } in &newest.metadata.snapshots
+    {
+        named.extend(name_of(list));
+        let content = folder.get_avro(list);
+        let manifests = content.and_then(|content| read_manifest_list(&content).map_err(|error| error.of_object(list)));
         for manifest in intact(manifests)?.unwrap_or_default() {
-            named.extend(folder.name_of(&manifest.path).map(str::to_owned));
+            named.extend(name_of(&manifest.path));
         }
     }
     Ok(named)

@@ -18,8 +18,8 @@
 //! | `manifest`, `manifest_list` | the Avro files of a snapshot |
 //! | `table_metadata` | the JSON file that names snapshots and schemas |
 //! | `catalog_table`, `metadata_folder`, `table_index` | names: of tables, of their objects, the list of tables |
-//! | `table_files`, `table_schemas`, `day_manifests`, `snapshot_history`, `held_files` | what a new version of a table consists of |
-//! | `garbage`, `table_publication` | one table: what goes, what is new |
+//! | `table_files`, `table_schemas`, `day_manifests`, `snapshot_history` | what a new version of a table consists of |
+//! | `published_state`, `garbage`, `table_publication` | one table: what goes, what is new |
 //! | `catalog`, `publisher` | all tables: what is served, what is published |
 //!
 //! # Invariants
@@ -41,11 +41,11 @@ mod data_file;
 mod day_manifests;
 mod error;
 mod garbage;
-mod held_files;
 mod manifest;
 mod manifest_list;
 mod metadata_folder;
 mod partition_spec;
+mod published_state;
 mod publisher;
 mod schema;
 mod snapshot_history;

@@ -7,7 +7,7 @@
 //!
 //! - All files of a manifest belong to one partition spec.
 //! - Snapshot ids and sequence numbers are written out, never inherited: a manifest says the same in every list that names it.
-//! - What [`write_manifest`] makes, [`read_manifest`] gives back, but for the engine's numbers of files, which are not in it.
+//! - What [`write_manifest`] makes, [`read_manifest`] gives back.
 //!
 //! # Not here
 //!
@@ -53,19 +53,17 @@ const SCHEMA: &str = concat!(
     r#"]},"field-id":2}]}"#,
 );
 
-/// What became of a file in the snapshot that wrote its entry.
+/// What became of a file in the snapshot that wrote its entry. Of those that are gone there are no entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum EntryStatus {
     /// It was there before.
     Existing = 0,
     /// It came.
     Added = 1,
-    /// It is gone.
-    Deleted = 2,
 }
 
 impl EntryStatus {
-    const ALL: [Self; 3] = [Self::Existing, Self::Added, Self::Deleted];
+    const ALL: [Self; 2] = [Self::Existing, Self::Added];
 }
 
 /// A data file in a manifest.
@@ -73,7 +71,7 @@ impl EntryStatus {
 pub(crate) struct ManifestEntry {
     /// What became of it.
     pub(crate) status: EntryStatus,
-    /// The snapshot that added it, or deleted it if it is gone.
+    /// The snapshot that added it.
     pub(crate) snapshot_id: i64,
     /// The sequence number of the snapshot that added it.
     pub(crate) sequence_number: i64,
@@ -191,8 +189,6 @@ fn decode(from: &mut AvroDecoder<'_>, unit: PartitionUnit) -> Result<ManifestEnt
             null_counts: by_column(from, AvroDecoder::long)?,
             lower: by_column(from, |from| Ok(from.bytes()?.to_vec()))?,
             upper: by_column(from, |from| Ok(from.bytes()?.to_vec()))?,
-            segment: 0,
-            version: 0,
         },
     })
 }
@@ -236,7 +232,6 @@ mod tests {
         vec![
             entry(EntryStatus::Added, i64::MAX, known),
             entry(EntryStatus::Existing, 1, plain("file:///b.parquet", unit, -1)),
-            entry(EntryStatus::Deleted, 2, plain("file:///c.parquet", unit, 0)),
         ]
     }
 

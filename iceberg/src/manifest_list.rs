@@ -35,6 +35,9 @@ const SCHEMA: &str = concat!(
     r#"]}"#,
 );
 
+/// Files, and rows, that the manifest's snapshot removed: its entries do not have them.
+const NO_DELETED: u64 = 0;
+
 /// A manifest as a snapshot names it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ManifestFile {
@@ -54,14 +57,10 @@ pub(crate) struct ManifestFile {
     pub(crate) added_files: u64,
     /// Files that were there before.
     pub(crate) existing_files: u64,
-    /// Files that went with that snapshot.
-    pub(crate) deleted_files: u64,
     /// Rows of files that came.
     pub(crate) added_rows: u64,
     /// Rows of files that were there.
     pub(crate) existing_rows: u64,
-    /// Rows of files that went.
-    pub(crate) deleted_rows: u64,
     /// The least partition of its files.
     pub(crate) partition_lower: i32,
     /// The greatest partition of its files.
@@ -80,7 +79,7 @@ pub(crate) fn write_manifest_list(
 ) -> Result<Vec<u8>, IcebergError> {
     let mut encoder = AvroEncoder::default();
     for manifest in manifests {
-        let files = [manifest.added_files, manifest.existing_files, manifest.deleted_files];
+        let files = [manifest.added_files, manifest.existing_files];
         if files.iter().any(|count| i32::try_from(*count).is_err()) {
             return Err(IcebergError::refused(&manifest.path, "it has too many files"));
         }
@@ -112,10 +111,10 @@ fn encode(to: &mut AvroEncoder, manifest: &ManifestFile) {
     for count in [
         manifest.added_files,
         manifest.existing_files,
-        manifest.deleted_files,
+        NO_DELETED,
         manifest.added_rows,
         manifest.existing_rows,
-        manifest.deleted_rows,
+        NO_DELETED,
     ] {
         to.count(count);
     }
@@ -167,14 +166,7 @@ fn decode(from: &mut AvroDecoder<'_>) -> Result<ManifestFile, AvroDamage> {
         return Err(AvroDamage("a manifest has another partition field"));
     };
     let [sequence_number, min_sequence_number, added_snapshot_id] = numbers;
-    let [
-        added_files,
-        existing_files,
-        deleted_files,
-        added_rows,
-        existing_rows,
-        deleted_rows,
-    ] = counts;
+    let [added_files, existing_files, _, added_rows, existing_rows, _] = counts;
     Ok(ManifestFile {
         path,
         length,
@@ -184,10 +176,8 @@ fn decode(from: &mut AvroDecoder<'_>) -> Result<ManifestFile, AvroDamage> {
         added_snapshot_id,
         added_files,
         existing_files,
-        deleted_files,
         added_rows,
         existing_rows,
-        deleted_rows,
         partition_lower,
         partition_upper,
     })
@@ -217,10 +207,8 @@ mod tests {
             added_snapshot_id: i64::MAX,
             added_files: 1,
             existing_files: 20,
-            deleted_files: 3,
             added_rows: 100,
             existing_rows: 5_000_000_000,
-            deleted_rows: 300,
             partition_lower: -5,
             partition_upper: 492_023,
         }

@@ -4,12 +4,13 @@
 //! |---|---|
 //! | `v<n>.metadata.json` | version n of the metadata. Its creation is the publication |
 //! | `version-hint.text` | n of a version that was the newest when this was written |
-//! | `snap-<n>-<snapshot id>.avro` | manifest list of the snapshot that version n made |
+//! | `snap-<n>-<snapshot id>-<digest of its content>.avro` | manifest list of the snapshot that version n made |
 //! | `<day>-<h\|d>-<schema id>-<digest of its files>-<digest of its content>-m.avro` | manifest |
 //!
 //! # Invariants
 //!
-//! - A version is created once and never changes. A name of a manifest means one content, so that writing it again is harmless.
+//! - A version is created once and never changes. A name of a manifest or of a manifest list means one content, so that writing it
+//!   again is harmless.
 //! - The hint is never trusted: versions after it are looked for, and where it names none the folder is listed.
 
 use std::collections::BTreeMap;
@@ -19,6 +20,7 @@ use bytes::Bytes;
 use engine::SideObjects;
 use model::Timestamp;
 use serde_json::value::RawValue;
+use sha2::{Digest as _, Sha256};
 use tracing::warn;
 
 use crate::catalog_table::CatalogTable;
@@ -115,7 +117,8 @@ impl MetadataFolder {
         }
     }
 
-    fn get_version(&self, version: u64) -> Result<Option<Bytes>, IcebergError> {
+    /// The bytes of a version, if it is there.
+    pub(crate) fn get_version(&self, version: u64) -> Result<Option<Bytes>, IcebergError> {
         Ok(self.objects.get(&self.object(&version_name(version)))?)
     }
 
@@ -205,6 +208,13 @@ pub(crate) fn intact<T>(read: Result<T, IcebergError>) -> Result<Option<T>, Iceb
             Ok(None)
         }
     }
+}
+
+/// What tells contents apart in names: 16 hex digits.
+pub(crate) fn content_digest(content: &[u8]) -> String {
+    let digest: [u8; 32] = Sha256::digest(content).into();
+    let (first, _) = digest.split_at(8);
+    hex::encode(first)
 }
 
 pub(crate) fn version_name(version: u64) -> String {

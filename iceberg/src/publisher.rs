@@ -9,6 +9,7 @@
 //!
 //! - A table that did not change is neither read nor written, except for what was there before its first publication here.
 //! - What fails with one table leaves the others published. A publication that failed is tried again with the next list.
+//! - A table one of whose files cannot be had is not published without it.
 //! - Two publishers, as for a moment while a Mixer takes a store over, do not mix: who creates a version has published it, and the
 //!   other reads it and goes on from there.
 //!
@@ -18,12 +19,13 @@
 //! format allows: whoever reads a table by its changes from snapshot to snapshot sees what was added, and must not expect what was
 //! removed.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine::{PINNED, PublishedFile, PublishedFiles, SideObjects};
+use engine::{PinnedFiles, PublishedFile, PublishedFiles, SideObjects};
 use model::Timestamp;
+use tracing::warn;
 use uuid::Uuid;
 
 use crate::catalog::IcebergCatalog;
@@ -32,12 +34,15 @@ use crate::error::IcebergError;
 use crate::metadata_folder::intact;
 use crate::table_files::by_table;
 use crate::table_index;
-use crate::table_publication::TablePublication;
+use crate::table_publication::{ListNumber, TablePublication};
 
 pub use crate::table_publication::CatalogSettings;
 
-/// How much longer than its snapshots a file of an earlier run is kept.
+/// How much longer than the age of snapshots a link is kept: the tree gives a name up before a version without the file is published.
 const MARGIN: Duration = Duration::from_secs(600);
+
+/// Tables whose garbage is collected between two looks for new files, at most.
+const COLLECTED_AT_ONCE: usize = 4;
 
 /// What a publication did.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -57,10 +62,12 @@ pub struct CatalogPublisher {
     store: Uuid,
     settings: CatalogSettings,
     tables: BTreeMap<CatalogTable, TablePublication>,
-    /// When this process published all tables for the first time.
-    began: Option<Timestamp>,
     /// The list of tables as it was written; `None` before it was read.
     listed: Option<BTreeSet<CatalogTable>>,
+    /// Tables whose garbage is to be collected.
+    waiting: Vec<CatalogTable>,
+    /// Whether it was told that files have no links.
+    is_without_links: bool,
     catalog: Arc<IcebergCatalog>,
 }
 
@@ -74,15 +81,10 @@ impl CatalogPublisher {
             store,
             settings,
             tables: BTreeMap::new(),
-            began: None,
             listed: None,
+            waiting: Vec::new(),
+            is_without_links: false,
         }
-    }
-
-    /// How many files are held that are in no current snapshot.
-    #[cfg(test)]
-    pub(crate) fn waiting(&self) -> usize {
-        self.tables.values().map(TablePublication::waiting).sum()
     }
 
     /// What is published, for who serves it in this process.
@@ -92,21 +94,55 @@ impl CatalogPublisher {
     }
 
     /// Publishes the tables whose files changed, and those with snapshots that became too old. The files of a folder get names of
-    /// their own first, which they have for as long as snapshots name them.
+    /// their own first, links; those that are needed no more go, whatever became of the tables.
     ///
     /// # Errors
     /// The first one, after all tables were tried. The next call does what is missing.
     pub fn publish(&mut self, files: PublishedFiles, now: Timestamp) -> Result<PublishReport, IcebergError> {
-        let files = files.pinned(&self.objects)?;
+        let PinnedFiles {
+            list,
+            left_out,
+            refusal,
+        } = files.pinned(&self.objects)?;
+        if let Some(error) = refusal.filter(|_| !std::mem::replace(&mut self.is_without_links, true)) {
+            warn!(%error, "the Iceberg catalogue names files as the tree does: an older snapshot may miss some; keep data_dir \
+                           and messages_dir on the file system of store.dir");
+        }
+        let number = ListNumber {
+            number: list.number,
+            is_ordered: list.is_ordered,
+        };
+        let files: Vec<_> = list.files.into_iter().map(Arc::new).collect();
+        let base = left_out.iter().map(|(file, _)| CatalogTable::base(file.table));
+        let of_specs = left_out
+            .iter()
+            .filter_map(|(file, _)| file.spec.map(CatalogTable::of_spec));
+        let incomplete: BTreeSet<_> = base.chain(of_specs).collect();
+        let published = self.publish_tables(&files, &incomplete, number, now);
+        let unpinned = self.unpin(&files, now);
+        if let Some((_, error)) = left_out.into_iter().next() {
+            return Err(error.into());
+        }
+        published.and_then(|report| unpinned.map(|()| report))
+    }
+
+    fn publish_tables(
+        &mut self,
+        files: &[Arc<PublishedFile>],
+        incomplete: &BTreeSet<CatalogTable>,
+        list: ListNumber,
+        now: Timestamp,
+    ) -> Result<PublishReport, IcebergError> {
         let listed = self.read_list()?;
         let known: BTreeSet<_> = self.tables.keys().copied().chain(listed).collect();
         let mut report = PublishReport {
-            number: files.number,
+            number: list.number,
             ..PublishReport::default()
         };
         let mut outcome = Ok(());
-        for (table, files) in by_table(files.files, known) {
-            let published = self.table(table).publish(files, report.number, now);
+        let complete = by_table(files, known);
+        for (table, files) in complete.into_iter().filter(|(table, _)| !incomplete.contains(table)) {
+            let published = self.table(table).publish(&files, list, now);
             match self.share(table, published) {
                 Ok(is_new) => report.published += usize::from(is_new),
                 Err(error) => outcome = outcome.and(Err(error)),
@@ -118,54 +154,54 @@ impl CatalogPublisher {
             .filter_map(|(table, publication)| Some((table, publication.newest()?)));
         report.versions = newest.map(|(table, newest)| (table.name(), newest.version)).collect();
         self.write_list()?;
-        outcome?;
-        self.began.get_or_insert(now);
-        Ok(report)
+        outcome.map(|()| report)
     }
 
-    /// Publishes versions without the snapshots that became too old, and deletes what nobody names any more: metadata objects, of
-    /// which it says how many, and links of files. For once in an hour.
+    /// Looks whether somebody else published; [`CatalogPublisher::is_due`] says it. For once in a few minutes.
     ///
     /// # Errors
     /// The first one, after all tables were tried.
-    pub fn collect_garbage(&mut self, now: Timestamp) -> Result<u64, IcebergError> {
+    pub fn notice_others(&mut self) -> Result<(), IcebergError> {
+        let noticed = self.tables.values_mut().map(TablePublication::notice_others);
+        noticed.fold(Ok(()), Result::and)
+    }
+
+    /// Whether the same list is to be published once more: of some table it is not known what is there.
+    #[must_use]
+    pub fn is_due(&self) -> bool {
+        self.tables.values().any(TablePublication::is_due)
+    }
+
+    /// Begins a collection of garbage, for which all tables wait now. For once in an hour.
+    pub fn begin_collection(&mut self) {
+        self.waiting = self.tables.keys().copied().collect();
+    }
+
+    /// Deletes metadata objects that nobody names any more, of a few of the tables that wait for it: publications are to go on.
+    /// How many; `None` if no table waits. What is missing makes a publication due.
+    ///
+    /// # Errors
+    /// The first one, after these tables were tried.
+    pub fn collect_garbage(&mut self, now: Timestamp) -> Result<Option<u64>, IcebergError> {
+        let some = self.waiting.len().saturating_sub(COLLECTED_AT_ONCE);
+        let tables = self.waiting.split_off(some);
         let (mut deleted, mut outcome) = (0, Ok(()));
-        let tables: Vec<_> = self.tables.keys().copied().collect();
-        for table in tables {
-            let expired = self.table(table).expire(now);
-            let collected = self
-                .share(table, expired)
-                .and_then(|_| self.table(table).collect_garbage(now));
-            match collected {
+        for table in &tables {
+            match self.table(*table).collect_garbage(now) {
                 Ok(objects) => deleted += objects,
                 Err(error) => outcome = outcome.and(Err(error)),
             }
         }
-        outcome?;
-        self.unpin(now)?;
-        Ok(deleted)
+        outcome.map(|()| (!tables.is_empty()).then_some(deleted))
     }
 
-    /// Removes the links of files that no kept snapshot names. What an earlier run published, and this one does not know, has
-    /// expired by then.
-    fn unpin(&self, now: Timestamp) -> Result<(), IcebergError> {
+    /// Removes the links that neither a list nor a snapshot needs any more: the tree has had no name for the file for longer than
+    /// snapshots are kept. A table whose publication fails keeps those of its newest version.
+    fn unpin(&self, files: &[Arc<PublishedFile>], now: Timestamp) -> Result<(), IcebergError> {
+        let published = self.tables.values().flat_map(TablePublication::links);
+        let named: HashSet<_> = files.iter().chain(published).map(|file| file.uri.as_str()).collect();
         let kept = self.settings.snapshot_age.saturating_add(MARGIN);
-        let is_due = self.began.is_some_and(|began| began.plus(kept) <= now);
-        if self.objects.folder().is_none() || !is_due {
-            return Ok(());
-        }
-        let mut held = BTreeSet::new();
-        for table in self.tables.values() {
-            let Some(files) = table.held() else {
-                return Ok(());
-            };
-            held.extend(files.map(PublishedFile::pinned_name));
-        }
-        for (name, _) in self.objects.list(PINNED)? {
-            if !held.contains(&name) {
-                self.objects.delete(&name)?;
-            }
-        }
+        self.objects.unpin(&named, now.minus(kept))?;
         Ok(())
     }
 

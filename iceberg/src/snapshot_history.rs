@@ -17,10 +17,13 @@ use crate::table_metadata::TableSnapshot;
 
 /// Snapshots of a table, at most.
 pub(crate) const KEPT_SNAPSHOTS: usize = 100;
-/// Versions of the metadata that the newest one names.
-pub(crate) const KEPT_VERSIONS: usize = 100;
+/// Earlier versions of the metadata that the newest one names.
+pub(crate) const KEPT_VERSIONS: usize = 10;
 /// What a snapshot's summary has as the latest `ts` of its rows.
 pub(crate) const NEWEST_ROW: &str = "platform.newest-row";
+
+/// What it has as the number of the list of files that it was made of.
+pub(crate) const LIST_NUMBER: &str = "platform.number";
 
 const OPERATION: &str = "operation";
 /// The operation of a snapshot that has all files of the one before.
@@ -60,7 +63,7 @@ pub(crate) fn summary(changes: &FileChanges, files: &TableFiles, number: u64) ->
         ("total-records", files.rows()),
         ("total-data-files", files.all().len() as u64),
         ("total-files-size", files.bytes()),
-        ("platform.number", number),
+        (LIST_NUMBER, number),
     ];
     let counts = counts.map(|(key, count)| (key.to_owned(), count.to_string()));
     let newest = files

@@ -68,10 +68,6 @@ impl TableFiles {
         &self.files
     }
 
-    pub(crate) fn contains(&self, file: &PublishedFile) -> bool {
-        self.files.binary_search_by_key(&key(file), |own| key(own)).is_ok()
-    }
-
     /// The files of each manifest, in their order.
     pub(crate) fn by_day(&self) -> BTreeMap<ManifestDay, Vec<&PublishedFile>> {
         let mut days = BTreeMap::<_, Vec<&PublishedFile>>::new();
@@ -142,20 +138,16 @@ impl FilesDigest {
 
 /// The files of each table. Base tables are there without files too, as are those of `known`.
 pub(crate) fn by_table(
-    files: Vec<PublishedFile>,
+    files: &[Arc<PublishedFile>],
     known: impl IntoIterator<Item = CatalogTable>,
 ) -> BTreeMap<CatalogTable, TableFiles> {
     let mut tables: BTreeMap<_, Vec<_>> = Table::ALL.map(|table| (CatalogTable::base(table), Vec::new())).into();
     tables.extend(known.into_iter().map(|table| (table, Vec::new())));
     for file in files {
-        let file = Arc::new(file);
-        if let Some(spec) = file.spec {
-            tables
-                .entry(CatalogTable::of_spec(spec))
-                .or_default()
-                .push(Arc::clone(&file));
+        let of_spec = file.spec.map(CatalogTable::of_spec);
+        for table in of_spec.into_iter().chain([CatalogTable::base(file.table)]) {
+            tables.entry(table).or_default().push(Arc::clone(file));
         }
-        tables.entry(CatalogTable::base(file.table)).or_default().push(file);
     }
     tables
         .into_iter()

@@ -42,8 +42,37 @@ pub(crate) fn read(objects: &SideObjects) -> Result<BTreeSet<CatalogTable>, Iceb
     Ok(names.iter().filter_map(|name| CatalogTable::parse(name)).collect())
 }
 
+/// # Errors
+/// If it cannot be written, or could not be read back.
 pub(crate) fn write(objects: &SideObjects, tables: &BTreeSet<CatalogTable>) -> Result<(), IcebergError> {
     let names: Vec<_> = tables.iter().map(CatalogTable::name).collect();
     let content = serde_json::Value::from(names).to_string();
+    if content.len() > MOST_BYTES {
+        let reason = format!(
+            "the names of {} tables take more than {MOST_BYTES} bytes: remove specs",
+            tables.len()
+        );
+        return Err(IcebergError::refused("the list of tables", reason));
+    }
     Ok(objects.put(&object(), content.into())?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_that_could_not_be_read_back_is_not_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let objects = SideObjects::in_folder(dir.path().join("iceberg"));
+        let tables = |count: usize| -> BTreeSet<CatalogTable> {
+            let spec = |number| format!("s{number:046}").parse().unwrap();
+            (0..count).map(|number| CatalogTable::of_spec(spec(number))).collect()
+        };
+        let some = tables(100);
+        write(&objects, &some).unwrap();
+        let refused = write(&objects, &tables(20_000)).unwrap_err().to_string();
+        assert!(refused.contains("the names of 20000 tables"), "{refused}");
+        assert_eq!(read(&objects).unwrap(), some);
+    }
 }

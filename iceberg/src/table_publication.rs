@@ -1,7 +1,7 @@
 //! One table of the catalogue: from its files to a version of its metadata.
 //!
 //! ```text
-//! what is there, read once ─> manifests of the files ─> nothing changed ──────────────────────────────> held files
+//! what is there, read once ─> manifests of the files ─> nothing changed ──────────────────────────────> links
 //!        ^                            └─> manifest list ─> v<n+1>.metadata.json ─> created ─> hint ──────┘
 //!        └─────────────────────────────── somebody created it before ──────────┘
 //! ```
@@ -11,11 +11,11 @@
 //! - A version names only what is there: it is created after what it names, and the hint is written after it.
 //! - After an error nothing is known any more of what is there: it is read again. So it does not matter whether the version whose
 //!   creation failed exists.
-//! - Metadata of another table, of a store in another place, or that cannot be understood is not gone on from: the next version is
-//!   made of the files alone.
-//! - Times do not go back from version to version.
+//! - Times do not go back from version to version, nor do lists whose numbers are ordered: a writer that another one pushed out of
+//!   the store, and that does not know it yet, publishes nothing over what that one published.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use engine::{PartitionBy, PublishedFile, SideObjects};
@@ -27,11 +27,11 @@ use crate::catalog_table::CatalogTable;
 use crate::day_manifests::{FileChanges, ManifestBuilder, SnapshotManifests};
 use crate::error::IcebergError;
 use crate::garbage;
-use crate::held_files::HeldFiles;
-use crate::manifest_list::{read_manifest_list, write_manifest_list};
-use crate::metadata_folder::{MetadataFolder, MetadataVersion, intact, version_name};
+use crate::manifest_list::write_manifest_list;
+use crate::metadata_folder::{MetadataFolder, MetadataVersion, content_digest, version_name};
 use crate::partition_spec::{LAST_PARTITION_ID, PartitionUnit, specs_json};
-use crate::snapshot_history::{KEPT_SNAPSHOTS, KEPT_VERSIONS, kept, milliseconds, newest, summary};
+use crate::published_state::PublishedState;
+use crate::snapshot_history::{KEPT_SNAPSHOTS, KEPT_VERSIONS, LIST_NUMBER, kept, milliseconds, newest, summary};
 use crate::table_files::TableFiles;
 use crate::table_metadata::{
     FORMAT_VERSION, MAIN_BRANCH, MetadataLogEntry, SnapshotLogEntry, SnapshotReference, TableMetadata, TableSnapshot,
@@ -51,6 +51,14 @@ pub struct CatalogSettings {
     pub partition_by: PartitionBy,
 }
 
+/// The number of a list of files.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ListNumber {
+    pub(crate) number: u64,
+    /// As [`engine::PublishedFiles::is_ordered`].
+    pub(crate) is_ordered: bool,
+}
+
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct TablePublication {
@@ -60,25 +68,10 @@ pub(crate) struct TablePublication {
     settings: CatalogSettings,
     /// What is there; `None` before it was read, and after an error.
     state: Option<PublishedState>,
-    held: HeldFiles,
-}
-
-/// What is in the table's folder.
-#[derive(Debug)]
-struct PublishedState {
-    /// The newest version, whatever it is; 0 if there is none.
-    version: u64,
-    /// What it says, if it can be gone on from.
-    newest: Option<MetadataVersion>,
-    /// Its snapshots that can be read, the oldest first.
-    snapshots: Vec<TableSnapshot>,
-    /// Whether it has others too: a new version is due.
-    is_stale: bool,
-    /// Of the last of `snapshots`.
-    manifests: SnapshotManifests,
-    schemas: TableSchemas,
-    /// The version in the hint.
-    hint: Option<u64>,
+    /// The links that the newest version names, if this process published it.
+    links: Vec<Arc<PublishedFile>>,
+    /// The version after which nothing was left to collect.
+    collected: Option<u64>,
 }
 
 impl TablePublication {
@@ -89,7 +82,8 @@ impl TablePublication {
             folder: MetadataFolder::new(objects, table),
             settings,
             state: None,
-            held: HeldFiles::default(),
+            links: Vec::new(),
+            collected: None,
         }
     }
 
@@ -98,25 +92,25 @@ impl TablePublication {
         self.state.as_ref()?.newest.as_ref()
     }
 
-    /// The files that kept snapshots name, as far as this process published them; `None` if it does not know the table's state.
-    pub(crate) fn held(&self) -> Option<impl Iterator<Item = &PublishedFile>> {
-        self.state.as_ref().map(|_| self.held.all())
-    }
-
-    /// How many files are held for snapshots that are not the current one.
-    #[cfg(test)]
-    pub(crate) fn waiting(&self) -> usize {
-        self.held.waiting()
+    /// The links that the newest version names, if this process published it.
+    pub(crate) fn links(&self) -> &[Arc<PublishedFile>] {
+        &self.links
     }
 
     /// Publishes a version if the files or the kept snapshots are others; whether it did.
-    pub(crate) fn publish(&mut self, files: TableFiles, number: u64, now: Timestamp) -> Result<bool, IcebergError> {
+    pub(crate) fn publish(
+        &mut self,
+        files: &TableFiles,
+        list: ListNumber,
+        now: Timestamp,
+    ) -> Result<bool, IcebergError> {
         for _ in 0..ATTEMPTS {
             let mut state = match self.state.take() {
                 Some(state) => state,
-                None => self.look()?,
+                None => PublishedState::read(&self.folder, self.table, self.uuid)?,
             };
-            let draft = self.draft(&mut state, &files, number, now)?;
+            self.check_order(&state, list)?;
+            let draft = self.draft(&mut state, files, list.number, now)?;
             let is_new = draft.is_some();
             if let Some(draft) = draft {
                 let Some(created) = self.folder.create(state.version + 1, &draft)? else {
@@ -135,33 +129,78 @@ impl TablePublication {
         Err(IcebergError::refused(version, reason))
     }
 
-    /// Publishes a version without the snapshots that became too old, if there are any; whether it did.
-    pub(crate) fn expire(&mut self, now: Timestamp) -> Result<bool, IcebergError> {
-        let is_due = self.state.as_ref().is_some_and(|state| {
-            let kept = kept(&state.snapshots, self.settings.snapshot_age, now);
-            kept.len() < state.snapshots.len()
-        });
-        if !is_due {
-            return Ok(false);
+    /// Refuses a list that is older than the one of the newest version.
+    fn check_order(&self, state: &PublishedState, list: ListNumber) -> Result<(), IcebergError> {
+        let current = state
+            .newest
+            .as_ref()
+            .and_then(|newest| newest.metadata.current_snapshot());
+        let published = current.and_then(|current| current.summary.get(LIST_NUMBER)?.parse::<u64>().ok());
+        match published.filter(|published| list.is_ordered && *published > list.number) {
+            None => Ok(()),
+            Some(published) => {
+                let version = format!("list {} of the files of table {}", list.number, self.table.name());
+                let reason = format!(
+                    "list {published} is published: another Mixer writes the store; if the store was restored, delete {}",
+                    self.folder.location()
+                );
+                Err(IcebergError::refused(version, reason))
+            }
         }
-        let files = self.held.current().clone();
-        self.publish(files, 0, now)
     }
 
-    /// Deletes objects that nobody names; how many.
-    pub(crate) fn collect_garbage(&self, now: Timestamp) -> Result<u64, IcebergError> {
-        let Some(newest) = self.newest() else {
+    /// Forgets what is there if somebody else published a later version, so that the next publication reads it.
+    pub(crate) fn notice_others(&mut self) -> Result<(), IcebergError> {
+        let known = self.state.as_ref().map(|state| state.version);
+        if let Some(version) = known
+            && self.folder.get_version(version + 1)?.is_some()
+        {
+            self.state = None;
+        }
+        Ok(())
+    }
+
+    /// Whether it is not known what is there, although it was.
+    pub(crate) const fn is_due(&self) -> bool {
+        self.state.is_none()
+    }
+
+    /// Deletes objects that nobody names; how many. If something is missing that the newest version names, it forgets what is there
+    /// instead, so that the next publication makes it anew.
+    pub(crate) fn collect_garbage(&mut self, now: Timestamp) -> Result<u64, IcebergError> {
+        let Some(state) = &self.state else {
             return Ok(0);
         };
-        garbage::collect_garbage(&self.folder, newest, self.settings.snapshot_age, now)
+        let Some(newest) = &state.newest else {
+            return Ok(0);
+        };
+        let there = self.folder.list()?;
+        let manifests = state.manifests.to_list();
+        let lists = state.snapshots.iter().map(|snapshot| snapshot.manifest_list.as_str());
+        let mut named = lists.chain(manifests.iter().map(|manifest| manifest.path.as_str()));
+        let is_there = |uri: &str| self.folder.name_of(uri).is_some_and(|name| there.contains_key(name));
+        if !there.contains_key(&version_name(newest.version)) || !named.all(is_there) {
+            let table = self.table.name();
+            warn!(
+                table,
+                "objects of a table of the Iceberg catalogue are missing; it is published anew"
+            );
+            self.state = None;
+            return Ok(0);
+        }
+        if self.collected == Some(newest.version) {
+            return Ok(0);
+        }
+        let young = now.minus(self.settings.snapshot_age.saturating_mul(2));
+        let collected = garbage::collect_garbage(&self.folder, &there, (newest, manifests.as_slice()), young)?;
+        self.collected = (!collected.is_waiting).then_some(newest.version);
+        Ok(collected.deleted)
     }
 
-    /// Takes note of what is published now: holds its files, and lets go of those that no snapshot has any more.
-    fn settle(&mut self, mut state: PublishedState, files: TableFiles) -> Result<(), IcebergError> {
-        let sequence_number =
-            |snapshot: Option<&TableSnapshot>| snapshot.map_or(i64::MAX, |found| found.sequence_number);
-        self.held.replace(files, sequence_number(state.snapshots.last()));
-        self.held.release(sequence_number(state.snapshots.first()));
+    /// Takes note of what is published now.
+    fn settle(&mut self, mut state: PublishedState, files: &TableFiles) -> Result<(), IcebergError> {
+        let links = files.all().iter().filter(|file| file.is_pinned());
+        self.links = links.cloned().collect();
         let hint = Some(state.version);
         let is_hinted = std::mem::replace(&mut state.hint, hint) == hint;
         let state = self.state.insert(state);
@@ -170,84 +209,6 @@ impl TablePublication {
             state.hint = None;
             return Err(error);
         }
-        Ok(())
-    }
-
-    /// Reads what is there.
-    fn look(&self) -> Result<PublishedState, IcebergError> {
-        let mut state = PublishedState {
-            version: 0,
-            newest: None,
-            snapshots: Vec::new(),
-            is_stale: false,
-            manifests: SnapshotManifests::default(),
-            schemas: TableSchemas::new(self.table)?,
-            hint: self.folder.hint()?,
-        };
-        let Some((version, content)) = self.folder.newest(0)? else {
-            return Ok(state);
-        };
-        state.version = version;
-        let Some(newest) = intact(self.folder.parse(version, &content))? else {
-            return Ok(state);
-        };
-        let known = state.schemas.clone().with_known(&newest.metadata.schemas);
-        match (self.objection(&newest), known) {
-            (None, Some(known)) => {
-                state.schemas = known;
-                self.take_up(&mut state, newest)?;
-            }
-            (objection, _) => {
-                let uri = self.folder.uri(&version_name(version));
-                let objection = objection.unwrap_or_else(|| "has schemas that were never published".to_owned());
-                warn!("makes a table of the Iceberg catalogue anew: {uri} {objection}");
-            }
-        }
-        Ok(state)
-    }
-
-    /// Why metadata is not gone on from.
-    fn objection(&self, newest: &MetadataVersion) -> Option<String> {
-        let MetadataVersion { version, metadata, .. } = newest;
-        let (uuid, location) = (metadata.table_uuid, &metadata.location);
-        if uuid != self.uuid {
-            return Some(format!("is of table {uuid}, not of {}", self.uuid));
-        }
-        if location != self.folder.location() {
-            return Some(format!("is of a table in {location}"));
-        }
-        let numbers = metadata.snapshots.iter().map(|snapshot| snapshot.sequence_number);
-        let is_sorted = numbers.clone().is_sorted_by(|a, b| a < b);
-        let last = metadata.snapshots.last();
-        let is_last = last.map(|last| last.snapshot_id) == metadata.current_snapshot_id;
-        let greatest = numbers.max().unwrap_or(0).max(metadata.last_sequence_number);
-        let is_possible = is_sorted && is_last && i64::try_from(*version).is_ok_and(|version| greatest <= version);
-        (!is_possible).then(|| "has snapshots that were never published".to_owned())
-    }
-
-    /// Goes on from metadata that is of this table.
-    fn take_up(&self, state: &mut PublishedState, newest: MetadataVersion) -> Result<(), IcebergError> {
-        let there = self.folder.list()?;
-        let is_there = |uri: &str| self.folder.name_of(uri).is_some_and(|name| there.contains_key(name));
-        let all = newest.metadata.snapshots.as_slice();
-        let (mut snapshots, all) = (all.to_vec(), all.len());
-        if let Some(current) = snapshots.pop() {
-            let list = self.folder.get_avro(&current.manifest_list);
-            let list = list.and_then(|content| {
-                read_manifest_list(&content).map_err(|error| error.of_object(&current.manifest_list))
-            });
-            let list = intact(list)?;
-            let is_whole = list
-                .as_ref()
-                .is_some_and(|list| list.iter().all(|manifest| is_there(&manifest.path)));
-            let is_known = |name: &str| there.contains_key(name);
-            state.manifests = SnapshotManifests::of_list(&self.folder, list.unwrap_or_default(), is_known);
-            snapshots.retain(|snapshot| is_there(&snapshot.manifest_list));
-            snapshots.extend(is_whole.then_some(current));
-        }
-        state.is_stale = snapshots.len() < all;
-        state.snapshots = snapshots;
-        state.newest = Some(newest);
         Ok(())
     }
 
@@ -268,15 +229,18 @@ impl TablePublication {
             changes: FileChanges::default(),
         };
         let manifests = builder.build(files, &state.manifests)?;
-        let (id, sequence_number, changes) = (builder.snapshot_id, builder.sequence_number, builder.changes);
+        let (id, sequence_number, mut changes) = (builder.snapshot_id, builder.sequence_number, builder.changes);
         state.manifests = manifests;
         let mut snapshots = kept(&state.snapshots, self.settings.snapshot_age, now).to_vec();
+        let before = state.newest.as_ref().map(|newest| &*newest.metadata);
+        // Without the current snapshot, whose objects are lost, readers would see an earlier one.
+        let current = before.and_then(|before| before.current_snapshot_id);
+        changes.is_change |= snapshots.last().map(|last| last.snapshot_id) != current;
         let is_same = !changes.is_change && !state.is_stale && snapshots.len() == state.snapshots.len();
         if is_same && state.newest.is_some() {
             return Ok(None);
         }
         let current_schema = state.schemas.current(&state.manifests.schema_ids());
-        let before = state.newest.as_ref().map(|newest| &*newest.metadata);
         let now = milliseconds(now);
         let updated = before.map_or(now, |before| now.max(before.last_updated_ms.saturating_add(1)));
         let parent = snapshots.last().map(|last| last.snapshot_id);
@@ -293,6 +257,10 @@ impl TablePublication {
             });
         }
         let snapshots = newest(&snapshots, KEPT_SNAPSHOTS).to_vec();
+        let mut used = state.manifests.schema_ids();
+        used.insert(current_schema.id);
+        used.extend(snapshots.iter().map(|snapshot| snapshot.schema_id));
+        state.schemas.retain(&used);
         let left_out = serde_json::to_string(&current_schema.left_out).unwrap_or_default();
         let left_out = (!current_schema.left_out.is_empty()).then_some((LEFT_OUT.to_owned(), left_out));
         let metadata = TableMetadata {
@@ -313,7 +281,8 @@ impl TablePublication {
         snapshots: Vec<TableSnapshot>,
     ) -> TableMetadata {
         let current = snapshots.last();
-        let before = before.map_or(0, |before| before.last_sequence_number);
+        let (before, last_column_id) =
+            before.map_or((0, 0), |before| (before.last_sequence_number, before.last_column_id));
         let main = current.map(|current| SnapshotReference {
             snapshot_id: current.snapshot_id,
             kind: "branch".to_owned(),
@@ -328,7 +297,7 @@ impl TablePublication {
             location: self.folder.location().to_owned(),
             last_sequence_number: current.map_or(before, |current| current.sequence_number.max(before)),
             last_updated_ms: 0,
-            last_column_id: schemas.last_column_id(),
+            last_column_id: schemas.last_column_id().max(last_column_id),
             schemas: schemas.to_json(),
             current_schema_id: 0,
             partition_specs: specs_json(),
@@ -365,8 +334,8 @@ impl TablePublication {
         sequence_number: i64,
         manifests: &SnapshotManifests,
     ) -> Result<String, IcebergError> {
-        let name = format!("snap-{sequence_number}-{id:016x}.avro");
         let content = write_manifest_list(id, parent, sequence_number, &manifests.to_list())?;
+        let name = format!("snap-{sequence_number}-{id:016x}-{}.avro", content_digest(&content));
         self.folder.put(&name, content)?;
         Ok(self.folder.uri(&name))
     }

@@ -79,7 +79,7 @@ impl TableSchemas {
         id
     }
 
-    /// The schema of a file. A piece, whose footer is not known, counts as one with the table's own columns alone.
+    /// The schema of a file. A piece of no spec, whose footer is not known, counts as one with the table's own columns alone.
     pub(crate) fn of_file(&mut self, footer: Option<&ParquetMetaData>) -> Result<i32, IcebergError> {
         let schema = match footer.filter(|_| self.has_promoted) {
             Some(footer) => merged(&self.own, [&IcebergSchema::of_footer(footer)?]).schema,
@@ -96,6 +96,14 @@ impl TableSchemas {
             id: self.id_of(all.schema),
             left_out: all.left_out,
         }
+    }
+
+    /// Drops those that are not `used`, but not the table's own, nor the last one, whose number would be given again.
+    pub(crate) fn retain(&mut self, used: &BTreeSet<i32>) {
+        let last = self.known.last_key_value().map(|(last, _)| *last);
+        let own = &self.own;
+        self.known
+            .retain(|id, schema| used.contains(id) || Some(*id) == last || *schema == *own);
     }
 
     /// As they stand in metadata.
@@ -138,6 +146,28 @@ mod tests {
         assert_eq!((again.id_of(other), again.of_file(None).unwrap()), (1, 0));
         assert_eq!(again.current(&BTreeSet::from([0])).id, 0);
         assert_eq!(again.last_column_id(), 1_000);
+    }
+
+    #[test]
+    fn schemas_that_nothing_has_are_dropped_and_their_numbers_are_not_given_again() {
+        let mut schemas = TableSchemas::new(CatalogTable::base(Table::Logs)).unwrap();
+        let own = schemas.own.clone();
+        let with = |id: i32| {
+            let mut schema = own.clone();
+            schema.columns.push(IcebergColumn {
+                id,
+                name: format!("c{id}"),
+                required: false,
+                kind: IcebergType::String,
+            });
+            schema
+        };
+        assert_eq!([1_000, 1_001, 1_002].map(|id| schemas.id_of(with(id))), [1, 2, 3]);
+        schemas.retain(&BTreeSet::from([2]));
+        assert_eq!(schemas.known.keys().copied().collect::<Vec<_>>(), [0, 2, 3]);
+        schemas.retain(&BTreeSet::from([0]));
+        assert_eq!(schemas.known.keys().copied().collect::<Vec<_>>(), [0, 3]);
+        assert_eq!((schemas.id_of(with(1_002)), schemas.id_of(with(1_000))), (3, 4));
     }
 
     #[test]

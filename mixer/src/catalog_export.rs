@@ -2,18 +2,19 @@
 //!
 //! # Invariants
 //!
-//! - It is of one moment: files that leave the store later are missing then.
+//! - It is of one moment and names files as the tree does: those that leave the store later are missing then.
 //! - The folder was empty or was not there; an export that fails leaves nothing in it.
 
 use std::fmt::Write as _;
 use std::io::ErrorKind;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use chassis::ExitReason;
-use engine::SideObjects;
-use iceberg::{CatalogPublisher, IcebergError, NAMESPACE};
+use engine::{PublishedFiles, SideObjects};
+use iceberg::{CatalogPublisher, CatalogSettings, IcebergError, NAMESPACE};
 use model::Clock;
 use serde::Serialize;
+use uuid::Uuid;
 
 use crate::app::settings;
 use crate::config::MixerConfig;
@@ -30,7 +31,7 @@ struct ExportedTable {
 /// Writes the catalogue, beside a running Mixer or without one. Says where each table's metadata is.
 ///
 /// # Errors
-/// A sentence and an exit code if the folder has something in it, there is no store, or the system refuses.
+/// A sentence and an exit code if the folder has something in it or is the store's, there is no store, or the system refuses.
 pub fn export(
     config: &MixerConfig,
     clock: &Clock,
@@ -58,23 +59,64 @@ pub fn export(
         ));
     }
     let folder = std::path::absolute(folder).map_err(io)?;
-    let read = engine::published_files_of(&settings::engine(config));
-    let (store, files) = read.map_err(|error| (of_engine(error.kind()), error.to_string()))?;
-    durable_fs::create_dirs(&folder).map_err(|error| (ExitReason::Io, error.to_string()))?;
-    let mut publisher = CatalogPublisher::new(SideObjects::in_folder(folder.clone()), store, settings::catalog(config));
-    let published = publisher.publish(files, clock.now());
-    let tables = published.and_then(|_| exported(&publisher)).map_err(|error| {
-        // It is ours: nothing was there.
-        let _ = std::fs::remove_dir_all(folder.join(NAMESPACE));
-        (ExitReason::Io, error.to_string())
-    })?;
+    if is_within(&folder, &config.store.dir) {
+        return refused(format!(
+            "{} is inside store.dir, whose folders are the Mixer's: name one elsewhere",
+            folder.display()
+        ));
+    }
+    let missing = folder.ancestors().take_while(|at| !at.exists());
+    let missing: Vec<_> = missing.map(Path::to_owned).collect();
+    let mut is_again = false;
+    let tables = loop {
+        let read = engine::published_files_of(&settings::engine(config));
+        let (store, files) = read.map_err(|error| (of_engine(error.kind()), error.to_string()))?;
+        let settings = settings::catalog(config);
+        match write(&folder, (store, files), (settings, clock)) {
+            Ok(tables) => break tables,
+            Err(error) => {
+                clear(&folder, &missing);
+                // A file may have left the store since the list was read.
+                if is_again || !is_gone(&error) {
+                    return Err((ExitReason::Io, error.to_string()));
+                }
+                is_again = true;
+            }
+        }
+    };
     Ok(match output {
         ReportFormat::Json => format!("{}\n", serde_json::json!({ "tables": tables })),
         ReportFormat::Table => text(&tables),
     })
 }
 
-fn exported(publisher: &CatalogPublisher) -> Result<Vec<ExportedTable>, IcebergError> {
+/// Whether a folder that need not be there is in another one, whatever links lead there.
+fn is_within(folder: &Path, store: &Path) -> bool {
+    let nearest = folder.ancestors().find_map(|at| at.canonicalize().ok());
+    let store = store.canonicalize().ok();
+    nearest.zip(store).is_some_and(|(at, store)| at.starts_with(store))
+}
+
+/// Removes what an export made: the catalogue, and the folders that were `missing`, the innermost first.
+fn clear(folder: &Path, missing: &[PathBuf]) {
+    let _ = std::fs::remove_dir_all(folder.join(NAMESPACE));
+    for made in missing {
+        let _ = std::fs::remove_dir(made);
+    }
+}
+
+fn is_gone(error: &IcebergError) -> bool {
+    matches!(error, IcebergError::Storage(engine::Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound)
+}
+
+fn write(
+    folder: &Path,
+    (store, files): (Uuid, PublishedFiles),
+    (settings, clock): (CatalogSettings, &Clock),
+) -> Result<Vec<ExportedTable>, IcebergError> {
+    durable_fs::create_dirs(folder).map_err(engine::Error::from)?;
+    let mut publisher = CatalogPublisher::new(SideObjects::in_folder(folder.to_owned()), store, settings);
+    publisher.publish(files, clock.now())?;
     let catalog = publisher.catalog();
     let mut tables = Vec::new();
     for table in catalog.tables()? {

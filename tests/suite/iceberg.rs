@@ -167,11 +167,19 @@ fn what_is_served_is_what_lies_in_the_store_and_counts_each_sealed_row_once() ->
     }
     // Started again, it goes on from what is there.
     let before = snapshots(&loaded);
+    assert!(mixer.path().join("data/iceberg/files").is_dir());
     assert!(mixer.process()?.terminate(SOON)?.success());
     mixer.restart()?;
     let after = eventually("the catalogue after a restart", SOON, || load(&mixer, LOGS))?;
     assert_eq!(after["metadata"]["table-uuid"], loaded["metadata"]["table-uuid"]);
     assert!(snapshots(&after).contains(before.last().ok_or("no snapshot")?));
+    // Switched off, it keeps no link of a data file.
+    assert!(mixer.process()?.terminate(SOON)?.success());
+    let config = mixer.path().join("platform-mixer.toml");
+    let off = "observability.embedded.iceberg.enabled = false\n";
+    std::fs::write(&config, std::fs::read_to_string(&config)? + off)?;
+    mixer.restart()?;
+    assert!(!mixer.path().join("data/iceberg/files").exists());
     Ok(())
 }
 
@@ -279,6 +287,12 @@ fn an_export_that_cannot_be_made_says_what_to_do_and_leaves_no_file() -> Result<
     }
     assert_eq!(std::fs::read_dir(mixer.path().join("used"))?.count(), 1);
     assert_eq!(export(&mixer, &["empty"])?.code, Some(0), "an empty one does");
+    for inside in ["data/out", "data/iceberg/new/out"] {
+        let done = export(&mixer, &[inside])?;
+        assert_eq!(done.code, Some(64), "{inside}: {}", done.err);
+        assert!(done.err.contains("inside store.dir"), "{}", done.err);
+        assert!(!mixer.path().join(inside).exists());
+    }
 
     let nowhere = tempfile::tempdir()?;
     let args = ["export", "iceberg", "out"];
@@ -298,6 +312,37 @@ fn an_export_that_cannot_be_made_says_what_to_do_and_leaves_no_file() -> Result<
         "{}",
         done.err
     );
+    Ok(())
+}
+
+#[test]
+fn an_export_that_misses_a_file_leaves_no_folder() -> Result<(), Failure> {
+    let mut random = Random::for_test("an_export_that_misses_a_file_leaves_no_folder");
+    let mut mixer = TestMixer::with(&[SMALL, OFTEN], &[])?;
+    seal(&mixer, &mut random)?;
+    eventually("rows in the catalogue", SOON, || {
+        (described(&mixer, "logs")?["rows"].as_u64()? > 0).then_some(())
+    })?;
+    assert_eq!(export(&mixer, &["whole/out"])?.code, Some(0));
+    assert!(mixer.process()?.terminate(SOON)?.success());
+    let files = mixer.path().join("whole/out/files");
+    assert!(!files.exists(), "it has no data files");
+    let tree = mixer.telemetry().join("logs");
+    let away = mixer.path().join("away");
+    std::fs::rename(&tree, &away)?;
+    let done = export(&mixer, &["made/out"])?;
+    assert!(
+        done.code != Some(0) && done.err.contains(".parquet"),
+        "{:?} {}",
+        done.code,
+        done.err
+    );
+    assert!(!mixer.path().join("made").exists());
+    std::fs::create_dir(mixer.path().join("there"))?;
+    assert_ne!(export(&mixer, &["there"])?.code, Some(0));
+    assert_eq!(std::fs::read_dir(mixer.path().join("there"))?.count(), 0);
+    std::fs::rename(&away, &tree)?;
+    assert_eq!(export(&mixer, &["made/out"])?.code, Some(0));
     Ok(())
 }
 

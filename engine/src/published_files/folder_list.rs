@@ -8,13 +8,10 @@
 //!
 //! Stores whose files are in an object store: they are refused.
 
-use std::path::Path;
-
 use uuid::Uuid;
 
-use super::{PublishedFile, PublishedFiles, PublishedSource};
+use super::{PublishedFile, PublishedFiles, PublishedSource, uris_in_tree};
 use crate::integrity_check::StoreInspector;
-use crate::layout::{canonical, file_uri};
 use crate::manifest::FileEntry;
 use crate::{Error, Settings};
 
@@ -25,12 +22,7 @@ use crate::{Error, Settings};
 pub fn published_files_of(settings: &Settings) -> Result<(Uuid, PublishedFiles), Error> {
     let store = StoreInspector::open(settings)?;
     let layout = &store.layout;
-    let (data, messages) = (canonical(&layout.data), canonical(&layout.messages));
-    let uri = |path: &Path| {
-        let root = layout.root_of(path);
-        let tree = if root == layout.messages { &messages } else { &data };
-        file_uri(&tree.join(path.strip_prefix(root).unwrap_or(path)))
-    };
+    let uri = uris_in_tree(layout);
     let published = |entry: &FileEntry| {
         let path = entry.path(layout);
         let (partition, partition_by, spec) = entry.partition.parts();
@@ -55,6 +47,9 @@ pub fn published_files_of(settings: &Settings) -> Result<(Uuid, PublishedFiles),
         .state
         .files()
         .filter(|entry| entry.sealed && entry.form.is_parquet());
-    let files = files.map(published).collect();
-    Ok((store.id, PublishedFiles { number: 0, files }))
+    let files = PublishedFiles {
+        files: files.map(published).collect(),
+        ..PublishedFiles::default()
+    };
+    Ok((store.id, files))
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use durable_fs::fault_injection::{FaultInjector, FsOperation};
 use object_store::ObjectStoreExt;
 use object_store::memory::InMemory;
 use object_store::path::Path as ObjectPath;
@@ -71,6 +72,7 @@ async fn the_sealed_files_of_a_folder_are_published_with_what_the_catalogue_know
         );
         assert_eq!(rows_by_footer(file).await, i64::try_from(file.rows).ok());
     }
+    assert!(!published.is_ordered, "the next process counts anew");
     assert_eq!(published.files[0].rows, 2);
     engine.close().await.unwrap();
 }
@@ -269,6 +271,10 @@ async fn in_an_object_store_pieces_and_sealed_files_have_each_row_once_through_s
     append(&engine, "new", &[second.now()], 4).await;
     engine.sync_remote().await.unwrap();
     let taken_over = engine.published_files();
+    assert!(
+        taken_over.is_ordered && taken_over.number > sealed.number,
+        "over both writers"
+    );
     assert_eq!(rows_in(&objects, &taken_over).await, ["a/0", "b/0", "new/0", "old/0"]);
     engine.close().await.unwrap();
 }
@@ -290,7 +296,7 @@ async fn a_link_has_the_same_bytes_whatever_becomes_of_the_file_and_holds_nothin
     let in_tree = engine.published_files();
     let paths: Vec<_> = in_tree.files.iter().map(path_of).collect();
     let contents: Vec<_> = paths.iter().map(|path| std::fs::read(path).unwrap()).collect();
-    let linked = in_tree.pinned(&engine.side_objects()).unwrap();
+    let linked = in_tree.pinned(&engine.side_objects()).unwrap().list;
     append(&engine, "6", &[bench.now() - HOUR], 6).await;
     engine.flush().await.unwrap();
     until("one was rewritten", || stats(&engine).rewritten_files == 1).await;
@@ -305,16 +311,13 @@ async fn a_link_has_the_same_bytes_whatever_becomes_of_the_file_and_holds_nothin
         files.map(|file| std::fs::read(path_of(file)).unwrap()).collect()
     };
     assert_eq!(read(&linked), contents);
-    let later = engine.published_files().pinned(&engine.side_objects()).unwrap();
+    let later = engine.published_files().pinned(&engine.side_objects()).unwrap().list;
     assert_eq!(later.files.len(), 4);
     let is_shared = |file: &&PublishedFile| linked.files.iter().any(|other| other.uri == file.uri);
     assert_eq!(later.files.iter().filter(is_shared).count(), 3);
     for file in &later.files {
-        assert!(
-            file.uri.ends_with(&format!("iceberg/{}", file.pinned_name())),
-            "{}",
-            file.uri
-        );
+        let name = format!("iceberg/files/{:016}_{}_", file.segment, file.version);
+        assert!(file.uri.contains(&name), "{}", file.uri);
         assert_eq!(rows_by_footer(file).await, i64::try_from(file.rows).ok());
     }
     // Neither the partition nor a restart waits for them, or takes them away.
@@ -324,7 +327,80 @@ async fn a_link_has_the_same_bytes_whatever_becomes_of_the_file_and_holds_nothin
     engine.close().await.unwrap();
     let engine = bench.open().await;
     assert_eq!((read(&linked), engine.published_files().files.len()), (contents, 0));
+    // Nobody publishes them any more.
+    let folder = bench.settings.store_dir.join("iceberg/files");
+    assert!(folder.is_dir());
+    engine.unpin_all().unwrap();
+    assert!(!folder.exists());
+    engine.unpin_all().unwrap();
     engine.close().await.unwrap();
+}
+
+/// A store with one sealed file, of a row of that name.
+async fn one_sealed(bench: &mut Bench, name: &str) -> Arc<Engine> {
+    bench.ticks_every(Duration::from_millis(5));
+    bench.settings.seal_grace = Duration::ZERO;
+    bench.settings.rotation.check_interval = Duration::from_millis(1);
+    let engine = bench.open().await;
+    append(&engine, name, &[bench.now() - 5 * HOUR], 1).await;
+    engine.flush().await.unwrap();
+    until("it is sealed", || engine.published_files().files.len() == 1).await;
+    engine
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_that_cannot_be_linked_is_left_out_and_one_without_links_keeps_its_name() {
+    let mut bench = Bench::new();
+    let engine = two_sealed_and_one_open(&mut bench).await;
+    let objects = engine.side_objects();
+    let links = bench.settings.store_dir.join("iceberg/files");
+    let uris = |list: &PublishedFiles| -> BTreeSet<String> { list.files.iter().map(|file| file.uri.clone()).collect() };
+    let in_tree = uris(&engine.published_files());
+    let faults = FaultInjector::below(&bench.settings.store_dir);
+    for errno in [libc::EPERM, libc::EOPNOTSUPP, libc::ENOSYS, libc::EXDEV] {
+        // One refusal speaks for all files of the table.
+        faults.fail(FsOperation::Link, "iceberg", 1, errno);
+        let pinned = engine.published_files().pinned(&objects).unwrap();
+        assert_eq!(
+            (uris(&pinned.list), pinned.left_out.len()),
+            (in_tree.clone(), 0),
+            "{errno}"
+        );
+        assert!(pinned.refusal.is_some(), "{errno}");
+    }
+    faults.fail(FsOperation::Link, "iceberg", 1, libc::EMLINK);
+    let pinned = engine.published_files().pinned(&objects).unwrap();
+    assert_eq!(uris(&pinned.list).intersection(&in_tree).count(), 1);
+    assert!(pinned.refusal.is_none() && pinned.left_out.is_empty());
+    std::fs::remove_dir_all(&links).unwrap();
+
+    faults.fail(FsOperation::Link, "iceberg", 1, libc::EIO);
+    let pinned = engine.published_files().pinned(&objects).unwrap();
+    assert_eq!((pinned.list.files.len(), pinned.left_out.len()), (1, 1));
+    assert!(pinned.list.files[0].is_pinned());
+    assert_eq!(faults.left(), 0);
+    let pinned = engine.published_files().pinned(&objects).unwrap();
+    assert_eq!((pinned.list.files.len(), pinned.left_out.len()), (2, 0));
+    engine.close().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_link_that_is_there_is_not_taken_for_another_file_with_the_same_numbers() {
+    let (mut bench, mut other) = (Bench::new(), Bench::new());
+    let engine = one_sealed(&mut bench, "before").await;
+    let objects = engine.side_objects();
+    let before = engine.published_files().pinned(&objects).unwrap().list;
+    // As a store that was restored from a copy of an earlier time has it, beside the links of the later one.
+    let restored = one_sealed(&mut other, "after").await;
+    let in_tree = restored.published_files();
+    let after = restored.published_files().pinned(&objects).unwrap().list;
+    let numbers = |published: &PublishedFiles| (published.files[0].segment, published.files[0].version);
+    assert_eq!(numbers(&before), numbers(&after));
+    let content = |published: &PublishedFiles| std::fs::read(path_of(&published.files[0])).unwrap();
+    assert_eq!(content(&after), content(&in_tree));
+    assert_ne!(content(&after), content(&before));
+    engine.close().await.unwrap();
+    restored.close().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -3,10 +3,13 @@
 use ::model::spec::columns::{schema, values};
 use ::model::spec::{FieldType, SpecColumn};
 use arrow_array::cast::AsArray;
+use object_store::memory::InMemory;
+use parquet::file::metadata::ParquetMetaData;
 use parquet::file::statistics::Statistics;
 use serde_json::json;
 
 use super::message_tree::{count, row};
+use super::remote_check::machine;
 use super::*;
 use crate::{AllSpecFiles, SpecFiles, SpecName, StorageFormat, check_store, rebuild_catalogue};
 
@@ -143,6 +146,35 @@ async fn what_a_spec_promotes_is_in_columns_with_bounds_and_filters() {
     }
     engine.close().await.unwrap();
     is_whole(&bench, 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_published_piece_of_a_spec_says_its_columns_and_another_one_says_nothing() {
+    let objects = Arc::new(InMemory::new());
+    let mut bench = machine(&objects, "one");
+    bench.settings.specs = files("order", &amount_and_city());
+    let engine = bench.open().await;
+    append(&engine, &bench, 1..3).await;
+    engine.append(of(&bench, 3)).await.unwrap();
+    engine.sync_remote().await.unwrap();
+    let published = engine.published_files().files;
+    assert_eq!(
+        published.iter().filter(|file| file.is_piece).count(),
+        2,
+        "{published:?}"
+    );
+    let look = move || {
+        for file in published {
+            let footer = file.footer().unwrap();
+            let is_amount = |footer: Arc<ParquetMetaData>| {
+                let columns = footer.file_metadata().schema_descr().columns();
+                columns.iter().any(|column| column.name() == "amount")
+            };
+            assert_eq!(footer.map(is_amount), file.spec.map(|_| true), "{file:?}");
+        }
+    };
+    tokio::task::spawn_blocking(look).await.unwrap();
+    engine.close().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

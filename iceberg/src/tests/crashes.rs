@@ -141,6 +141,57 @@ async fn a_publisher_goes_on_from_what_another_one_published_meanwhile() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_publisher_that_was_pushed_out_publishes_no_older_list_over_a_newer_one() {
+    let store = TestStore::new().await;
+    store.add_logs("2026-11-20T09:00:00Z", 2).await;
+    let catalog = store.catalog();
+    let (mut ours, mut other) = (catalog.publisher(), catalog.publisher());
+    let numbered = |mut list: PublishedFiles, number| {
+        (list.number, list.is_ordered) = (number, true);
+        list
+    };
+    publish(&mut ours, numbered(store.files(), 7), 0);
+    store.add_logs("2026-11-21T09:00:00Z", 3).await;
+    publish(&mut other, numbered(store.files(), 9), 1);
+    let older = || store.files_without(|_| true);
+    for number in [8, 7] {
+        let error = ours.publish(numbered(older(), number), after(2)).unwrap_err();
+        assert!(error.to_string().contains("list 9 is published"), "{error}");
+        assert!(ours.is_due());
+        assert_eq!(catalog.load("logs").summary("total-records"), "5");
+    }
+    assert_eq!(catalog.load("logs").version, 2);
+    // A later list is published, and so is one whose number says nothing.
+    publish(&mut ours, numbered(older(), 10), 3);
+    assert_eq!(catalog.load("logs").summary("total-records"), "0");
+    let unordered = PublishedFiles {
+        number: 1,
+        ..store.files()
+    };
+    publish(&mut ours, unordered, 4);
+    assert_eq!(catalog.load("logs").summary("total-records"), "5");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_publisher_notices_what_another_one_published_though_its_own_list_is_the_same() {
+    let store = TestStore::new().await;
+    store.add_logs("2026-11-20T09:00:00Z", 2).await;
+    let catalog = store.catalog();
+    let (mut ours, mut other) = (catalog.publisher(), catalog.publisher());
+    publish(&mut ours, store.files(), 0);
+    ours.notice_others().unwrap();
+    assert!(!ours.is_due());
+    publish(&mut other, store.files_without(|_| true), 1);
+    ours.notice_others().unwrap();
+    assert!(ours.is_due());
+    publish(&mut ours, store.files(), 2);
+    assert!(!ours.is_due());
+    let logs = catalog.load("logs");
+    assert_eq!((logs.version, logs.summary("total-records").as_str()), (3, "2"));
+    assert_eq!(loaded(ours.catalog().load("logs").unwrap()).version, 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_catalogue_that_was_deleted_is_made_anew() {
     let store = TestStore::new().await;
     store.add_logs("2026-11-20T09:00:00Z", 2).await;

@@ -189,6 +189,52 @@ async fn a_damaged_list_of_tables_is_named_and_written_anew() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_running_publisher_finds_what_is_missing_and_publishes_it_anew() {
+    let (store, catalog) = published().await;
+    let mut publisher = catalog.publisher();
+    publish(&mut publisher, store.files(), 1);
+    let losses: [fn(&str) -> bool; 4] = [
+        |name| name.starts_with("2026-11-20-h-"),
+        |name| name.starts_with("snap-"),
+        |name| name.ends_with(".metadata.json"),
+        |_| true,
+    ];
+    for (minute, is_lost) in (2..).zip(losses) {
+        publisher.begin_collection();
+        while publisher.collect_garbage(after(minute)).unwrap().is_some() {}
+        assert!(!publisher.is_due());
+        let lost: Vec<_> = catalog
+            .names_of("logs")
+            .into_iter()
+            .filter(|name| is_lost(name))
+            .collect();
+        assert!(!lost.is_empty());
+        for name in lost {
+            std::fs::remove_file(catalog.path("logs", &name)).unwrap();
+        }
+        publisher.begin_collection();
+        while publisher.collect_garbage(after(minute)).unwrap().is_some() {}
+        assert!(publisher.is_due());
+        publish(&mut publisher, store.files(), minute);
+        assert_eq!((rows(&catalog), publisher.is_due()), (5, false));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_table_whose_current_snapshot_is_lost_does_not_go_back_to_an_earlier_one() {
+    let (store, catalog) = published().await;
+    let none = || store.files_without(|_| true);
+    publish(&mut catalog.publisher(), none(), 1);
+    let second = catalog.load("logs");
+    assert_eq!(second.summary("total-records"), "0");
+    std::fs::remove_file(local(second.current()["manifest-list"].as_str().unwrap())).unwrap();
+    publish(&mut catalog.publisher(), none(), 2);
+    let third = catalog.load("logs");
+    assert_eq!((third.version, third.summary("total-records").as_str()), (3, "0"));
+    assert_eq!((third.snapshots().len(), rows(&catalog)), (2, 0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_fails_with_one_table_leaves_the_others_published() {
     let store = TestStore::new().await;
     store.add_logs("2026-11-20T09:00:00Z", 2).await;
@@ -206,4 +252,30 @@ async fn what_fails_with_one_table_leaves_the_others_published() {
     let report = publish(&mut publisher, store.files(), 1);
     assert_eq!((report.published, report.versions.len()), (1, 5));
     assert_eq!(catalog.reader().tables().unwrap().len(), 5);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_that_is_gone_holds_up_its_tables_alone_and_is_missed_in_none() {
+    let store = TestStore::new().await;
+    store.add_logs("2026-11-20T09:00:00Z", 2).await;
+    store.add_message("2026-11-20T09:00:00Z", None, Attributes::new()).await;
+    let catalog = store.catalog();
+    let mut publisher = catalog.publisher();
+    publish(&mut publisher, store.files(), 0);
+    store.add_logs("2026-11-20T10:00:00Z", 3).await;
+    store.add_message("2026-11-20T10:00:00Z", None, Attributes::new()).await;
+    let files = store.files();
+    let lost = files.files.iter().find(|file| file.rows == 3).unwrap();
+    let path = local(&lost.uri).to_owned();
+    let content = std::fs::read(&path).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    let error = publisher.publish(files, after(1)).unwrap_err();
+    let name = path.file_name().unwrap().to_str().unwrap();
+    assert!(error.to_string().contains(name), "{error}");
+    let rows = |table: &str| catalog.load(table).summary("total-records");
+    assert_eq!((rows("logs").as_str(), rows("messages").as_str()), ("2", "2"));
+    assert_eq!((catalog.load("logs").version, catalog.load("messages").version), (1, 2));
+    std::fs::write(&path, content).unwrap();
+    publish(&mut publisher, store.files(), 2);
+    assert_eq!(rows("logs"), "5");
 }

@@ -1,4 +1,4 @@
-//! Expiry of snapshots, what is held for them, and garbage collection.
+//! Expiry of snapshots, links of files that left the store, and garbage collection.
 
 use std::time::SystemTime;
 
@@ -9,22 +9,20 @@ fn snapshots_of(catalog: &TestCatalog) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn files_of_a_snapshot_are_held_until_it_expires() {
+async fn a_snapshot_expires_its_age_after_the_next_one_took_its_place() {
     let store = TestStore::new().await;
     store.add_logs("2026-11-20T09:00:00Z", 2).await;
     store.add_logs("2026-11-21T09:00:00Z", 3).await;
     let catalog = store.catalog();
     let mut publisher = catalog.publisher();
     publish(&mut publisher, store.files(), 0);
-    assert_eq!(publisher.waiting(), 0);
     let left = || store.files_without(|file| file.rows == 2);
     publish(&mut publisher, left(), 500);
-    assert_eq!((snapshots_of(&catalog), publisher.waiting()), (2, 1));
-    // Its hour began when the second snapshot took its place.
+    assert_eq!(snapshots_of(&catalog), 2);
     assert_eq!(publish(&mut publisher, left(), 559).published, 0);
-    assert_eq!((snapshots_of(&catalog), publisher.waiting()), (2, 1));
+    assert_eq!(snapshots_of(&catalog), 2);
     assert_eq!(publish(&mut publisher, left(), 560).published, 1);
-    assert_eq!((snapshots_of(&catalog), publisher.waiting()), (1, 0));
+    assert_eq!(snapshots_of(&catalog), 1);
     let third = catalog.load("logs");
     assert_eq!(
         (third.version, &third.metadata["last-sequence-number"]),
@@ -33,48 +31,89 @@ async fn files_of_a_snapshot_are_held_until_it_expires() {
     assert_eq!(third.summary("total-records"), "3");
     assert_eq!(third.metadata["snapshot-log"].as_array().unwrap().len(), 1);
     catalog.assert_whole("logs");
-    // The same by the hourly collection, of a store whose files do not change any more.
-    publish(&mut publisher, store.files_without(|_| true), 600);
-    assert_eq!((snapshots_of(&catalog), publisher.waiting()), (2, 1));
-    publisher.collect_garbage(after(659)).unwrap();
-    assert_eq!((snapshots_of(&catalog), publisher.waiting()), (2, 1));
-    publisher.collect_garbage(after(660)).unwrap();
-    assert_eq!((snapshots_of(&catalog), publisher.waiting()), (1, 0));
+}
+
+/// Collects the garbage of all tables; how many objects were deleted.
+fn collect(publisher: &mut CatalogPublisher, at: Timestamp) -> u64 {
+    publisher.begin_collection();
+    let mut deleted = 0;
+    while let Some(some) = publisher.collect_garbage(at).unwrap() {
+        deleted += some;
+    }
+    deleted
+}
+
+/// How many links the catalogue has.
+fn links(catalog: &TestCatalog) -> usize {
+    std::fs::read_dir(catalog.folder.join(engine::PINNED)).unwrap().count()
+}
+
+/// Takes the file with so many rows out of the tree, as retention does.
+fn remove_from_tree(store: &TestStore, rows: u64) {
+    let files = store.files().files;
+    let file = files.iter().find(|file| file.rows == rows).unwrap();
+    std::fs::remove_file(local(&file.uri)).unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_link_of_a_file_is_there_until_no_kept_snapshot_names_it_also_after_a_restart() {
+async fn a_link_goes_after_the_age_of_snapshots_since_it_is_the_only_name_whoever_published_it() {
     let store = TestStore::new().await;
     store.add_logs("2026-11-20T09:00:00Z", 2).await;
     store.add_logs("2026-11-21T09:00:00Z", 3).await;
     let catalog = store.catalog();
-    let links = || std::fs::read_dir(catalog.folder.join(engine::PINNED)).unwrap().count();
     let left = || store.files_without(|file| file.rows == 2);
-    publish(&mut catalog.publisher(), store.files(), 0);
-    assert_eq!(links(), 2);
-    // Another process goes on; it never held what the first snapshot names.
-    let mut publisher = catalog.publisher();
-    publish(&mut publisher, left(), 10);
-    assert_eq!((snapshots_of(&catalog), links()), (2, 2));
-    publisher.collect_garbage(after(69)).unwrap();
-    assert_eq!((snapshots_of(&catalog), links()), (2, 2));
-    publisher.collect_garbage(after(70)).unwrap();
-    assert_eq!(
-        (snapshots_of(&catalog), links()),
-        (1, 2),
-        "an earlier run may have published more"
-    );
-    publisher.collect_garbage(after(80)).unwrap();
-    assert_eq!((snapshots_of(&catalog), links()), (1, 1));
-    catalog.assert_whole("logs");
-    // One that somebody took away is there again with the next publication.
+    // The disk says when a name went.
+    let start = Timestamp::from(SystemTime::now());
+    let at = |minutes| start.plus(Duration::from_secs(60 * minutes));
+    catalog.publisher().publish(store.files(), at(0)).unwrap();
+    assert_eq!(links(&catalog), 2);
+    // While the tree has the file, its link costs nothing.
+    catalog.publisher().publish(left(), at(6_000)).unwrap();
+    assert_eq!(links(&catalog), 2);
+    // Those that somebody took away are there again with the next publication.
     std::fs::remove_dir_all(catalog.folder.join(engine::PINNED)).unwrap();
-    publish(&mut publisher, left(), 90);
-    assert_eq!(links(), 1);
+    catalog.publisher().publish(store.files(), at(6_001)).unwrap();
+    assert_eq!(links(&catalog), 2);
+    remove_from_tree(&store, 2);
+    catalog.publisher().publish(left(), at(69)).unwrap();
+    assert_eq!(links(&catalog), 2, "younger than the age of snapshots and ten minutes");
+    // A process that never knew of it removes it, and goes on to where nothing can be published.
+    let in_the_way = catalog.folder.join("telemetry/messages_a");
+    std::fs::write(catalog.folder.join("telemetry/tables.json"), r#"["messages_a"]"#).unwrap();
+    std::fs::write(&in_the_way, "").unwrap();
+    assert!(catalog.publisher().publish(left(), at(6_100)).is_err());
+    assert_eq!(links(&catalog), 1, "although a table failed");
+    std::fs::remove_file(&in_the_way).unwrap();
+    // One that the list names stays, whatever the tree has.
+    remove_from_tree(&store, 3);
+    catalog.publisher().publish(left(), at(9_000)).unwrap();
+    assert_eq!(links(&catalog), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_hundred_snapshots_and_versions_are_kept_and_garbage_is_what_nobody_names() {
+async fn a_table_that_cannot_be_published_keeps_the_links_of_its_newest_version() {
+    let store = TestStore::new().await;
+    store.add_logs("2026-11-20T09:00:00Z", 2).await;
+    store.add_logs("2026-11-21T09:00:00Z", 3).await;
+    let catalog = store.catalog();
+    let mut publisher = catalog.publisher();
+    let start = Timestamp::from(SystemTime::now());
+    let late = start.plus(Duration::from_secs(600_000));
+    publisher.publish(store.files(), start).unwrap();
+    remove_from_tree(&store, 2);
+    let (folder, away) = (catalog.path("logs", ""), catalog.folder.join("away"));
+    std::fs::rename(&folder, &away).unwrap();
+    std::fs::write(folder.parent().unwrap().join("metadata"), "").unwrap();
+    let left = || store.files_without(|file| file.rows == 2);
+    assert!(publisher.publish(left(), late).is_err());
+    assert_eq!(links(&catalog), 2);
+    // A process that published nothing knows of the list alone.
+    assert!(catalog.publisher().publish(left(), late).is_err());
+    assert_eq!(links(&catalog), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hundred_snapshots_are_kept_and_garbage_is_what_nobody_names() {
     let store = TestStore::new().await;
     store.add_logs("2026-11-20T09:00:00Z", 2).await;
     store.add_logs("2026-11-21T09:00:00Z", 3).await;
@@ -98,38 +137,65 @@ async fn a_hundred_snapshots_and_versions_are_kept_and_garbage_is_what_nobody_na
     let last = catalog.load("logs");
     assert_eq!((last.version, last.snapshots().len()), (210, 100));
     assert_eq!(last.snapshots()[0]["sequence-number"], 111);
-    assert_eq!(last.metadata["metadata-log"].as_array().unwrap().len(), 100);
+    assert_eq!(last.metadata["metadata-log"].as_array().unwrap().len(), 10);
     catalog.assert_whole("logs");
 
     std::fs::write(catalog.path("logs", "notes.txt"), "of somebody else").unwrap();
     let before = catalog.names_of("logs");
     // All of it is young.
-    assert_eq!(publisher.collect_garbage(start.plus(HOUR / 2)).unwrap(), 0);
+    assert_eq!(collect(&mut publisher, start.plus(HOUR / 2)), 0);
     assert_eq!(catalog.names_of("logs"), before);
     // By then all but the current snapshot have expired, which makes a version.
-    let deleted = publisher.collect_garbage(start.plus(HOUR * 3)).unwrap();
+    let files = store.files_without(|file| version % 2 == 1 && file.rows == 3);
+    publisher.publish(files, start.plus(HOUR * 3)).unwrap();
+    let deleted = collect(&mut publisher, start.plus(HOUR * 3));
     let left = catalog.names_of("logs");
     assert_eq!(usize::try_from(deleted).unwrap(), before.len() + 1 - left.len());
     assert_eq!(snapshots_of(&catalog), 1);
-    let versions = left.iter().filter(|name| name.ends_with(".metadata.json"));
-    assert_eq!(versions.count(), 101);
-    for name in [
-        "v211.metadata.json",
-        "v111.metadata.json",
-        "notes.txt",
-        "version-hint.text",
-    ] {
+    let expected = (201..=211).map(|version| format!("v{version}.metadata.json"));
+    let versions = left.iter().filter(|name| name.ends_with(".metadata.json")).cloned();
+    assert_eq!(versions.collect::<BTreeSet<_>>(), expected.collect::<BTreeSet<_>>());
+    for name in ["notes.txt", "version-hint.text"] {
         assert!(left.contains(name), "{name}");
     }
-    assert!(before.contains("v110.metadata.json") && !left.contains("v110.metadata.json"));
-    // What the oldest version names is there, what only earlier ones named is not: version 111 has the hundred before it.
-    catalog.assert_whole("logs");
-    let has_list = |names: &BTreeSet<String>, version: u64| {
-        let prefix = format!("snap-{version}-");
-        names.iter().any(|name| name.starts_with(&prefix))
-    };
-    assert!(has_list(&left, 12));
-    assert!(has_list(&before, 11) && !has_list(&left, 11));
+    // What the newest version names is there, what only earlier ones named is not.
+    let lists: Vec<_> = left.iter().filter(|name| name.starts_with("snap-")).collect();
+    assert!(lists.len() == 1 && lists[0].starts_with("snap-210-"), "{lists:?}");
+    let manifests = catalog.load("logs").manifests();
+    assert_eq!(
+        manifests
+            .iter()
+            .map(|manifest| catalog.entries_of(manifest).len())
+            .sum::<usize>(),
+        2
+    );
+    assert_eq!(
+        left.iter().filter(|name| name.ends_with("-m.avro")).count(),
+        manifests.len()
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn garbage_is_collected_of_a_few_tables_at_a_time_and_not_again_while_nothing_changed() {
+    let store = TestStore::new().await;
+    store.add_logs("2026-11-20T09:00:00Z", 2).await;
+    let catalog = store.catalog();
+    let mut publisher = catalog.publisher();
+    let start = Timestamp::from(SystemTime::now());
+    publisher.publish(store.files(), start).unwrap();
+    let late = start.plus(HOUR * 3);
+    assert_eq!(publisher.collect_garbage(late).unwrap(), None);
+    publisher.begin_collection();
+    let of_five = [(); 3].map(|()| publisher.collect_garbage(late).unwrap());
+    assert_eq!(of_five, [Some(0), Some(0), None]);
+    // Nothing is looked for until there is another version.
+    std::fs::write(catalog.path("logs", "snap-9-00000000000000aa.avro"), "left").unwrap();
+    assert_eq!(collect(&mut publisher, late), 0);
+    publisher
+        .publish(store.files_without(|_| true), start.plus(HOUR))
+        .unwrap();
+    assert_eq!(collect(&mut publisher, start), 0, "it is young");
+    assert_eq!(collect(&mut publisher, late), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -149,10 +215,10 @@ async fn what_another_publisher_is_about_to_name_is_no_garbage() {
         std::fs::write(catalog.path("logs", name), "not whole yet").unwrap();
     }
     let before = catalog.names_of("logs");
-    assert_eq!(publisher.collect_garbage(start.plus(HOUR)).unwrap(), 0);
+    assert_eq!(collect(&mut publisher, start.plus(HOUR)), 0);
     assert_eq!(catalog.names_of("logs"), before);
     // A later version is never garbage here, whatever it is; what it does not name is.
-    assert_eq!(publisher.collect_garbage(start.plus(HOUR * 3)).unwrap(), 3);
+    assert_eq!(collect(&mut publisher, start.plus(HOUR * 3)), 3);
     assert!(catalog.names_of("logs").contains("v9.metadata.json"));
     assert_eq!(catalog.load("logs").summary("total-records"), "2");
 }

@@ -121,11 +121,10 @@ impl TestStore {
 
     /// The list without the files for which `is_gone` holds.
     fn files_without(&self, is_gone: impl Fn(&PublishedFile) -> bool) -> PublishedFiles {
-        let PublishedFiles { number, files } = self.files();
-        PublishedFiles {
-            number: number + 1_000,
-            files: files.into_iter().filter(|file| !is_gone(file)).collect(),
-        }
+        let mut list = self.files();
+        list.number += 1_000;
+        list.files.retain(|file| !is_gone(file));
+        list
     }
 
     fn catalog(&self) -> TestCatalog {

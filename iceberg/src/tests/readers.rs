@@ -1,6 +1,7 @@
 //! What readers are served, in the publisher's process and in others.
 
 use super::*;
+use crate::IcebergError;
 use crate::catalog::TableOverview;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -35,6 +36,27 @@ async fn a_reader_looks_no_more_often_than_it_may() {
     publish(&mut catalog.publisher(), store.files(), 1);
     assert_eq!((version(&lazy), version(&eager)), (Some(1), Some(2)));
     assert_eq!(version(&IcebergCatalog::open(catalog.objects())), Some(2));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn while_the_storage_fails_the_known_version_is_served_and_a_failure_is_not_met_again_at_once() {
+    let store = TestStore::new().await;
+    store.add_logs("2026-11-20T09:00:00Z", 2).await;
+    let catalog = store.catalog();
+    publish(&mut catalog.publisher(), store.files(), 0);
+    let (lazy, eager) = (IcebergCatalog::with_rest(catalog.objects(), HOUR), catalog.reader());
+    let version = |reader: &IcebergCatalog| reader.load("logs").map(|table| table.map(|table| table.version));
+    assert_eq!(version(&eager).unwrap(), Some(1));
+    let (folder, away) = (catalog.folder.join("telemetry"), catalog.folder.join("away"));
+    std::fs::rename(&folder, &away).unwrap();
+    std::fs::write(&folder, "").unwrap();
+    assert_eq!(version(&eager).unwrap(), Some(1));
+    let is_away = |reader: &IcebergCatalog| matches!(version(reader), Err(IcebergError::Away(_)));
+    assert!(is_away(&lazy) && is_away(&catalog.reader()));
+    std::fs::remove_file(&folder).unwrap();
+    std::fs::rename(&away, &folder).unwrap();
+    assert!(is_away(&lazy));
+    assert_eq!(version(&catalog.reader()).unwrap(), Some(1));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -135,7 +135,7 @@ impl CatalogService {
         let read = reading.await;
         let read = read.map_err(|error| CatalogReadError::Interrupted(error.to_string()))?;
         read.map_err(|error| match error {
-            IcebergError::Storage(_) => CatalogReadError::Storage,
+            IcebergError::Storage(_) | IcebergError::Away(_) => CatalogReadError::Storage,
             damage => CatalogReadError::Damaged(damage.to_string()),
         })
     }
@@ -144,7 +144,7 @@ impl CatalogService {
     fn note(&self, failure: Option<&IcebergError>) {
         let was_failing = self.is_failing.swap(failure.is_some(), Ordering::Relaxed);
         if let Some(error) = failure.filter(|_| !was_failing) {
-            tracing::warn!(%error, "could not read the Iceberg catalogue; it is tried again at each request");
+            tracing::warn!(%error, "could not read the Iceberg catalogue; it is tried again when it is asked for");
         }
     }
 }

@@ -4,7 +4,7 @@
 //!
 //! - Everything that blocks is on this thread, which stands back behind what somebody waits for.
 //! - It ends with the Mixer. One that waits for an object store at that moment is left to itself, and ends with the process.
-//! - A failure is told once, counted each time, and tried again at the next look.
+//! - A failure is told once, counted each time, and tried again at the next look. A panic is told, and ends nothing but the thread.
 
 use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -19,8 +19,10 @@ use tokio_util::sync::CancellationToken;
 use super::catalog_service::CatalogService;
 use super::publication_status::PublicationStatus;
 
-/// How often metadata that nobody names any more is deleted, and old snapshots are given up at least, although no file came or went.
+/// How often metadata that nobody names any more is deleted.
 const CLEANUP: Duration = Duration::from_secs(3_600);
+/// How often snapshots and links that became too old are given up at least, although no file came or went.
+const EXPIRY: Duration = Duration::from_secs(300);
 /// How long the end of the Mixer waits for a publication that is under way.
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -31,7 +33,7 @@ pub(crate) struct PublisherThread {
     status: Arc<PublicationStatus>,
     clock: Clock,
     interval: Duration,
-    /// How often snapshots become too old.
+    /// How often it is looked for snapshots and links that became too old.
     expiry: Duration,
 }
 
@@ -42,7 +44,7 @@ impl PublisherThread {
         settings: CatalogSettings,
         (clock, interval): (Clock, Duration),
     ) -> (Self, Arc<CatalogService>) {
-        let expiry = settings.snapshot_age.min(CLEANUP);
+        let expiry = settings.snapshot_age.min(EXPIRY);
         let publisher = CatalogPublisher::new(engine.side_objects(), engine.store_id(), settings);
         let status = Arc::new(PublicationStatus::default());
         let service = CatalogService::new(Arc::clone(engine), publisher.catalog(), Some(Arc::clone(&status)));
@@ -61,19 +63,18 @@ impl PublisherThread {
     pub(crate) async fn run(self, stop: CancellationToken) {
         let (end, ends) = mpsc::channel::<()>();
         let (alive, mut died) = oneshot::channel::<()>();
+        let status = Arc::clone(&self.status);
         let work = move || {
             let _alive = alive;
             self.publish_until(&ends);
         };
         let started = std::thread::Builder::new().name("iceberg".to_owned()).spawn(work);
         if let Err(error) = started {
-            tracing::error!(%error, "could not start the thread that publishes the Iceberg catalogue");
-            return;
+            return rest(&status, format!("its thread did not start: {error}"), &stop).await;
         }
         tokio::select! {
             () = stop.cancelled() => {}
-            // It panicked.
-            _ = &mut died => return,
+            _ = &mut died => return rest(&status, "its thread panicked".to_owned(), &stop).await,
         }
         drop(end);
         if tokio::time::timeout(PATIENCE, died).await.is_err() {
@@ -90,16 +91,24 @@ impl PublisherThread {
         while let Err(RecvTimeoutError::Timeout) = ends.recv_timeout(wait) {
             wait = self.interval;
             let now = Instant::now();
-            // Snapshots that became too old go with a publication, too.
-            if now >= expiry || published != Some(self.engine.published_number()) {
-                published = self.publish();
+            let is_expiry = now >= expiry;
+            if is_expiry {
                 expiry = now + self.expiry;
+                if let Err(error) = self.publisher.notice_others() {
+                    self.tell(&error);
+                }
+            }
+            // Snapshots and links that became too old go with a publication.
+            let is_another = published != Some(self.engine.published_number());
+            if is_expiry || is_another || self.publisher.is_due() {
+                published = self.publish();
             }
             if now >= cleanup {
                 cleanup = now + CLEANUP;
-                if let Err(error) = self.publisher.collect_garbage(self.clock.now()) {
-                    self.tell(&error);
-                }
+                self.publisher.begin_collection();
+            }
+            if let Err(error) = self.publisher.collect_garbage(self.clock.now()) {
+                self.tell(&error);
             }
         }
     }
@@ -126,5 +135,52 @@ impl PublisherThread {
         if self.status.fail(error.to_string()) {
             tracing::warn!(%error, "could not publish the Iceberg catalogue; retrying");
         }
+    }
+}
+
+/// Nothing is published any more: says so, and waits for the Mixer's end.
+async fn rest(status: &PublicationStatus, reason: String, stop: &CancellationToken) {
+    tracing::error!(
+        reason,
+        "the Iceberg catalogue is not published until the Mixer starts again"
+    );
+    status.fail(format!("{reason}; restart the Mixer"));
+    stop.cancelled().await;
+}
+
+#[cfg(test)]
+mod tests {
+    use engine::{PartitionBy, Settings};
+
+    use super::*;
+    use crate::testing::{Hand, entropy};
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_panic_of_the_thread_is_told_and_ends_nothing_else() {
+        let dir = tempfile::tempdir().unwrap();
+        let settings = Settings::new(dir.path().join("store"));
+        let engine = Engine::open(settings, Hand::new().clock(), entropy()).await.unwrap();
+        let settings = CatalogSettings {
+            snapshot_age: Duration::from_secs(3_600),
+            partition_by: PartitionBy::Hour,
+        };
+        let broken = Clock::new(|| panic!("of a test"));
+        let (thread, _) = PublisherThread::new(&engine, settings, (broken, Duration::from_secs(3_600)));
+        let status = Arc::clone(&thread.status);
+        let stop = CancellationToken::new();
+        let running = tokio::spawn(thread.run(stop.clone()));
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while status.issue().is_none() {
+            assert!(Instant::now() < deadline, "waited in vain for the panic");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        assert_eq!(
+            (status.failures(), status.issue().as_deref()),
+            (1, Some("its thread panicked; restart the Mixer"))
+        );
+        assert!(!running.is_finished());
+        stop.cancel();
+        running.await.unwrap();
+        engine.close().await.unwrap();
     }
 }

@@ -184,6 +184,11 @@ impl MixerComponents {
         clock: &Clock,
         fatal: &FailureReporter,
     ) -> Option<Arc<CatalogService>> {
+        let is_linked = config.iceberg.enabled && config.storage.url.is_none();
+        // What was published in this folder before keeps space until then.
+        if !is_linked && let Err(error) = engine.unpin_all() {
+            tracing::warn!(%error, "could not remove the links of an earlier Iceberg catalogue; the next start tries it again");
+        }
         if !config.iceberg.enabled {
             return None;
         }
