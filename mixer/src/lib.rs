@@ -32,6 +32,7 @@ pub mod bootstrap;
 pub mod bucket;
 pub mod bus_operator;
 pub mod bus_server;
+pub mod catalog_export;
 pub mod check;
 pub mod cluster;
 mod command_clock;

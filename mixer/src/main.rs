@@ -25,7 +25,7 @@ use clap::{Parser, Subcommand};
 use mixer::app::Mixer;
 use mixer::config::{MixerConfig, SCHEMA, check_start};
 use mixer::duckdb::export;
-use mixer::{backup, bootstrap, bus_operator, check, copy, iceberg_catalog, key_rotation, retention};
+use mixer::{backup, bootstrap, bus_operator, catalog_export, check, copy, key_rotation, retention};
 use tikv_jemallocator::Jemalloc;
 
 /// Rows are made by one thread and freed by another; the allocator of the C library kept hundreds of MiB of their pages. How soon
@@ -306,7 +306,7 @@ fn export_store(config: &MixerConfig, verb: &ExportVerb) -> Result<String, (Exit
             export::duckdb(config, task)
         }
         ExportVerb::Iceberg { folder, output } => {
-            iceberg_catalog::export(config, &system_clock(), (folder.as_path(), *output))
+            catalog_export::export(config, &system_clock(), (folder.as_path(), *output))
         }
     }
 }

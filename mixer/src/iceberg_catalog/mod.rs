@@ -11,16 +11,14 @@
 //!
 //! # Not here
 //!
-//! What the metadata says ([`iceberg`]); routes and their errors (`api::iceberg`, `api::catalog`).
+//! What the metadata says ([`iceberg`]); routes and their errors (`api::iceberg`, `api::catalog`), a catalogue in a folder of its own (`catalog_export`).
 
-mod catalog_export;
 mod catalog_service;
 mod catalog_view;
 mod publication_status;
 mod publisher_thread;
 mod table_name;
 
-pub use catalog_export::export;
 pub(crate) use catalog_service::{CatalogReadError, CatalogService};
 pub(crate) use catalog_view::{CatalogTableView, CatalogView};
 pub(crate) use publisher_thread::PublisherThread;
