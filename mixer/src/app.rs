@@ -122,6 +122,7 @@ impl Mixer {
             security: Arc::default(),
             export: self.parts.exported.clone(),
             catalog: self.parts.catalog.clone(),
+            tls: None,
             senders: crate::api::SenderAnswers {
                 clock: chassis::system_clock(),
                 otlp_entity: ["service.name".to_owned()].into(),

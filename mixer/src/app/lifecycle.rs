@@ -130,6 +130,7 @@ impl MixerComponents {
         let parts = ApiParts {
             export,
             catalog,
+            tls: tls.clone(),
             querier,
             control: Arc::clone(&control),
             dlq,
