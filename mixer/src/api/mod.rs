@@ -65,6 +65,7 @@ mod request_spans;
 mod rotation;
 mod row_response;
 mod scenarios;
+mod self_probe;
 mod server;
 mod specs;
 mod sql;

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod full;
+mod standstill;
 
 use std::fs;
 use std::os::unix::fs::FileExt as _;
