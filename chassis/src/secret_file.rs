@@ -3,8 +3,9 @@
 //! # Invariants
 //!
 //! - The mode is that of the very file that is read, and is looked at before a byte is.
-//! - Group and others may do nothing with it. A file of root may be read by its group, if that is root's or this process's: systemd's credentials and
-//!   secrets that Kubernetes mounts (`fsGroup`) are such files.
+//! - Group and others may do nothing with it. A file of root may be read by its group, if that is root's, or this process's and nobody is a
+//!   member of it: systemd's credentials and secrets that Kubernetes mounts (`fsGroup`) are such files. Who has been let into the group, to read
+//!   data files for example, is not to read keys.
 //! - The text is wiped from memory when it is dropped.
 //!
 //! Not here: what is in it.
@@ -14,7 +15,8 @@ use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use nix::unistd::getegid;
+use nix::errno::Errno;
+use nix::unistd::{Group, getegid};
 use zeroize::Zeroizing;
 
 /// Why a secret file is not used.
@@ -38,7 +40,9 @@ pub enum SecretFileError {
 pub fn read_secret(path: &Path, largest: u64) -> Result<Zeroizing<String>, SecretFileError> {
     let file = File::open(path)?;
     let found = file.metadata()?;
-    if is_exposed((found.uid(), found.gid()), found.mode(), getegid().as_raw()) {
+    // Only what its group may read is worth the question.
+    let own_group = (found.mode() & 0o070 != 0).then(memberless_group).flatten();
+    if is_exposed((found.uid(), found.gid()), found.mode(), own_group) {
         return Err(SecretFileError::Exposed(found.mode() & 0o777));
     }
     let mut text = Zeroizing::new(String::new());
@@ -49,9 +53,21 @@ pub fn read_secret(path: &Path, largest: u64) -> Result<Zeroizing<String>, Secre
     }
 }
 
-/// Whether others may read a file of this user and group, or write it, where the process has a group of its own.
-const fn is_exposed((uid, gid): (u32, u32), mode: u32, own_group: u32) -> bool {
-    let is_of_root = uid == 0 && (gid == 0 || gid == own_group);
+/// This process's group, if nobody is a member of it. Who has it as the first group of an account is not listed there, and is not seen.
+fn memberless_group() -> Option<u32> {
+    let own = getegid();
+    let is_memberless = match Group::from_gid(own) {
+        // A container has no entry for it, or no list at all.
+        Ok(None) | Err(Errno::ENOENT) => true,
+        Ok(Some(group)) => group.mem.is_empty(),
+        Err(_) => false,
+    };
+    is_memberless.then(|| own.as_raw())
+}
+
+/// Whether others may read a file of this user and group, or write it, where the process has this group to itself.
+fn is_exposed((uid, gid): (u32, u32), mode: u32, own_group: Option<u32>) -> bool {
+    let is_of_root = uid == 0 && (gid == 0 || own_group == Some(gid));
     let denied = if is_of_root { 0o037 } else { 0o077 };
     mode & denied != 0
 }
@@ -93,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_root_may_be_read_by_the_group_of_the_process_and_by_no_other() {
+    fn a_file_of_root_may_be_read_by_the_group_of_the_process_alone_and_by_no_other() {
         const OWN: u32 = 65_532;
         for (owner, mode, expected) in [
             ((0, OWN), 0o440, false),
@@ -105,7 +121,13 @@ mod tests {
             ((OWN, OWN), 0o440, true),
             ((OWN, OWN), 0o400, false),
         ] {
-            assert_eq!(is_exposed(owner, mode, OWN), expected, "{owner:?} {mode:o}");
+            assert_eq!(is_exposed(owner, mode, Some(OWN)), expected, "{owner:?} {mode:o}");
+            let with_members = expected || (owner.1 == OWN && mode & 0o070 != 0);
+            assert_eq!(
+                is_exposed(owner, mode, None),
+                with_members,
+                "{owner:?} {mode:o} with members"
+            );
         }
     }
 }

@@ -5,7 +5,10 @@
 //! # Invariants
 //!
 //! - Without `NOTIFY_SOCKET` nothing is sent, and SIGHUP does what it does to every program: one that somebody started at a terminal ends with it.
-//! - A beat of the watchdog follows a probe that came back: what hangs is not kept alive by a timer.
+//! - A beat of the watchdog follows a probe that came back: what hangs is not kept alive by a timer. A probe has a thread of its own, and waits
+//!   for no other work.
+//! - Of reloads is told between `ready` and `stopping` alone: `READY=1` means one thing, and a start that takes its time stays a start.
+//! - SIGHUP ends nothing from [`ServiceNotifier::of_process`] on.
 //! - A service manager that does not read holds up nobody for longer than [`PATIENCE`].
 //!
 //! # Not here
@@ -19,10 +22,12 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::oneshot;
+use tokio::time::MissedTickBehavior;
 
 use crate::config::ConfigWatcher;
 
@@ -30,6 +35,8 @@ use crate::config::ConfigWatcher;
 const PATIENCE: Duration = Duration::from_secs(1);
 /// The shortest time between two beats.
 const SHORTEST_BEAT: Duration = Duration::from_millis(1);
+/// What is shown after a reload that changed nothing.
+const REFUSED: &str = "STATUS=configuration refused: see the log";
 
 /// Speaks to the service manager that started this process, if one did.
 #[derive(Debug, Clone, Default)]
@@ -37,15 +44,40 @@ pub struct ServiceNotifier {
     manager: Option<Arc<ManagerSocket>>,
     /// The time between two beats, half of what the unit allows; none without a watchdog.
     beat: Option<Duration>,
+    /// The asks for a reload, also those of before somebody serves them.
+    hangups: Option<Arc<tokio::sync::Mutex<Signal>>>,
+}
+
+/// How far the process has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ServicePhase {
+    Starting,
+    Ready,
+    Stopping,
+}
+
+/// What the manager was told.
+#[derive(Debug)]
+struct ToldState {
+    phase: ServicePhase,
+    /// The line that `systemctl status` shows.
+    status: String,
 }
 
 #[derive(Debug)]
 struct ManagerSocket {
     socket: UnixDatagram,
     address: SocketAddr,
+    told: Mutex<ToldState>,
 }
 
 impl ManagerSocket {
+    fn send(&self, state: &str) {
+        if let Err(error) = self.socket.send_to_addr(state.as_bytes(), &self.address) {
+            tracing::warn!(%error, state, "cannot tell the service manager");
+        }
+    }
+
     fn open(place: &OsStr) -> io::Result<Self> {
         let address = match place.as_bytes() {
             [b'@', name @ ..] => SocketAddr::from_abstract_name(name)?,
@@ -57,17 +89,31 @@ impl ManagerSocket {
         };
         let socket = UnixDatagram::unbound()?;
         socket.set_write_timeout(Some(PATIENCE))?;
-        Ok(Self { socket, address })
+        let told = Mutex::new(ToldState {
+            phase: ServicePhase::Starting,
+            status: String::new(),
+        });
+        Ok(Self { socket, address, told })
     }
 }
 
 impl ServiceNotifier {
     /// The one of this process: the service manager set `NOTIFY_SOCKET`, `WATCHDOG_USEC` and `WATCHDOG_PID`.
+    /// Must be called within a tokio runtime.
     ///
     /// # Errors
-    /// If the socket cannot be used: a unit that waits for it would be killed without a word.
+    /// If the socket cannot be used: a unit that waits for it would be killed without a word. If SIGHUP cannot be listened for.
     pub fn of_process() -> io::Result<Self> {
-        Self::of(|name| std::env::var_os(name), std::process::id())
+        Self::of(|name| std::env::var_os(name), std::process::id())?.listening()
+    }
+
+    /// Listens for reloads from now on.
+    fn listening(mut self) -> io::Result<Self> {
+        if self.manager.is_some() {
+            let hangups = signal(SignalKind::hangup())?;
+            self.hangups = Some(Arc::new(tokio::sync::Mutex::new(hangups)));
+        }
+        Ok(self)
     }
 
     fn of(variable: impl Fn(&str) -> Option<OsString>, process: u32) -> io::Result<Self> {
@@ -82,22 +128,33 @@ impl ServiceNotifier {
         Ok(Self {
             manager: Some(Arc::new(manager)),
             beat: allowed.map(|micros| Duration::from_micros(micros / 2).max(SHORTEST_BEAT)),
+            hangups: None,
         })
     }
 
     /// The service has started; `status` is what `systemctl status` shows.
     pub fn ready(&self, status: &str) {
-        self.send(&format!("READY=1\n{}", status_line(status)));
+        self.tell(|told| {
+            told.phase = ServicePhase::Ready;
+            told.status = status_line(status);
+            Some(format!("READY=1\n{}", told.status))
+        });
     }
 
     /// What `systemctl status` shows from now on.
     pub fn status(&self, status: &str) {
-        self.send(&status_line(status));
+        self.tell(|told| {
+            told.status = status_line(status);
+            Some(told.status.clone())
+        });
     }
 
     /// The service begins to stop.
     pub fn stopping(&self) {
-        self.send("STOPPING=1\nSTATUS=stopping");
+        self.tell(|told| {
+            told.phase = ServicePhase::Stopping;
+            Some("STOPPING=1\nSTATUS=stopping".to_owned())
+        });
     }
 
     /// Runs the probe at half of the time that the unit's watchdog allows, and says each time that it came back. It may block: it has a thread of
@@ -106,40 +163,82 @@ impl ServiceNotifier {
         let Some(every) = self.beat else {
             return std::future::pending().await;
         };
+        let mut beats = tokio::time::interval(every);
+        // One that came back late is followed by the next in its time.
+        beats.set_missed_tick_behavior(MissedTickBehavior::Skip);
         loop {
-            // One that panicked came not back.
-            if tokio::task::spawn_blocking(probe.clone()).await.is_ok() {
-                self.send("WATCHDOG=1");
+            beats.tick().await;
+            if came_back(probe.clone()).await
+                && let Some(manager) = &self.manager
+            {
+                manager.send("WATCHDOG=1");
             }
-            tokio::time::sleep(every).await;
         }
     }
 
     /// On each SIGHUP has the configuration file read again.
     pub async fn serve_reloads(&self, watcher: Option<&ConfigWatcher>) -> Infallible {
-        if self.manager.is_none() {
-            return std::future::pending().await;
-        }
-        match signal(SignalKind::hangup()) {
-            Ok(mut hangups) => {
-                while hangups.recv().await.is_some() {
-                    self.send("RELOADING=1");
-                    if let Some(watcher) = watcher {
-                        watcher.reload().await;
+        if let Some(hangups) = &self.hangups {
+            let mut hangups = hangups.lock().await;
+            while hangups.recv().await.is_some() {
+                self.reload(async {
+                    match watcher {
+                        Some(watcher) => watcher.reload().await,
+                        None => true,
                     }
-                    self.send("READY=1");
-                }
+                })
+                .await;
             }
-            Err(error) => tracing::warn!(%error, "cannot listen for SIGHUP; a reload of the service would end it"),
         }
         std::future::pending().await
     }
 
-    fn send(&self, state: &str) {
-        if let Some(manager) = &self.manager
-            && let Err(error) = manager.socket.send_to_addr(state.as_bytes(), &manager.address)
-        {
-            tracing::warn!(%error, state, "cannot tell the service manager");
+    /// Has the configuration read, which says whether it is good, and tells of that if the service is ready.
+    async fn reload(&self, read: impl Future<Output = bool>) {
+        let is_told = self.tell(|told| (told.phase == ServicePhase::Ready).then(|| "RELOADING=1".to_owned()));
+        let is_good = read.await;
+        if !is_told {
+            return;
+        }
+        self.tell(|told| {
+            let status = if is_good { told.status.as_str() } else { REFUSED };
+            Some(format!("READY=1\n{status}"))
+        });
+    }
+
+    /// Sends what there is to tell, if there is anything; nothing once the process stops. Says whether something was sent.
+    fn tell(&self, what: impl FnOnce(&mut ToldState) -> Option<String>) -> bool {
+        let Some(manager) = &self.manager else {
+            return false;
+        };
+        // Held until it is sent: the order of messages is that of states.
+        let mut told = manager.told.lock().unwrap_or_else(PoisonError::into_inner);
+        if told.phase == ServicePhase::Stopping {
+            return false;
+        }
+        let state = what(&mut told);
+        if let Some(state) = &state {
+            manager.send(state);
+        }
+        state.is_some()
+    }
+}
+
+/// Runs a probe on a thread of its own; the blocking threads of the runtime may all be at work. `false` if it panicked.
+async fn came_back(probe: impl FnOnce() + Send + 'static) -> bool {
+    let (done, back) = oneshot::channel();
+    let thread = std::thread::Builder::new().name("liveness".to_owned());
+    let started = thread.spawn(move || {
+        probe();
+        // Nobody waits any more where the process stops.
+        let _ = done.send(());
+    });
+    match started {
+        // It has ended when it has answered, and one that hangs is awaited for ever.
+        Ok(_) => back.await.is_ok(),
+        Err(error) => {
+            tracing::warn!(%error, "cannot start the thread of the liveness probe");
+            false
         }
     }
 }
@@ -153,6 +252,7 @@ fn status_line(status: &str) -> String {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
     use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::mpsc;
 
     use super::*;
 
@@ -261,5 +361,80 @@ mod tests {
         }
         assert!(is_silent(&first.1));
         beating.abort();
+    }
+
+    #[test]
+    fn a_probe_waits_for_no_other_work_and_one_that_hangs_beats_no_more() {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .max_blocking_threads(1)
+            .enable_all()
+            .build()
+            .unwrap();
+        let (busy, ends) = mpsc::channel::<()>();
+        runtime.spawn_blocking(move || ends.recv().ok());
+        let (_folder, heard, notifier) = manager(&[("WATCHDOG_USEC", "2000")]);
+        let (release, released) = mpsc::channel::<()>();
+        let (asks, asked) = mpsc::channel();
+        let released = Arc::new(Mutex::new(released));
+        let probe = move || {
+            asks.send(()).ok();
+            released.lock().unwrap().recv().ok();
+        };
+        let beating = runtime.spawn(async move { notifier.beat(probe).await });
+        asked.recv_timeout(Duration::from_secs(10)).unwrap();
+        assert!(is_silent(&heard), "it has not come back");
+        release.send(()).unwrap();
+        heard.set_nonblocking(false).unwrap();
+        assert_eq!(next(&heard), "WATCHDOG=1");
+        asked.recv_timeout(Duration::from_secs(10)).unwrap();
+        assert!(is_silent(&heard), "the second one hangs");
+        beating.abort();
+        drop((release, busy));
+        runtime.shutdown_background();
+    }
+
+    #[tokio::test]
+    async fn reloads_are_told_of_only_while_the_service_is_ready() {
+        let (_folder, heard, notifier) = manager(&[]);
+        notifier.reload(async { true }).await;
+        assert!(is_silent(&heard), "a start goes on");
+        heard.set_nonblocking(false).unwrap();
+        notifier.ready("up");
+        assert_eq!(next(&heard), "READY=1\nSTATUS=up");
+        notifier.reload(async { false }).await;
+        assert_eq!(next(&heard), "RELOADING=1");
+        assert_eq!(next(&heard), "READY=1\nSTATUS=configuration refused: see the log");
+        notifier.reload(async { true }).await;
+        assert_eq!(next(&heard), "RELOADING=1");
+        assert_eq!(next(&heard), "READY=1\nSTATUS=up");
+        let (stops, other) = (notifier.clone(), notifier.clone());
+        notifier
+            .reload(async move {
+                stops.stopping();
+                true
+            })
+            .await;
+        assert_eq!(next(&heard), "RELOADING=1");
+        assert_eq!(next(&heard), "STOPPING=1\nSTATUS=stopping");
+        other.reload(async { true }).await;
+        other.ready("up");
+        other.status("up");
+        assert!(is_silent(&heard), "it stops");
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_hangup_of_before_anybody_serves_reloads_ends_nothing_and_is_served() {
+        use nix::sys::signal::{Signal, raise};
+
+        let (_folder, heard, notifier) = manager(&[]);
+        let notifier = notifier.listening().unwrap();
+        notifier.ready("up");
+        assert_eq!(next(&heard), "READY=1\nSTATUS=up");
+        raise(Signal::SIGHUP).unwrap();
+        let serving = tokio::spawn(async move { notifier.serve_reloads(None).await });
+        let told = tokio::task::spawn_blocking(move || [next(&heard), next(&heard)]);
+        assert_eq!(told.await.unwrap(), ["RELOADING=1", "READY=1\nSTATUS=up"]);
+        serving.abort();
     }
 }

@@ -14,16 +14,19 @@
 use std::fmt::Debug;
 use std::fs::File;
 use std::io::{self, Read};
+use std::net::Ipv4Addr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::ServerCertVerifier as _;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::server::{Acceptor, ClientHello, WebPkiClientVerifier};
-use rustls::{CipherSuite, RootCertStore, ServerConfig};
+use rustls::{CertificateError, CipherSuite, RootCertStore, ServerConfig};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::Instant;
 use tokio_rustls::LazyConfigAcceptor;
@@ -38,6 +41,9 @@ pub type ServerStream<S> = Either<Box<TlsStream<S>>, S>;
 
 /// How often the files are looked at, at most.
 const LOOK: Duration = Duration::from_secs(5);
+
+/// The year 10000: certificates without an end have one in the second before.
+const LAST: Duration = Duration::from_secs(253_402_300_800);
 
 /// The most bytes of a file of certificates or a key.
 const MAX_PEM: u64 = 16 << 20;
@@ -115,6 +121,8 @@ pub struct ServerTls {
 #[derive(Debug)]
 struct LoadedTls {
     config: Arc<ServerConfig>,
+    /// When the certificate expires, in seconds of Unix time.
+    expires: Option<u64>,
     stamps: FileStamps,
     looked: Instant,
     /// Why the last look failed.
@@ -136,8 +144,10 @@ impl ServerTls {
     /// [`TlsFileError`].
     pub fn open_from(source: Box<dyn FileSource>, files: ServerTlsFiles) -> Result<Self, TlsFileError> {
         let stamps = files.stamps(&*source);
+        let (config, expires) = files.load(&*source)?;
         let loaded = LoadedTls {
-            config: files.load(&*source)?,
+            config,
+            expires,
             stamps,
             looked: Instant::now(),
             failed: None,
@@ -188,6 +198,13 @@ impl ServerTls {
         Ok(Box::new(accepted?))
     }
 
+    /// When the certificate that clients are shown now expires, in seconds of Unix time; none if it never does.
+    pub fn certificate_expires(&self) -> Option<u64> {
+        // It looks at the files.
+        let _ = self.config();
+        self.loaded().expires
+    }
+
     /// The settings by the files as they are now, or were a moment ago.
     fn config(&self) -> Arc<ServerConfig> {
         let stamps = {
@@ -211,9 +228,10 @@ impl ServerTls {
         let read = self.files.load(&*self.source);
         let mut loaded = self.loaded();
         match read {
-            Ok(config) => {
+            Ok((config, expires)) => {
                 tracing::info!(certificate = %self.files.certificate.display(), "read the TLS certificate again");
-                (loaded.config, loaded.stamps, loaded.failed) = (config, stamps, None);
+                (loaded.config, loaded.expires) = (config, expires);
+                (loaded.stamps, loaded.failed) = (stamps, None);
             }
             // It is tried again at the next look, and told of once.
             Err(error) if loaded.failed.as_ref() != Some(&error.to_string()) => {
@@ -237,7 +255,8 @@ impl ServerTlsFiles {
         files.into_iter().flatten().map(stamp).collect()
     }
 
-    fn load(&self, source: &dyn FileSource) -> Result<Arc<ServerConfig>, TlsFileError> {
+    /// What connections are accepted with, and when the certificate expires.
+    fn load(&self, source: &dyn FileSource) -> Result<(Arc<ServerConfig>, Option<u64>), TlsFileError> {
         let malformed = |reason: String| TlsFileError::Malformed {
             path: self.certificate.clone(),
             reason,
@@ -253,15 +272,39 @@ impl ServerTlsFiles {
                 for certificate in certificates_from(source, path)? {
                     roots.add(certificate).map_err(|error| bad(path, error))?;
                 }
-                let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build();
+                let verifier =
+                    WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider)).build();
                 builder.with_client_cert_verifier(verifier.map_err(|error| bad(path, error))?)
             }
         };
         let chain = certificates_from(source, &self.certificate)?;
+        let expires = chain.first().and_then(|certificate| expiry(certificate, provider));
         let built = builder.with_single_cert(chain, private_key(source, &self.key)?);
         let mut built = built.map_err(|error| malformed(error.to_string()))?;
         built.ignore_client_order = true;
-        Ok(Arc::new(built))
+        Ok((Arc::new(built), expires))
+    }
+}
+
+/// When a certificate expires: what a verifier says of it when all do.
+fn expiry(certificate: &CertificateDer<'static>, provider: Arc<CryptoProvider>) -> Option<u64> {
+    let mut roots = RootCertStore::empty();
+    roots.add(certificate.clone()).ok()?;
+    let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider);
+    let (anywhere, at) = (
+        ServerName::from(Ipv4Addr::UNSPECIFIED),
+        UnixTime::since_unix_epoch(LAST),
+    );
+    // Times are looked at before anything else.
+    let judged = verifier
+        .build()
+        .ok()?
+        .verify_server_cert(certificate, &[], &anywhere, &[], at);
+    match judged {
+        Err(rustls::Error::InvalidCertificate(CertificateError::ExpiredContext { not_after, .. })) => {
+            Some(not_after.as_secs())
+        }
+        _ => None,
     }
 }
 

@@ -29,6 +29,7 @@ use std::time::Duration;
 use chassis::ExitReason;
 use model::{Clock, Entropy};
 
+use crate::api::ApiServer;
 use crate::config::MixerConfig;
 use crate::control::ControlPlane;
 use crate::tasks::{FailureReceiver, failure_channel};
@@ -122,6 +123,7 @@ impl Mixer {
             security: Arc::default(),
             export: self.parts.exported.clone(),
             catalog: self.parts.catalog.clone(),
+            tls: None,
             senders: crate::api::SenderAnswers {
                 clock: chassis::system_clock(),
                 otlp_entity: ["service.name".to_owned()].into(),
@@ -144,15 +146,22 @@ impl Mixer {
         }
     }
 
-    /// Asks what every request needs: the engine's view and its state, the registry. It comes back as long as none of them hangs, whatever they
-    /// answer: who waits for room on the disk, or for the bus, is alive.
+    /// Asks the API as its clients do, through its listener, and what every request needs: the engine's state and the registry. It comes back as long as
+    /// none of them hangs, whatever they answer: who waits for room on the disk, or for the bus, is alive.
+    ///
+    /// It does not see a writer of the log, or a consumer of the bus, that stands still by itself: rows that wait for them wait for a slow disk too, which is
+    /// no reason to end. One that ends is [`Mixer::failed`].
     pub fn liveness_probe(&self) -> impl Fn() + Clone + Send + use<> {
         let (engine, registry) = (self.parts.engine.clone(), Arc::clone(&self.control.registry));
+        let api = self.parts.api.as_ref().map(ApiServer::probe);
         move || {
             if let Some(engine) = &engine {
-                let _ = (engine.view(), engine.health_issue());
+                let _ = engine.health_issue();
             }
             let _ = registry.active_scenario();
+            if let Some(api) = &api {
+                api.wait_for_answer();
+            }
         }
     }
 

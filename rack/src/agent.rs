@@ -259,10 +259,12 @@ impl RackAgent {
         self.recorder.clone()
     }
 
-    /// Asks what every gear that records needs, the spool. It comes back as long as that does not hang, whatever waits for room in it.
+    /// Asks what every gear that records needs, the spool and its writer. It comes back as long as they do not hang, whatever waits for room. A disk that
+    /// takes no write and refuses none for all of the watchdog's time is a standstill too. It does not see gears that stand still: they are
+    /// watched by the Rack itself.
     pub fn liveness_probe(&self) -> impl Fn() + Clone + Send + use<> {
         let recorder = self.recorder.clone();
-        move || drop(recorder.checkpoint("liveness"))
+        move || recorder.wait_for_writer()
     }
 
     /// The fingerprint of the Rack's key.

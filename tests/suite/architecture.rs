@@ -44,7 +44,7 @@ fn dependencies_between_crates_point_one_way() {
             ],
         ),
         ("rack", &["gear-spec", "protocols", "chassis", "durable-fs", "model"]),
-        ("cli", &["rack", "gear-spec", "chassis", "model"]),
+        ("cli", &["rack", "gear-spec", "chassis", "durable-fs", "model"]),
         ("tests", &["engine", "model"]),
         (
             "benches",

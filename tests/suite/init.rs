@@ -38,6 +38,11 @@ fn a_mixer_and_a_rack_start_with_what_init_wrote_and_a_log_file_is_in_the_logs()
     let paths = names.map(|name| folder.path().join(name));
     let shown: Vec<&Path> = made.out.lines().map(Path::new).collect();
     assert_eq!(shown, paths.each_ref().map(|path| path.canonicalize().unwrap()));
+    assert!(
+        made.err.contains("platform scenario activate first-press-1:1"),
+        "{}",
+        made.err
+    );
 
     let before = std::fs::read_to_string(&paths[1])?;
     std::fs::remove_file(&paths[0])?;
@@ -50,6 +55,14 @@ fn a_mixer_and_a_rack_start_with_what_init_wrote_and_a_log_file_is_in_the_logs()
     let forced = init(elsewhere.path(), &[&args[..], &["--force"]].concat())?;
     assert_eq!(forced.code, Some(0), "{}", forced.err);
     assert_eq!(std::fs::read_to_string(&paths[1])?, before);
+    let kept = folder.path().join("platform.toml.before");
+    assert!(!kept.exists(), "it was the same");
+    let changed = format!("{before}# mine\n");
+    std::fs::write(&paths[1], &changed)?;
+    let forced = init(elsewhere.path(), &[&args[..], &["--force"]].concat())?;
+    assert_eq!(forced.code, Some(0), "{}", forced.err);
+    assert_eq!(std::fs::read_to_string(&paths[1])?, before);
+    assert_eq!(std::fs::read_to_string(&kept)?, changed);
 
     let server = tool("nats-server")?.display().to_string();
     let ports = [
@@ -103,11 +116,10 @@ fn a_rack_joins_with_an_invite_that_it_is_given_or_that_init_asks_the_mixer_for(
         let folder = tempfile::tempdir()?;
         let made = init(folder.path(), &[&args[..], &["--yes", "--journald"]].concat())?;
         assert_eq!(made.code, Some(0), "{name}: {}", made.err);
-        assert!(
-            !folder.path().join("platform-mixer.toml").exists(),
-            "{name} has no Mixer"
-        );
-        assert!(made.err.contains("platform scenario activate first:1"), "{}", made.err);
+        for file in ["platform-mixer.toml", "first.yaml"] {
+            assert!(!folder.path().join(file).exists(), "{name} has no Mixer: {file}");
+        }
+        assert!(made.err.contains("platform scenario activate FILE"), "{}", made.err);
         let mut rack = started("platform", folder.path(), &folder.path().join("platform.toml"), &[])?;
         assert!(rack.line("ready ", SOON)?.starts_with(&format!("name={name} ")));
         assert!(rack.terminate(SOON)?.success());
@@ -134,5 +146,12 @@ fn init_asks_nobody_where_there_is_no_terminal_and_refuses_what_it_cannot_use() 
         assert!(refused.err.contains(says), "{args:?}: {}", refused.err);
         assert_eq!(std::fs::read_dir(folder.path())?.count(), 0, "{args:?} left something");
     }
+    // What is to be replaced is replaced only where the Mixer has made an invite.
+    let file = folder.path().join("platform.toml");
+    std::fs::write(&file, "# mine\n")?;
+    let args = ["--yes", "--journald", "--force", "--mixer", "http://127.0.0.1:1"];
+    assert_eq!(init(folder.path(), &args)?.code, Some(69));
+    assert_eq!(std::fs::read_to_string(&file)?, "# mine\n");
+    assert_eq!(std::fs::read_dir(folder.path())?.count(), 1);
     Ok(())
 }

@@ -387,11 +387,16 @@ async fn a_written_or_replaced_file_applies_live_keys_and_names_the_others() {
 async fn a_reload_has_read_the_file_when_it_returns() {
     let mut watched = Watched::start("[logging]\nlevel = \"info\"\n");
     fs::write(watched.path(), "[logging]\nlevel = \"debug\"\n").unwrap();
-    watched.watch.reload().await;
+    assert!(watched.watch.reload().await);
     let (level, change) = watched.seen.try_recv().unwrap();
     assert_eq!((level.as_str(), change.live), ("debug", vec!["logging.level"]));
-    watched.watch.reload().await;
+    assert!(watched.watch.reload().await);
     assert!(watched.seen.try_recv().is_err(), "the same content changes nothing");
+    fs::write(watched.path(), "[logging]\nlevel = \"loud\"\n").unwrap();
+    for _ in 0..2 {
+        assert!(!watched.watch.reload().await, "it is wrong, also when it is read again");
+    }
+    assert!(watched.seen.try_recv().is_err(), "a wrong file changes nothing");
     watched.watch.close().await.unwrap();
 }
 

@@ -61,18 +61,17 @@ impl ConfigChange {
 #[derive(Debug)]
 pub struct ConfigWatcher {
     stop: CancellationToken,
-    reloads: mpsc::Sender<oneshot::Sender<()>>,
+    reloads: mpsc::Sender<oneshot::Sender<bool>>,
     task: JoinHandle<()>,
 }
 
 impl ConfigWatcher {
-    /// Reads the file now, whatever the system says of changes, and returns when that is done.
-    pub async fn reload(&self) {
+    /// Reads the file now, whatever the system says of changes, and returns when that is done: `false` if it is wrong or cannot be read, so that
+    /// the configuration stayed as it was.
+    pub async fn reload(&self) -> bool {
         let (done, read) = oneshot::channel();
         // Once the watch has ended there is nobody to read.
-        if self.reloads.send(done).await.is_ok() {
-            let _ = read.await;
-        }
+        self.reloads.send(done).await.is_ok() && read.await.unwrap_or(false)
     }
 
     /// Stops watching.
@@ -136,7 +135,7 @@ fn matters(kind: EventKind) -> bool {
 
 async fn run(
     watcher: RecommendedWatcher,
-    (mut events, mut asked): (mpsc::Receiver<()>, mpsc::Receiver<oneshot::Sender<()>>),
+    (mut events, mut asked): (mpsc::Receiver<()>, mpsc::Receiver<oneshot::Sender<bool>>),
     path: std::path::PathBuf,
     sources: ConfigSources,
     mut settings: Settings,
@@ -144,9 +143,10 @@ async fn run(
     stop: CancellationToken,
 ) {
     let mut seen = None;
-    let mut reload: Option<oneshot::Sender<()>> = None;
+    let mut reload: Option<oneshot::Sender<bool>> = None;
     loop {
-        if let Some(new) = look(&path, &sources, &settings, &mut seen) {
+        let (is_good, new) = look(&path, &sources, &settings, &mut seen);
+        if let Some(new) = new {
             let change = ConfigChange::between(&settings, &new);
             if !change.is_empty() {
                 report(&path, &change);
@@ -155,7 +155,7 @@ async fn run(
             settings = new;
         }
         if let Some(done) = reload.take() {
-            let _ = done.send(());
+            let _ = done.send(is_good);
         }
         tokio::select! {
             () = stop.cancelled() => break,
@@ -174,26 +174,38 @@ async fn run(
     drop(watcher);
 }
 
-/// The new settings, if the file has other content than the last time and is good.
-fn look(path: &Path, sources: &ConfigSources, old: &Settings, seen: &mut Option<String>) -> Option<Settings> {
+/// A version of the file.
+struct SeenVersion {
+    text: String,
+    is_good: bool,
+}
+
+/// Whether the file is good, and the new settings, if it has other content than the last time.
+fn look(
+    path: &Path,
+    sources: &ConfigSources,
+    old: &Settings,
+    seen: &mut Option<SeenVersion>,
+) -> (bool, Option<Settings>) {
     let text = match read(path, false) {
-        Ok(text) => text?,
+        Ok(Some(text)) => text,
+        // It is between two versions.
+        Ok(None) => return (true, None),
         Err(errors) => {
             tracing::warn!(%errors, "the configuration stays as it is");
-            return None;
+            return (false, None);
         }
     };
-    if seen.as_ref() == Some(&text) {
-        return None;
+    if let Some(seen) = seen.as_ref().filter(|seen| seen.text == text) {
+        return (seen.is_good, None);
     }
-    *seen = Some(text.clone());
-    match load_text(old.schema(), Some((path.to_owned(), text)), sources) {
-        Ok(new) => Some(new),
-        Err(errors) => {
-            tracing::error!(%errors, "the new configuration file is wrong; the configuration stays as it is");
-            None
-        }
+    let loaded = load_text(old.schema(), Some((path.to_owned(), text.clone())), sources);
+    let is_good = loaded.is_ok();
+    *seen = Some(SeenVersion { text, is_good });
+    if let Err(errors) = &loaded {
+        tracing::error!(%errors, "the new configuration file is wrong; the configuration stays as it is");
     }
+    (is_good, loaded.ok())
 }
 
 fn report(path: &Path, change: &ConfigChange) {

@@ -4,7 +4,6 @@
 use std::fs::Permissions;
 
 use rustls::ClientConfig;
-use rustls::pki_types::ServerName;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 use tokio_rustls::TlsConnector;
 
@@ -148,4 +147,19 @@ fn files_that_cannot_be_used_are_named() {
     assert!(refused.contains("has no certificate"), "{refused}");
     std::fs::remove_file(&files.certificate).unwrap();
     assert!(ServerTls::open(files).unwrap_err().to_string().contains("cert.pem"));
+}
+
+#[tokio::test]
+async fn when_the_certificate_expires_is_known_also_if_it_has_expired() {
+    let dir = tempfile::tempdir().unwrap();
+    let (files, _) = certificate(dir.path(), "mixer.test");
+    let key = rcgen::KeyPair::generate().unwrap();
+    for (year, expires) in [(2002, 1_009_843_200), (2099, 4_070_908_800)] {
+        let mut params = rcgen::CertificateParams::new(["mixer.test".to_owned()]).unwrap();
+        (params.not_before, params.not_after) = (rcgen::date_time_ymd(2001, 1, 1), rcgen::date_time_ymd(year, 1, 1));
+        std::fs::write(&files.certificate, params.self_signed(&key).unwrap().pem()).unwrap();
+        std::fs::write(&files.key, key.serialize_pem()).unwrap();
+        let server = ServerTls::open(files.clone()).unwrap();
+        assert_eq!(server.certificate_expires(), Some(expires), "{year}");
+    }
 }

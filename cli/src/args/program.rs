@@ -54,6 +54,9 @@ pub(crate) struct DoctorArgs {
     /// Check the Mixer instead of this Rack: its API, storage, Racks, their scenario, wires and dead letters
     #[arg(long, conflicts_with = "security")]
     pub(crate) mixer: bool,
+    /// With --mixer: only whether it is ready, for probes (exit code 69 if it is not, or does not answer)
+    #[arg(long, requires = "mixer")]
+    pub(crate) ready: bool,
     #[command(flatten)]
     pub(crate) api: ApiArgs,
 }

@@ -65,7 +65,7 @@ impl MetricsExposition {
         ingest.register(&mut exposition.registry);
         exposition
             .registry
-            .register_collector(Box::new(ServiceCollector(parts)));
+            .register_collector(Box::new(ServiceCollector::new(parts)));
         exposition
     }
 

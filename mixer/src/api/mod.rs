@@ -65,6 +65,7 @@ mod request_spans;
 mod rotation;
 mod row_response;
 mod scenarios;
+mod self_probe;
 mod server;
 mod specs;
 mod sql;
@@ -142,6 +143,8 @@ pub struct ApiParts {
     pub(crate) export: Option<Arc<ExportStatus>>,
     /// The Iceberg catalogue; none where it is switched off.
     pub(crate) catalog: Option<Arc<CatalogService>>,
+    /// What the API is served encrypted with, if it is.
+    pub(crate) tls: Option<Arc<ServerTls>>,
     /// How requests of OTLP and of other senders become rows.
     pub(crate) senders: SenderAnswers,
     /// What makes spans of requests.

@@ -38,6 +38,7 @@ use tokio_util::task::TaskTracker;
 
 use super::authorization::ClientConnection;
 use super::exposition::CountedStatus;
+use super::self_probe::ApiProbe;
 use super::tail::is_events;
 use crate::authentication::ConnectionEnds;
 
@@ -87,6 +88,8 @@ pub(crate) struct ShutdownToken(pub(crate) CancellationToken);
 pub struct ApiServer {
     addr: SocketAddr,
     others: Vec<SocketAddr>,
+    /// Those of connections to the listener of all of it.
+    places: Arc<Semaphore>,
     stop: CancellationToken,
     accepting: Vec<JoinHandle<()>>,
     connections: TaskTracker,
@@ -104,6 +107,11 @@ impl ApiServer {
     #[must_use]
     pub fn others(&self) -> &[SocketAddr] {
         &self.others
+    }
+
+    /// What asks it for a sign of life.
+    pub(crate) fn probe(&self) -> ApiProbe {
+        ApiProbe::new(self.addr, Arc::clone(&self.places))
     }
 
     /// Stops accepting, lets running requests finish, returns when every connection and every change begun is gone.
@@ -142,8 +150,13 @@ pub(crate) fn start(
         listener.local_addr()?,
         others.iter().map(local).collect::<io::Result<_>>()?,
     );
-    let mut accepting = Vec::new();
-    for (router, listener, version) in std::iter::once((router, listener, HttpVersion::Http1)).chain(others) {
+    let new_places = || Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let (mut accepting, places) = (Vec::new(), new_places());
+    let all = (router, listener, HttpVersion::Http1, Arc::clone(&places));
+    let others = others
+        .into_iter()
+        .map(|(router, listener, version)| (router, listener, version, new_places()));
+    for (router, listener, version, places) in std::iter::once(all).chain(others) {
         let served = ServedApi {
             router: router.layer(Extension(ShutdownToken(stop.clone()))),
             version,
@@ -151,7 +164,7 @@ pub(crate) fn start(
             tls: tls.clone(),
         };
         accepting.push(tokio::spawn(accept(
-            listener,
+            (listener, places),
             served,
             stop.clone(),
             connections.clone(),
@@ -160,6 +173,7 @@ pub(crate) fn start(
     Ok(ApiServer {
         addr,
         others: addresses,
+        places,
         stop,
         accepting,
         connections,
@@ -176,8 +190,12 @@ struct ServedApi {
     tls: Option<Arc<ServerTls>>,
 }
 
-async fn accept(listener: TcpListener, served: ServedApi, stop: CancellationToken, connections: TaskTracker) {
-    let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+async fn accept(
+    (listener, places): (TcpListener, Arc<Semaphore>),
+    served: ServedApi,
+    stop: CancellationToken,
+    connections: TaskTracker,
+) {
     while let Some((stream, place)) = next_connection(&listener, &places, &stop).await {
         connections.spawn(connection(stream, served.clone(), stop.clone(), place));
     }

@@ -42,7 +42,7 @@ use crate::tasks::{FailureReporter, SupervisedTask};
 #[derive(Debug, Default)]
 pub(super) struct MixerComponents {
     postgres: Option<PostgresServer>,
-    api: Option<ApiServer>,
+    pub(super) api: Option<ApiServer>,
     agent_rpc: Option<AgentRpcServer>,
     tasks: Vec<SupervisedTask>,
     pub(super) ingest: Option<ingest::IngestPipeline>,
@@ -130,6 +130,7 @@ impl MixerComponents {
         let parts = ApiParts {
             export,
             catalog,
+            tls: tls.clone(),
             querier,
             control: Arc::clone(&control),
             dlq,

@@ -17,8 +17,8 @@ pub(crate) struct CatalogView {
     publishes: bool,
     /// Why tables lack rows, or why there are none, if something about the store says so.
     reason: Option<String>,
-    /// Why the last publication failed, if it did.
-    trouble: Option<String>,
+    /// That the last publication failed, if it did: the reason has paths of this machine, and is in the log.
+    trouble: Option<&'static str>,
     tables: Vec<CatalogTableView>,
 }
 
@@ -158,9 +158,16 @@ impl CatalogView {
             namespace: NAMESPACE,
             publishes,
             reason: stored.reason(),
-            trouble,
+            trouble: trouble.map(|_| "the last publication failed, and the Mixer's log says why"),
             tables: stored.beside(tables),
         }
+    }
+
+    /// With those tables only that somebody may read.
+    pub(crate) fn only(mut self, may_read: impl Fn(CatalogTable) -> bool) -> Self {
+        self.tables
+            .retain(|view| CatalogTable::of_name(&view.table).is_some_and(&may_read));
+        self
     }
 
     /// Of a Mixer that serves none.

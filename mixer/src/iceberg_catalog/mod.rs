@@ -11,7 +11,7 @@
 //!
 //! # Not here
 //!
-//! What the metadata says ([`iceberg`]); routes and their errors (`api::iceberg`, `api::catalog`).
+//! What the metadata says ([`iceberg`]); routes and their errors (`api::iceberg`, `api::catalog`), a catalogue in a folder of its own (`catalog_export`).
 
 mod catalog_service;
 mod catalog_view;

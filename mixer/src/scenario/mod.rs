@@ -130,17 +130,14 @@ pub(crate) fn choose(
 ) -> Result<Option<StartupScenario>, ScenarioError> {
     if reference.is_empty() {
         let Some(active) = registry.active_scenario()? else {
-            let first = first.filter(|_| registry.references().is_ok_and(|stored| stored.is_empty()));
-            let first = first.map(|path| {
-                check(
-                    FIRST_KEY,
-                    path.display().to_string(),
-                    read(FIRST_KEY, path)?,
-                    max_hops,
-                    clock,
-                )
-            });
-            return first.transpose();
+            let Some(path) = first else {
+                return Ok(None);
+            };
+            if !registry.references()?.is_empty() {
+                return Ok(None);
+            }
+            let (origin, text) = (path.display().to_string(), read(FIRST_KEY, path)?);
+            return check(FIRST_KEY, origin, text, max_hops, clock).map(Some);
         };
         return match registry.scenario(&active.hash)? {
             Some(row) => Ok(resume(active.reference, row)),

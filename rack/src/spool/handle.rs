@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
 use model::EntityId;
 use model::control::DurableFloor;
@@ -11,6 +12,9 @@ use super::{
     AdmissionClass, DurabilityNotifier, PendingAppend, ProducerRun, RecordingError, SourceCheckpoint, SpoolBatch,
     SpoolCore, SpoolReader, SpoolStatus, segment_log,
 };
+
+/// How often a thread that waits for the writer looks.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// Bytes that were admitted; given back unless they are handed over.
 pub(super) struct ByteReservation {
@@ -135,6 +139,23 @@ impl SpoolHandle {
     pub(crate) fn floor(&self, entity: EntityId) -> u64 {
         let epoch = self.boot_epoch();
         self.0.index.lock().floor(ProducerRun { entity, epoch })
+    }
+
+    /// Returns when the writer has gone round since, or the spool takes nothing any more. What it is given to do is nothing, and needs no room. It
+    /// blocks. A writer whose disk refuses goes round every second; one whose disk does not come back does not.
+    pub(crate) fn wait_for_writer(&self) {
+        let changed = self.changed();
+        // Where all slots are taken the writer has something to do anyway.
+        if let Ok(slot) = Arc::clone(&self.0.slots).try_acquire_owned() {
+            let reservation = ByteReservation {
+                shared: Arc::clone(&self.0),
+                bytes: 0,
+            };
+            let _ = SpoolPermit { reservation, slot }.push(Vec::new, Vec::new(), false);
+        }
+        while !self.0.slots.is_closed() && changed.has_changed().is_ok_and(|has_changed| !has_changed) {
+            std::thread::sleep(LOOK);
+        }
     }
 
     /// Waits until the spool takes nothing any more.

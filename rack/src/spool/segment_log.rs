@@ -344,22 +344,22 @@ impl SpoolLog {
     fn trim(&mut self) {
         let mut index = self.index.lock();
         let active = self.active.id;
-        let gone: Vec<u64> = index
+        let gone: Vec<(u64, PathBuf)> = index
             .segments
             .iter()
             .filter(|segment| segment.id != active && index.is_settled(segment))
-            .map(|segment| segment.id)
+            .map(|segment| (segment.id, segment.path.clone()))
             .collect();
         if !gone.is_empty() {
-            index.segments.retain(|segment| {
-                let keep = !gone.contains(&segment.id);
-                if !keep {
-                    remove(&segment.path);
-                }
-                keep
-            });
+            index
+                .segments
+                .retain(|segment| gone.iter().all(|(id, _)| *id != segment.id));
         }
         index.forget_floors(self.epoch);
+        // Readers must not wait for the disk. What a crash leaves of these files, the Mixer has; the snapshot that forgets their floors is only
+        // written after them.
+        drop(index);
+        gone.iter().for_each(|(_, path)| remove(path));
     }
 
     /// Gives the oldest segment up and counts what the Mixer does not have of it.
@@ -373,8 +373,8 @@ impl SpoolLog {
         };
         let rows = rows_above_floor(&segment, &index);
         index.dropped_rows += rows;
-        remove(&segment.path);
         drop(index);
+        remove(&segment.path);
         if rows > 0 {
             tracing::warn!(
                 rows,

@@ -4,6 +4,7 @@
 
 mod full;
 mod version;
+mod standstill;
 
 use std::fs;
 use std::os::unix::fs::FileExt as _;

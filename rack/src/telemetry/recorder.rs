@@ -282,6 +282,11 @@ impl TelemetryRecorder {
         self.shared.spool.checkpoint(key)
     }
 
+    /// Blocks until the writer of the spool has gone round.
+    pub(crate) fn wait_for_writer(&self) {
+        self.shared.spool.wait_for_writer();
+    }
+
     fn tag(&self, attributes: &mut Attributes) {
         if let Some(gear) = &self.gear {
             attributes.set("gear.id", gear.id.as_str());

@@ -59,8 +59,12 @@ fn a_mixer_that_is_well_is_said_to_be_and_one_that_is_not_there_has_skipped_chec
     ];
     let well = rows(&desk)?;
     assert_eq!(states(&well), all.map(|name| (name, "ok")), "{well:?}");
+    let ready = json_rows(&desk.answer(&["doctor", "--mixer", "--ready", "-o", "json"])?)?;
+    assert_eq!(states(&ready), [("api", "ok")], "one question: {ready:?}");
     let nobody = harness::free_address()?;
     let url = format!("http://{nobody}");
+    let unready = desk.ask(&["doctor", "--mixer", "--ready", "--api-url", &url])?;
+    assert_eq!(unready.code, Some(69), "{}", unready.err);
     let gone = desk.ask(&["doctor", "--mixer", "-o", "json", "--api-url", &url])?;
     assert_eq!(gone.code, Some(69), "{}", gone.err);
     let gone = json_rows(&gone.out)?;

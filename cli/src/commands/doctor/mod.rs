@@ -10,7 +10,7 @@
 //! | bus | does the bus take us, and has it the streams of our domain? |
 //! | secrets | can nobody else read the Rack's identity? |
 //!
-//! With `--mixer` instead whether the Mixer is well: its API, and what that says of storage, Racks, wires and dead letters.
+//! With `--mixer` instead whether the Mixer is well: its API, and what that says of storage, Racks, wires and dead letters; with `--ready` too only whether it is ready.
 //! With `--security` what is off in the Mixer's security, and in the Rack's.
 //!
 //! # Invariants
@@ -116,7 +116,9 @@ impl DoctorCheck {
 /// Asks everything, prints it, and fails if a check did.
 pub(crate) fn run(global: &GlobalArgs, args: &DoctorArgs) -> Result<(), Error> {
     let client = ApiClient::within(&args.api, PATIENCE);
-    let checks = if args.mixer {
+    let checks = if args.ready {
+        vec![service_checks::readiness(&client)]
+    } else if args.mixer {
         mixer_checks::checks(&client, &chassis::system_clock())
     } else {
         rack_checks(global, args, &client)

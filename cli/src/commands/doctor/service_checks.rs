@@ -37,6 +37,15 @@ pub(super) fn mixer(client: &ApiClient, clock: &Clock) -> [DoctorCheck; 3] {
     }
 }
 
+/// Whether the Mixer is ready, of one question.
+pub(super) fn readiness(client: &ApiClient) -> DoctorCheck {
+    let start = Instant::now();
+    match client.get_any_status("/readyz") {
+        Err(error) => DoctorCheck::failed("api", ExitReason::Unavailable, &error.to_string()),
+        Ok(heard) => ready(heard, start.elapsed()),
+    }
+}
+
 fn ready(heard: ApiResponse, took: Duration) -> DoctorCheck {
     let is_ready = |body: &Value| body.get("ready").and_then(Value::as_bool);
     match (heard.status, heard.body) {

@@ -1,10 +1,14 @@
 //! The files that `platform init` writes: two configurations, a scenario, the environment of a service.
 
-use std::fs::{OpenOptions, Permissions};
-use std::io::{self, Write};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::fs::OpenOptions;
+use std::io::{self, Read};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use durable_fs::DurableFsError;
+use model::{RackInvite, Token};
+use nix::errno::Errno;
+use nix::fcntl::OFlag;
 use serde_json::json;
 
 use super::{InitPlan, LogSource};
@@ -13,14 +17,18 @@ use crate::error::Error;
 pub(super) const MIXER: &str = "platform-mixer.toml";
 pub(super) const RACK: &str = "platform.toml";
 pub(super) const SCENARIO: &str = "first.yaml";
-pub(super) const SCENARIO_NAME: &str = "first";
+pub(super) const SCENARIO_VERSION: &str = "1";
 const ENVIRONMENT: &str = "platform.env";
+/// How the line of the invite begins.
+const INVITE: &str = "PLATFORM_RACK_INVITE=";
 
 /// The service's user reads it, and it says no secret.
 const FOR_SERVICES: u32 = 0o644;
 /// As the umask has it.
 const USUAL: u32 = 0o640;
 const SECRET: u32 = 0o600;
+/// No file that is replaced is as large.
+const LARGEST: u64 = 1 << 20;
 
 /// A file that is to be there.
 #[derive(Debug)]
@@ -30,14 +38,121 @@ pub(super) struct NewFile {
     pub(super) mode: u32,
 }
 
+/// A file that was written, and how to have it as it was.
+#[derive(Debug)]
+pub(super) struct WrittenFile {
+    pub(super) path: PathBuf,
+    /// Where what it had before is.
+    pub(super) kept: Option<PathBuf>,
+    is_new: bool,
+}
+
+impl NewFile {
+    /// Writes it as one step. What has its name is an error, or is replaced and kept beside it.
+    pub(super) fn write(&self, replaces: bool) -> Result<WrittenFile, Error> {
+        let old = if replaces { old(&self.path)? } else { None };
+        let is_new = old.is_none();
+        let mut kept = None;
+        if let Some(old) = old.filter(|old| old.bytes != self.text.as_bytes()) {
+            let mut beside = self.path.clone().into_os_string();
+            beside.push(".before");
+            let beside = durable_fs::free_name(beside.into());
+            if !durable_fs::create_atomically(&beside, &old.bytes, old.mode & self.mode).map_err(unwritten)? {
+                return Err(taken(&beside.display().to_string()));
+            }
+            kept = Some(beside);
+        }
+        let (path, bytes) = (&self.path, self.text.as_bytes());
+        if replaces {
+            durable_fs::write_atomically(path, bytes, self.mode).map_err(unwritten)?;
+        } else if !durable_fs::create_atomically(path, bytes, self.mode).map_err(unwritten)? {
+            return Err(taken(&path.display().to_string()));
+        }
+        Ok(WrittenFile {
+            path: path.clone(),
+            kept,
+            is_new,
+        })
+    }
+}
+
+impl WrittenFile {
+    /// Makes it what it was before.
+    pub(super) fn undo(&self) -> Result<(), Error> {
+        match &self.kept {
+            Some(kept) => durable_fs::rename_durably(kept, &self.path),
+            None if self.is_new => durable_fs::remove_if_there(&self.path),
+            None => Ok(()),
+        }
+        .map_err(unwritten)
+    }
+}
+
+/// Says which names are not free.
+pub(super) fn taken(names: &str) -> Error {
+    Error::Usage(format!(
+        "{names} would be replaced, and nothing was written: --force replaces, --dir names another folder"
+    ))
+}
+
+fn unwritten(error: DurableFsError) -> Error {
+    Error::WriteFile {
+        path: error.path,
+        source: error.source,
+    }
+}
+
+/// What a file has that is to be replaced.
+#[derive(Debug)]
+struct OldFile {
+    bytes: Vec<u8>,
+    mode: u32,
+}
+
+/// The file with this name, if there is one. A link is none of ours: what it leads to may be anybody's.
+fn old(path: &Path) -> Result<Option<OldFile>, Error> {
+    let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
+    let read = || -> io::Result<OldFile> {
+        let file = OpenOptions::new().read(true).custom_flags(flags.bits()).open(path)?;
+        let found = file.metadata()?;
+        if !found.is_file() || found.len() > LARGEST {
+            let reason = format!("it is no file of at most {LARGEST} bytes: move it away");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, reason));
+        }
+        let mut bytes = Vec::new();
+        file.take(LARGEST).read_to_end(&mut bytes)?;
+        Ok(OldFile {
+            bytes,
+            mode: found.mode() & 0o777,
+        })
+    };
+    match read() {
+        Ok(old) => Ok(Some(old)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => {
+            let is_link = error.raw_os_error() == Some(Errno::ELOOP as i32);
+            let source = if is_link {
+                io::Error::new(io::ErrorKind::InvalidInput, "it is a symbolic link: remove it")
+            } else {
+                error
+            };
+            Err(Error::WriteFile {
+                path: path.to_owned(),
+                source,
+            })
+        }
+    }
+}
+
 /// The names of the files, without what is in them.
 pub(super) fn names(is_for_services: bool, has_mixer: bool) -> impl Iterator<Item = &'static str> {
     let mixer = has_mixer.then_some(MIXER);
+    let scenario = has_mixer.then_some(SCENARIO);
     let environment = (is_for_services && !has_mixer).then_some(ENVIRONMENT);
-    mixer.into_iter().chain([RACK, SCENARIO]).chain(environment)
+    mixer.into_iter().chain([RACK]).chain(scenario).chain(environment)
 }
 
-/// All files of a plan.
+/// The files of a plan, without that of the invite.
 pub(super) fn of(plan: &InitPlan) -> Result<Vec<NewFile>, Error> {
     let mode = if plan.is_for_services() { FOR_SERVICES } else { USUAL };
     let file = |name: &str, text: String| NewFile {
@@ -45,36 +160,65 @@ pub(super) fn of(plan: &InitPlan) -> Result<Vec<NewFile>, Error> {
         text,
         mode,
     };
-    let mut files = Vec::new();
-    if plan.has_mixer {
-        files.push(file(MIXER, mixer(plan)?));
+    if !plan.has_mixer() {
+        return Ok(vec![file(RACK, rack(plan)?)]);
     }
-    files.push(file(RACK, rack(plan)?));
-    files.push(file(SCENARIO, scenario(plan)?));
-    if let Some(invite) = plan.invite.as_ref().filter(|_| plan.is_for_services()) {
-        let text = invite
-            .to_text()
-            .map_err(|error| Error::Usage(format!("the invite: {error}")))?;
-        files.push(NewFile {
-            path: plan.path(ENVIRONMENT),
-            text: format!("# The invite that the Rack joins with, once.\nPLATFORM_RACK_INVITE={text}\n"),
-            mode: SECRET,
-        });
-    }
-    Ok(files)
+    Ok(vec![
+        file(MIXER, mixer(plan)?),
+        file(RACK, rack(plan)?),
+        file(SCENARIO, scenario(plan)?),
+    ])
 }
 
-/// Replaces a file, or makes it, with these permissions.
-pub(super) fn write(path: &Path, text: &str, mode: u32) -> io::Result<()> {
-    let mut file = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(SECRET)
-        .open(path)?;
-    file.set_permissions(Permissions::from_mode(mode))?;
-    file.write_all(text.as_bytes())?;
-    file.sync_all()
+/// What the environment of the Rack's service has now.
+pub(super) fn old_environment(plan: &InitPlan) -> Result<String, Error> {
+    let path = plan.path(ENVIRONMENT);
+    let bytes = old(&path)?.map(|old| old.bytes).unwrap_or_default();
+    String::from_utf8(bytes).map_err(|_| Error::Data {
+        path,
+        reason: "it is no text".to_owned(),
+    })
+}
+
+/// Whether the Rack's service finds an invite in this environment.
+pub(super) fn has_invite(environment: &str) -> bool {
+    let value = |line: &str| line.trim().strip_prefix(INVITE).is_some_and(|value| !value.is_empty());
+    environment.lines().any(value)
+}
+
+/// The environment of the Rack's service with this invite: whatever else it has stays.
+pub(super) fn environment(plan: &InitPlan, old: &str, invite: &RackInvite) -> Result<NewFile, Error> {
+    let invite = invite
+        .to_text()
+        .map_err(|error| Error::Usage(format!("the invite: {error}")))?;
+    Ok(NewFile {
+        path: plan.path(ENVIRONMENT),
+        text: with_invite(old, &invite),
+        mode: SECRET,
+    })
+}
+
+fn with_invite(old: &str, invite: &str) -> String {
+    let mut text = String::new();
+    let mut line_of_it = Some(format!("{INVITE}{invite}\n"));
+    for line in old.lines() {
+        if line.trim_start().starts_with(INVITE) {
+            text.extend(line_of_it.take());
+        } else {
+            text.push_str(line);
+            text.push('\n');
+        }
+    }
+    if let Some(line) = line_of_it {
+        text.push_str("# The invite that the Rack joins with, once.\n");
+        text.push_str(&line);
+    }
+    text
+}
+
+/// What the first scenario is called: not as that of the package, which the Mixer may have already.
+pub(super) fn scenario_name(plan: &InitPlan) -> Token {
+    Token::nearest(&format!("first-{}", plan.name.as_str()))
 }
 
 fn mixer(plan: &InitPlan) -> Result<String, Error> {
@@ -135,6 +279,7 @@ fn rack(plan: &InitPlan) -> Result<String, Error> {
 fn scenario(plan: &InitPlan) -> Result<String, Error> {
     // Quoted: `true` and `7` are names too.
     let name = json!(plan.name).to_string();
+    let called = json!(scenario_name(plan)).to_string();
     let (says, gear) = match &plan.source {
         LogSource::Journal => (
             "What the services of this machine log, from now on.",
@@ -150,7 +295,7 @@ fn scenario(plan: &InitPlan) -> Result<String, Error> {
     };
     Ok(format!(
         "# {says} Give what you change a new version.\n\
-         meta: {{ name: {SCENARIO_NAME}, version: \"1\" }}\n\
+         meta: {{ name: {called}, version: \"{SCENARIO_VERSION}\" }}\n\
          racks:\n  \
            - {{ name: {name} }}\n\
          gears:\n  \
@@ -185,8 +330,8 @@ mod tests {
             folder: folder.into(),
             name: "press-1".parse().unwrap(),
             source,
-            has_mixer: true,
-            invite: None,
+            joins: None,
+            replaces: false,
         }
     }
 
@@ -230,5 +375,80 @@ mod tests {
         );
         assert!(files[2].text.contains("path: \"/var/log/x: y\""), "{}", files[2].text);
         assert!(files.iter().all(|file| file.mode == USUAL));
+    }
+
+    fn written(path: &Path, text: &str, mode: u32, replaces: bool) -> Result<WrittenFile, Error> {
+        let file = NewFile {
+            path: path.to_owned(),
+            text: text.to_owned(),
+            mode,
+        };
+        file.write(replaces)
+    }
+
+    fn mode(path: &Path) -> u32 {
+        std::fs::metadata(path).unwrap().mode() & 0o777
+    }
+
+    #[test]
+    fn an_environment_keeps_its_other_lines_and_has_one_invite() {
+        let alone = "# The invite that the Rack joins with, once.\nPLATFORM_RACK_INVITE=new\n";
+        assert_eq!(with_invite("", "new"), alone);
+        let old = "# secrets\nMODBUS_KEY=a\n PLATFORM_RACK_INVITE=old\nPLATFORM_RACK_INVITE=older\nMQTT_PASSWORD=b";
+        let new = "# secrets\nMODBUS_KEY=a\nPLATFORM_RACK_INVITE=new\nMQTT_PASSWORD=b\n";
+        assert_eq!(with_invite(old, "new"), new);
+        assert_eq!(with_invite(new, "new"), new);
+        assert_eq!(with_invite("A=1", "new"), format!("A=1\n{alone}"));
+        assert!(has_invite(old) && has_invite(new));
+        assert!(!has_invite("A=1\n#PLATFORM_RACK_INVITE=x\nPLATFORM_RACK_INVITE=\n"));
+    }
+
+    #[test]
+    fn what_is_replaced_is_kept_and_a_secret_is_for_its_owner_alone_afterwards() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("platform.env");
+        let first = written(&path, "A=1\n", 0o644, false).unwrap();
+        assert!(first.is_new && mode(&path) == 0o644);
+        assert!(matches!(written(&path, "A=2\n", SECRET, false), Err(Error::Usage(_))));
+        let second = written(&path, "A=2\n", SECRET, true).unwrap();
+        let before = folder.path().join("platform.env.before");
+        assert_eq!(second.kept.as_deref(), Some(before.as_path()));
+        assert_eq!(std::fs::read_to_string(&before).unwrap(), "A=1\n");
+        assert_eq!((mode(&path), mode(&before)), (SECRET, SECRET));
+        let third = written(&path, "A=2\n", SECRET, true).unwrap();
+        assert!(third.kept.is_none() && !third.is_new, "it has not changed");
+        let fourth = written(&path, "A=3\n", SECRET, true).unwrap();
+        assert_eq!(fourth.kept, Some(folder.path().join("platform.env.before.1")));
+        fourth.undo().unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "A=2\n");
+        second.undo().unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "A=1\n");
+        first.undo().unwrap();
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_link_is_not_followed() {
+        let folder = tempfile::tempdir().unwrap();
+        let (of_another, path) = (folder.path().join("shadow"), folder.path().join("platform.toml"));
+        std::fs::write(&of_another, "root").unwrap();
+        std::os::unix::fs::symlink(&of_another, &path).unwrap();
+        for replaces in [false, true] {
+            written(&path, "new", USUAL, replaces).unwrap_err();
+        }
+        assert_eq!(std::fs::read_to_string(&of_another).unwrap(), "root");
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2);
+    }
+
+    #[test]
+    fn a_scenario_is_named_after_its_rack() {
+        let mut plan = plan("/srv", LogSource::Journal);
+        assert!(
+            scenario(&plan)
+                .unwrap()
+                .contains("meta: { name: \"first-press-1\", version: \"1\" }\n")
+        );
+        plan.name = Token::nearest(&"x".repeat(64));
+        assert_eq!(scenario_name(&plan).as_str(), format!("first-{}", "x".repeat(58)));
     }
 }

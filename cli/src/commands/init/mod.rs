@@ -1,7 +1,7 @@
 //! `platform init`: writes the configuration of a first Mixer and Rack, or of a Rack that joins, and a first scenario.
 //!
 //! ```text
-//! flags, answers on a terminal ─▶ InitPlan ─▶ files (files) ─▶ an invite, if one is given or a Mixer is asked for one
+//! flags, answers on a terminal ─▶ InitPlan ─▶ files (files) ─▶ an invite, if a Mixer is asked for one ─▶ where the Rack finds it
 //! ```
 //!
 //! | folder | what lies there afterwards |
@@ -11,7 +11,9 @@
 //!
 //! # Invariants
 //!
-//! - Nothing is replaced without `--force`; where one file is there already, none is written.
+//! - Nothing is replaced without `--force`; where one file is there already, none is written. What is replaced is kept as `NAME.before`, and
+//!   other lines of `platform.env` stay.
+//! - Each file is written as one step, and follows no link. Where a later step fails, all are as they were.
 //! - Without a terminal nothing is asked: it is an error that names the flag.
 //!
 //! # Not here
@@ -35,7 +37,7 @@ use serde_json::{Value, json};
 use crate::args::{ApiArgs, InitArgs, OutputFormat};
 use crate::client::{self, ApiClient};
 use crate::error::Error;
-use files::NewFile;
+use files::WrittenFile;
 
 /// Where the units of the packages find their configuration.
 const SERVICE_FOLDER: &str = "/etc/platform";
@@ -49,6 +51,14 @@ enum LogSource {
     File(PathBuf),
 }
 
+/// Where the Rack's invite comes from.
+#[derive(Debug, Clone)]
+enum InviteSource {
+    Given(RackInvite),
+    /// The Mixer with this API makes it.
+    AskedAt(String),
+}
+
 /// What is to be written.
 #[derive(Debug, Clone)]
 struct InitPlan {
@@ -56,14 +66,19 @@ struct InitPlan {
     folder: PathBuf,
     name: Token,
     source: LogSource,
-    /// Whether this machine gets a Mixer too.
-    has_mixer: bool,
-    invite: Option<RackInvite>,
+    /// How the Rack joins another machine's Mixer; without it this machine gets a Mixer too.
+    joins: Option<InviteSource>,
+    /// Whether files that are there are replaced.
+    replaces: bool,
 }
 
 impl InitPlan {
     fn is_for_services(&self) -> bool {
         self.folder == Path::new(SERVICE_FOLDER)
+    }
+
+    const fn has_mixer(&self) -> bool {
+        self.joins.is_none()
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -84,54 +99,86 @@ pub(crate) fn run(args: &InitArgs) -> Result<(), Error> {
         // The services' users look into it, whatever the umask is.
         std::fs::set_permissions(&folder, Permissions::from_mode(0o755)).map_err(failed)?;
     }
-    let has_mixer = args.invite.is_none() && answers.mixer.is_none();
-    if !args.force {
-        // Before a Mixer is asked for an invite.
-        refuse_replacing(&folder, has_mixer)?;
-    }
-    let invite = match (&args.invite, &answers.mixer) {
-        (Some(text), _) => Some(parsed(&given(text)?)?),
-        (None, Some(url)) => Some(made_at(url, &answers.name)?),
-        (None, None) => None,
+    let joins = match (&args.invite, answers.mixer) {
+        (Some(text), _) => Some(InviteSource::Given(parsed(&given(text)?)?)),
+        (None, url) => url.map(InviteSource::AskedAt),
     };
     let plan = InitPlan {
         folder,
-        name: invite.as_ref().map_or(answers.name, |invite| invite.name.clone()),
+        name: match &joins {
+            Some(InviteSource::Given(invite)) => invite.name.clone(),
+            _ => answers.name,
+        },
         source: answers.source,
-        has_mixer,
-        invite,
+        joins,
+        replaces: args.force,
     };
+    if !plan.replaces {
+        refuse_replacing(&plan)?;
+    }
+    if plan.has_mixer() && plan.is_for_services() && files::has_invite(&files::old_environment(&plan)?) {
+        return Err(Error::Usage(format!(
+            "{SERVICE_FOLDER}/platform.env has an invite, with which the Rack would join another Mixer than that of this machine, and nothing was \
+             written: remove its line PLATFORM_RACK_INVITE"
+        )));
+    }
     carry_out(&plan)
 }
 
-fn refuse_replacing(folder: &Path, has_mixer: bool) -> Result<(), Error> {
-    let names = files::names(folder == Path::new(SERVICE_FOLDER), has_mixer);
-    let there: Vec<String> = names
-        .map(|name| folder.join(name))
-        .filter(|path| path.exists())
+fn refuse_replacing(plan: &InitPlan) -> Result<(), Error> {
+    let there: Vec<String> = files::names(plan.is_for_services(), plan.has_mixer())
+        .map(|name| plan.path(name))
+        .filter(|path| path.symlink_metadata().is_ok())
         .map(|path| path.display().to_string())
         .collect();
-    if there.is_empty() {
-        return Ok(());
+    match there.as_slice() {
+        [] => Ok(()),
+        there => Err(files::taken(&there.join(" and "))),
     }
-    Err(Error::Usage(format!(
-        "{} would be replaced, and nothing was written: --force replaces, --dir names another folder",
-        there.join(" and ")
-    )))
 }
 
 fn carry_out(plan: &InitPlan) -> Result<(), Error> {
-    for NewFile { path, text, mode } in files::of(plan)? {
-        files::write(&path, &text, mode).map_err(|source| Error::WriteFile {
-            path: path.clone(),
-            source,
-        })?;
-        writeln!(io::stdout(), "{}", path.display())?;
+    let mut written = Vec::new();
+    if let Err(error) = write(plan, &mut written) {
+        for file in written.iter().rev() {
+            if let Err(error) = file.undo() {
+                error.report();
+            }
+        }
+        return Err(error);
     }
-    if let Some(invite) = plan.invite.clone().filter(|_| !plan.is_for_services()) {
-        keep(plan, invite)?;
+    for WrittenFile { path, kept, .. } in &written {
+        writeln!(io::stdout(), "{}", path.display())?;
+        if let Some(kept) = kept {
+            writeln!(io::stderr(), "what {} had is in {}", path.display(), kept.display())?;
+        }
     }
     Ok(writeln!(io::stderr(), "{}", next_steps(plan))?)
+}
+
+/// Writes the files, and lets the Rack find its invite. A Mixer is asked for one when everything else is done: what it has made counts there.
+fn write(plan: &InitPlan, written: &mut Vec<WrittenFile>) -> Result<(), Error> {
+    for file in files::of(plan)? {
+        written.push(file.write(plan.replaces)?);
+    }
+    let Some(source) = &plan.joins else {
+        return Ok(());
+    };
+    let old = plan
+        .is_for_services()
+        .then(|| files::old_environment(plan))
+        .transpose()?;
+    let invite = match source {
+        InviteSource::Given(invite) => invite.clone(),
+        InviteSource::AskedAt(url) => made_at(url, &plan.name)?,
+    };
+    match old {
+        Some(old) => {
+            written.push(files::environment(plan, &old, &invite)?.write(plan.replaces)?);
+            Ok(())
+        }
+        None => keep(plan, invite),
+    }
 }
 
 /// The invite of a flag, or of standard input.
@@ -179,7 +226,7 @@ fn keep(plan: &InitPlan, invite: RackInvite) -> Result<(), Error> {
 /// What to do now, a command a line.
 fn next_steps(plan: &InitPlan) -> String {
     let path = |name: &str| plan.path(name).display().to_string();
-    let start = match (plan.is_for_services(), plan.has_mixer) {
+    let start = match (plan.is_for_services(), plan.has_mixer()) {
         (true, true) => "  systemctl restart platform-mixer platform".to_owned(),
         (true, false) => "  systemctl restart platform".to_owned(),
         (false, true) => format!(
@@ -189,13 +236,18 @@ fn next_steps(plan: &InitPlan) -> String {
         ),
         (false, false) => format!("  platform -c {} &", path(files::RACK)),
     };
-    let then = if plan.has_mixer {
-        "  platform logs --wait 30s".to_owned()
+    let then = if plan.has_mixer() {
+        format!(
+            "  platform logs --wait 30s\nand where the Mixer has a scenario already, which it keeps:\n  platform scenario import {}\n  \
+             platform scenario activate {}:{}",
+            path(files::SCENARIO),
+            files::scenario_name(plan),
+            files::SCENARIO_VERSION
+        )
     } else {
         format!(
-            "and as an operator of the Mixer, unless its Racks have a scenario:\n  platform scenario import {}\n  platform scenario activate {}:1",
-            path(files::SCENARIO),
-            files::SCENARIO_NAME
+            "what it does is said by the Mixer's scenario: one with a gear for {} has to be active there (platform scenario activate FILE)",
+            plan.name
         )
     };
     let group = match plan.source {

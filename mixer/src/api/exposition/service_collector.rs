@@ -4,6 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use model::{MetricKind, MetricReading, Timestamp};
+use nix::sys::statvfs::statvfs;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
@@ -20,22 +21,27 @@ const EXPIRES_SOON: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
 /// The other services' counters, read at each scrape.
 #[derive(Debug)]
-pub(super) struct ServiceCollector(pub(super) ApiParts);
+pub(super) struct ServiceCollector {
+    parts: ApiParts,
+    /// When the Mixer began to serve.
+    started: Timestamp,
+}
 
 impl Collector for ServiceCollector {
     fn encode(&self, mut to: DescriptorEncoder) -> Result<(), fmt::Error> {
+        self.process(&mut to)?;
         self.readiness(&mut to)?;
-        let engine = self.0.engine.stats();
+        let engine = self.parts.engine.stats();
         encode_all(&mut to, engine.metrics().chain(engine.tail.metrics()))?;
         encode_all(&mut to, engine.remote.iter().flat_map(|remote| remote.metrics()))?;
         self.views(&mut to)?;
-        self.0
+        self.parts
             .catalog
             .iter()
             .try_for_each(|catalog| catalog_metrics::encode(catalog, &mut to))?;
         encode_all(
             &mut to,
-            self.0.ingest.iter().flat_map(|ingest| ingest.snapshot().metrics()),
+            self.parts.ingest.iter().flat_map(|ingest| ingest.snapshot().metrics()),
         )?;
         self.spans(&mut to)?;
         self.quotas(&mut to)?;
@@ -44,6 +50,14 @@ impl Collector for ServiceCollector {
         self.specs(&mut to)?;
         self.control(&mut to)
     }
+}
+
+/// Whether a token ends soon that was made for longer: one for an hour ends when it should. When those of a file were made is not known.
+fn is_expiring(created: Option<Timestamp>, expires: Option<Timestamp>, now: Timestamp) -> bool {
+    expires.is_some_and(|expires| {
+        let is_brief = created.is_some_and(|created| expires.since(created) <= EXPIRES_SOON);
+        now < expires && expires.since(now) < EXPIRES_SOON && !is_brief
+    })
 }
 
 /// Each metric of a set.
@@ -65,36 +79,67 @@ fn gauge(to: &mut DescriptorEncoder, name: &str, help: &str, value: u64) -> Resu
 }
 
 impl ServiceCollector {
+    pub(super) fn new(parts: ApiParts) -> Self {
+        let started = parts.control.now();
+        Self { parts, started }
+    }
+
+    fn process(&self, to: &mut DescriptorEncoder) -> Result<(), fmt::Error> {
+        gauge(
+            to,
+            "process_start_time_seconds",
+            "When the Mixer began to serve, in seconds of Unix time",
+            u64::try_from(self.started.micros() / 1_000_000).unwrap_or(0),
+        )?;
+        // Nothing is said where the system says nothing.
+        if let Ok(disk) = statvfs(&self.parts.engine.settings().store_dir) {
+            gauge(
+                to,
+                "store_free_bytes",
+                "Free bytes on the file system of store.dir",
+                disk.blocks_available().saturating_mul(disk.fragment_size()),
+            )?;
+        }
+        let expires = self.parts.tls.as_ref().and_then(|tls| tls.certificate_expires());
+        expires.map_or(Ok(()), |expires| {
+            gauge(
+                to,
+                "api_certificate_expires_seconds",
+                "When the certificate of the API expires, in seconds of Unix time",
+                expires,
+            )
+        })
+    }
+
     fn readiness(&self, to: &mut DescriptorEncoder) -> Result<(), fmt::Error> {
         let mut family =
             to.encode_descriptor("ready", "1 if this check of /readyz is passed", None, MetricType::Gauge)?;
-        for (name, check) in ops::checks(&self.0) {
+        for (name, check) in ops::checks(&self.parts) {
             let passed = ConstGauge::new(i64::from(check["ok"] == true));
             passed.encode(family.encode_family(&[("check", name.as_str())])?)?;
         }
-        let now = self.0.control.now();
-        let tokens = self.0.authenticator.tokens().list();
+        let now = self.parts.control.now();
+        let tokens = self.parts.authenticator.tokens().list();
         let expiring = tokens
             .iter()
-            .filter_map(|token| token.expires)
-            .filter(|expires| now < *expires && expires.since(now) < EXPIRES_SOON)
+            .filter(|token| is_expiring(token.created, token.expires, now))
             .count();
         gauge(
             to,
             "tokens_expiring",
-            "API tokens in force that expire within seven days",
+            "API tokens in force that expire within seven days, of those that were made for longer",
             expiring as u64,
         )
     }
 
     fn views(&self, to: &mut DescriptorEncoder) -> Result<(), fmt::Error> {
-        let views = &self.0.views;
+        let views = &self.parts.views;
         counter(to, "views_written", "Writes of platform.sql", views.written())?;
         counter(to, "views_failures", "Failed writes of platform.sql", views.failures())
     }
 
     fn spans(&self, to: &mut DescriptorEncoder) -> Result<(), fmt::Error> {
-        let (stored, dropped) = self.0.spans.counts();
+        let (stored, dropped) = self.parts.spans.counts();
         counter(to, "self_tracing_stored_spans", "The Mixer's own spans stored", stored)?;
         counter(
             to,
@@ -109,9 +154,9 @@ impl ServiceCollector {
             to,
             "quota_refusals",
             "Requests and statements refused because their caller had used up a rate or an amount",
-            self.0.authenticator.quotas().refusals(),
+            self.parts.authenticator.quotas().refusals(),
         )?;
-        let racks = self.0.ingest.iter().flat_map(|ingest| ingest.racks.all());
+        let racks = self.parts.ingest.iter().flat_map(|ingest| ingest.racks.all());
         let racks: Vec<_> = racks.collect();
         for (name, help, of) in [
             (
@@ -139,10 +184,10 @@ impl ServiceCollector {
     }
 
     fn export(&self, to: &mut DescriptorEncoder) -> Result<(), fmt::Error> {
-        let Some(export) = &self.0.export else {
+        let Some(export) = &self.parts.export else {
             return Ok(());
         };
-        let now = self.0.control.now();
+        let now = self.parts.control.now();
         let (counter, gauge) = (MetricType::Counter, MetricType::Gauge);
         for (name, help, kind, of) in [
             (
@@ -197,7 +242,7 @@ impl ServiceCollector {
     }
 
     fn letters(&self, to: &mut DescriptorEncoder) -> Result<(), fmt::Error> {
-        let stats = self.0.dlq.stats();
+        let stats = self.parts.dlq.stats();
         let kind = MetricType::Gauge;
         let mut open = to.encode_descriptor(
             "dlq_open_letters",
@@ -225,7 +270,7 @@ impl ServiceCollector {
     }
 
     fn specs(&self, to: &mut DescriptorEncoder) -> Result<(), fmt::Error> {
-        let figures = self.0.specs.figures();
+        let figures = self.parts.specs.figures();
         gauge(to, "specs", "Specs of business messages in force", figures.active)?;
         gauge(
             to,
@@ -262,7 +307,7 @@ impl ServiceCollector {
     }
 
     fn wires(&self, to: &mut DescriptorEncoder) -> Result<(), fmt::Error> {
-        let wires = self.0.control.wires();
+        let wires = self.parts.control.wires();
         for (name, help, of) in [
             (
                 "wire_waiting_messages",
@@ -304,7 +349,7 @@ impl ServiceCollector {
     }
 
     fn control(&self, to: &mut DescriptorEncoder) -> Result<(), fmt::Error> {
-        let bus = self.0.control.bus_status();
+        let bus = self.parts.control.bus_status();
         gauge(
             to,
             "bus_connected",
@@ -323,7 +368,7 @@ impl ServiceCollector {
         }
         self.wires(to)?;
         // A registry that cannot be read is reported by the requests that need it; a scrape shows the rest.
-        let Ok(stats) = self.0.control.stats() else {
+        let Ok(stats) = self.parts.control.stats() else {
             return Ok(());
         };
         let kind = MetricType::Gauge;
@@ -380,5 +425,27 @@ impl ServiceCollector {
             "Scenario pushes that a Rack failed to apply",
             stats.pushes_failed,
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_that_was_made_for_a_short_time_is_not_one_that_expires_soon() {
+        let at = |days: i64| Timestamp::from_micros(days * 24 * 60 * 60 * 1_000_000);
+        for (created, expires, expected) in [
+            (Some(0), Some(30), true),
+            (None, Some(30), true),
+            (Some(23), Some(30), false),
+            (Some(22), Some(30), true),
+            (Some(0), Some(40), false),
+            (Some(0), Some(25), false),
+            (Some(0), None, false),
+        ] {
+            let found = is_expiring(created.map(at), expires.map(at), at(25));
+            assert_eq!(found, expected, "{created:?} {expires:?}");
+        }
     }
 }

@@ -77,6 +77,20 @@ async fn a_first_scenario_is_for_a_mixer_that_never_had_one() {
         "what was active last goes on"
     );
     mixer.close().await;
+
+    // What is stored was imported by somebody who will say when it is to run.
+    let folder = tempfile::tempdir().unwrap();
+    let mixer = start(folder.path(), &[]).await;
+    let imported = SCENARIO.to_owned();
+    mixer
+        .control()
+        .import(imported, false, &AuditActor::Mixer)
+        .await
+        .unwrap();
+    mixer.close().await;
+    let mixer = start(folder.path(), &flags).await;
+    assert!(mixer.control().active_scenario().unwrap().is_none());
+    mixer.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -68,5 +68,10 @@ async fn a_token_finds_the_tables_of_its_scope_and_its_refusals_are_icebergs() {
     let (_, body) = read(&api, TABLES, Some(&one)).await;
     let says = body["error"]["message"].as_str().unwrap();
     assert!(says.contains("rows of all entities"), "{says}");
+    for (token, tables) in [(&all, 5), (&some, 2), (&traces, 1), (&one, 0)] {
+        let (status, body) = read(&api, "/api/v1/catalog", Some(token)).await;
+        let shown = body["data"]["tables"].as_array().map(Vec::len);
+        assert_eq!((status, shown), (200, Some(tables)), "{body}");
+    }
     mixer.close().await;
 }
