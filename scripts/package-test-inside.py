@@ -2,7 +2,8 @@
 """The part of package-test.sh that runs in its root, as root, in namespaces of its own.
 
 It is the service manager of the two programs: it starts what a unit says, as whom and where the unit says, and waits for READY=1. What only a
-real systemd does (namespaces of files, filters of system calls) is judged by systemd-analyze and not felt by the programs here.
+real systemd does (namespaces of files, filters of system calls) is judged by systemd-analyze and not felt by the programs here. What the
+packages ask of it is written down by a systemctl of the test.
 """
 import glob
 import grp
@@ -18,6 +19,8 @@ import time
 
 SOON = 120
 PACKAGES = ["platform-mixer", "platform"]
+ASKED = "/tmp/systemctl"
+POLICY = "/usr/sbin/policy-rc.d"
 NEW = sorted(glob.glob("/packages/*.deb"))
 OLD = sorted(glob.glob("/packages/old/*.deb"))
 
@@ -119,6 +122,34 @@ def install(files, **more):
     return run("dpkg", "--force-confold", "-i", *files, **more)
 
 
+def manager():
+    """A machine that runs systemd, as the packages' scripts see it: whatever systemctl is asked succeeds and is written down."""
+    os.makedirs("/run/systemd/system")
+    script("/packages/bin/systemctl", f'echo "$*" >> {ASKED}')
+    os.environ["PATH"] = f"/packages/bin:{os.environ['PATH']}"
+
+
+def script(path, text):
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "w") as file:
+        file.write(f"#!/bin/sh\n{text}\n")
+    os.chmod(path, 0o755)
+
+
+def asked():
+    """What systemctl was asked since the last time, reloads apart; there must have been some of these."""
+    with open(ASKED) as file:
+        lines = file.read().splitlines()
+    os.unlink(ASKED)
+    reload = "--system daemon-reload"
+    check(reload in lines, "systemd reads its units again")
+    return [line for line in lines if line != reload]
+
+
+def restarts():
+    return [f"--system --no-block try-restart {name}.service" for name in PACKAGES]
+
+
 def start():
     return {name: Service(name) for name in PACKAGES}
 
@@ -164,6 +195,7 @@ def first_contact():
     began = time.monotonic()
     print(install(NEW))
     installed = time.monotonic()
+    check(asked() == [], "a first installation starts nothing")
     services = start()
     ready = time.monotonic()
     rows = eventually("the first rows", lambda: subprocess.run(["platform", "logs", "-o", "ndjson"], capture_output=True, text=True).stdout)
@@ -200,6 +232,7 @@ def judged():
 def upgrade():
     install(OLD)
     check(all(version(name).startswith("0.0.9-1 ii") for name in PACKAGES), "the older version is installed")
+    asked()
     own = {name: f"/etc/platform/{name}.toml" for name in PACKAGES}
     for path in own.values():
         with open(path, "a") as file:
@@ -223,11 +256,17 @@ def upgrade():
     check(version("platform-mixer").startswith("0.0.9-1 ii"), "the older version is still the installed one")
     left = [path for path in glob.glob("/usr/bin/*.dpkg-*") + glob.glob(f"{full}/*.dpkg-*")]
     check(left == [], "nothing of the newer one is left")
+    check(asked() == [], "and nothing is restarted")
     check(see("with a full disk"), "the Mixer runs on")
     # The program that runs keeps the file of the mount busy.
     run("umount", "--lazy", full)
 
     install(NEW)
+    check(sorted(asked()) == sorted(restarts()), "an upgrade restarts what runs")
+    script(POLICY, "exit 101")
+    install(NEW)
+    check(asked() == [], "unless the machine's policy forbids it")
+    os.unlink(POLICY)
     check(all(not version(name).startswith("0.0.9") and " ii" in version(name) for name in PACKAGES), "the newer version is installed")
     for name, path in own.items():
         with open(path) as file:
@@ -242,7 +281,13 @@ def upgrade():
 
 
 def removal():
+    for name in PACKAGES:
+        run(f"/var/lib/dpkg/info/{name}.postinst", "abort-remove")
+        begins = [f"--system --quiet is-enabled {name}.service", f"--system --no-block start {name}.service"]
+        check(asked() == begins, f"{name} is started again after a removal that was broken off")
     run("dpkg", "--remove", *PACKAGES)
+    stops = [line for line in asked() if line.split()[-2:-1] == ["stop"]]
+    check(len(stops) == len(PACKAGES), f"a removal stops what runs: {stops}")
     check(not os.path.exists("/usr/bin/platform") and not os.path.exists("/usr/lib/platform-mixer"), "the programs are gone")
     check(os.path.exists("/var/lib/platform-mixer/data/registry.redb"), "a removal keeps the data")
     check(os.path.exists("/etc/platform/platform-mixer.toml"), "a removal keeps the configuration")
@@ -259,11 +304,24 @@ def removal():
     check(left == [], "dpkg knows of nothing")
 
 
+def purge_of_a_mount():
+    """Data on a disk of its own: its mount point cannot be removed."""
+    data = "/var/lib/platform"
+    run("mount", "-t", "tmpfs", "data", data)
+    os.makedirs(f"{data}/data/spool")
+    run("dpkg", "--purge", *PACKAGES)
+    check(os.path.ismount(data) and os.listdir(data) == [], "a purge empties a folder that is a mount point")
+    run("umount", data)
+    os.rmdir(data)
+    asked()
+
+
 def main():
+    manager()
     journald()
     first_contact()
     judged()
-    run("dpkg", "--purge", *PACKAGES)
+    purge_of_a_mount()
     upgrade()
     removal()
     print("packages: 1 passed, 0 failed")
