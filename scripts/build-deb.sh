@@ -12,6 +12,8 @@ maintainer=${MAINTAINER:-Platform packages <packages@platform.example.org>}
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
 export SOURCE_DATE_EPOCH
 architecture=$(dpkg --print-architecture)
+# The bus server is pinned for it alone (scripts/install-tools.sh), and so are the programs' promises.
+[ "$architecture" = amd64 ] || { echo "build-deb: packages are for x86_64 (amd64) only, and this machine is $architecture" >&2; exit 69; }
 bus=${NATS_SERVER:-.tools/bin/nats-server}
 for needed in "$dist/platform" "$dist/platform-mixer" "$dist/share/man/man1/platform.1" "$bus"; do
   [ -e "$needed" ] || { echo "build-deb: $needed is missing: make build tools" >&2; exit 69; }
@@ -82,6 +84,8 @@ done
   file 644 "$dist/share/$completion" "usr/share/${completion/zsh\/site-functions/zsh\/vendor-completions}"
 done
 file 644 deploy/debian/platform/platform.toml etc/platform/platform.toml
+file 755 deploy/debian/platform/join-local usr/lib/platform/join-local
+file 644 deploy/debian/platform/join-local.conf usr/lib/systemd/system/platform.service.d/join-local.conf
 package platform
 
 root=$work/platform-mixer

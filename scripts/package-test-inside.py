@@ -56,9 +56,11 @@ def eventually(what, ask):
 
 
 def unit(name):
-    """The settings of a unit; of those that are given twice the last."""
-    with open(f"/usr/lib/systemd/system/{name}.service") as file:
-        lines = [line.strip() for line in file if "=" in line and not line.startswith("#")]
+    """The settings of a unit and what a package puts beside it; of those that are given twice the last."""
+    lines, path = [], f"/usr/lib/systemd/system/{name}.service"
+    for part in [path, *sorted(glob.glob(f"{path}.d/*.conf"))]:
+        with open(part) as file:
+            lines += [line.strip() for line in file if "=" in line and not line.startswith("#")]
     return dict(line.split("=", 1) for line in lines)
 
 
@@ -82,6 +84,10 @@ class Service:
         os.chmod(notify, 0o666)
         seconds = int(self.unit["WatchdogSec"].removesuffix("s"))
         environment |= {"NOTIFY_SOCKET": notify, "WATCHDOG_USEC": str(seconds * 1_000_000)}
+        first = self.unit.get("ExecStartPre", "").removeprefix("-+")
+        if first:
+            # As root, and its failure is none of the service.
+            subprocess.run(shlex.split(first), env=environment | {"PATH": os.environ["PATH"]}, umask=int(self.unit["UMask"], 8), timeout=SOON)
         groups = ",".join(str(gid) for gid in [group.gr_gid, *more])
         confined = ["setpriv", f"--reuid={user.pw_uid}", f"--regid={group.gr_gid}", f"--groups={groups}", "--no-new-privs", "--bounding-set=-all"]
         self.process = subprocess.Popen(
@@ -125,7 +131,8 @@ def install(files, **more):
 def manager():
     """A machine that runs systemd, as the packages' scripts see it: whatever systemctl is asked succeeds and is written down."""
     os.makedirs("/run/systemd/system")
-    script("/packages/bin/systemctl", f'echo "$*" >> {ASKED}')
+    states = "*is-active*) ;; *StatusText*) echo 'serves http://127.0.0.1:8090' ;;"
+    script("/packages/bin/systemctl", f'case "$*" in {states} *) echo "$*" >> {ASKED} ;; esac')
     os.environ["PATH"] = f"/packages/bin:{os.environ['PATH']}"
 
 
@@ -206,6 +213,7 @@ def first_contact():
         flush=True,
     )
     check(rows, "platform logs shows rows")
+    check(racks() == {"press-1": "active"}, "the machine's Rack has joined, under the machine's name")
     check(see("the boiler is hot"), "the machine's own logs are in platform logs")
     print(f"FIGURE the journal's first entry is seen {time.monotonic() - began:.1f} s after dpkg -i began", flush=True)
     print(run("platform", "doctor", "-c", "/etc/platform/platform.toml"))
@@ -217,7 +225,32 @@ def first_contact():
         check(owner == (name, "0o750"), f"{name}: its user owns its folder, and others do not read it")
         status = open(f"/proc/{service.process.pid}/status").read()
         check("CapEff:\t0000000000000000" in status and "NoNewPrivs:\t1" in status, f"{name} runs without capabilities")
+    stranger()
     stop(services)
+
+
+def racks():
+    lines = run("platform", "racks", "list", "-o", "ndjson").splitlines()
+    return {rack["name"]: rack["state"] for rack in map(json.loads, lines)}
+
+
+def stranger():
+    """Any other program of the machine reaches the bus, and is no Rack for that."""
+    places = {"PLATFORM_BASE_STATE_DIR": "/tmp/stranger", "PLATFORM_STORE_DIR": "/tmp/stranger", "PLATFORM_LOGGING_FILENAME": "/tmp/stranger/log"}
+    os.makedirs("/tmp/stranger", mode=0o700)
+    shutil.chown("/tmp/stranger", "nobody", "nogroup")
+    asks = subprocess.Popen(
+        ["setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups", "platform", "run"],
+        cwd="/tmp/stranger",
+        env={"PATH": "/usr/bin:/bin", "PLATFORM_BASE_NAME": "stranger"} | places,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=open("/tmp/stranger.stderr", "ab"),
+    )
+    state = eventually("the stranger", lambda: racks().get("stranger"))
+    check(state == "pending", "a Rack of another user waits for approval")
+    asks.terminate()
+    asks.wait(SOON)
 
 
 def judged():
