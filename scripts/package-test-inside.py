@@ -7,6 +7,7 @@ packages ask of it is written down by a systemctl of the test.
 """
 import glob
 import grp
+import hashlib
 import json
 import os
 import pwd
@@ -72,6 +73,7 @@ class Service:
         user, group = pwd.getpwnam(self.unit["User"]), grp.getgrnam(self.unit["Group"])
         more = [grp.getgrnam(name).gr_gid for name in self.unit.get("SupplementaryGroups", "").split()]
         environment = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8"}
+        environment |= dict([line.split("=", 1)] for line in [self.unit.get("Environment", "")] if line)
         secrets = self.unit["EnvironmentFile"].removeprefix("-")
         if os.path.exists(secrets):
             with open(secrets) as file:
@@ -205,6 +207,9 @@ def first_contact():
     check(asked() == [], "a first installation starts nothing")
     services = start()
     ready = time.monotonic()
+    with open("/usr/lib/platform-mixer/nats-server", "rb") as file:
+        pin = f"PLATFORM_SNAKE_SERVER_SHA256={hashlib.file_digest(file, 'sha256').hexdigest()}"
+    check(unit("platform-mixer")["Environment"] == pin, "the Mixer is told which bus server it may run")
     rows = eventually("the first rows", lambda: subprocess.run(["platform", "logs", "-o", "ndjson"], capture_output=True, text=True).stdout)
     first = time.monotonic()
     print(
