@@ -18,17 +18,18 @@ test: tools check suite schema-check ## all tests, with formatting, lints and do
 build:           ## both release binaries in dist/: platform (fully static) and platform-mixer
 	@scripts/build-dist.sh
 
-packages: build tools ## what is installed, in dist/packages: Debian packages, container images, the Helm chart; checksums; and their tests
+packages: build tools ## what is installed, in dist/packages: Debian packages, container images, the Helm chart, bills of materials, checksums
 	@scripts/build-deb.sh
 	@scripts/build-images.sh
-	@scripts/chart-test.sh
-	@scripts/rules-test.sh
+	@scripts/build-chart.sh
 	@cd dist/packages && find . -type f ! -name SHA256SUMS -printf '%P\n' | LC_ALL=C sort | xargs -d '\n' sha256sum > SHA256SUMS
-	@$(MAKE) packages-test
 
-packages-test:   ## the packages and images in dist/packages: installed, used, upgraded, removed (needs root)
+# Each says what it lacks: root; runc and openssl; npm, for helm; promtool. mmdebstrap and lintian are installed where they are missing.
+packages-test:   ## tests of what `make packages` made: installed, used, upgraded, removed; chart and alerts (as root; apt-get install runc npm prometheus)
 	@scripts/package-test.sh
 	@scripts/image-test.sh
+	@scripts/chart-test.sh
+	@scripts/rules-test.sh
 
 check: tools     ## formatting, lints, documentation, all without warnings; the page's types; the supply chain
 	cargo fmt --all --check

@@ -3,9 +3,11 @@
 
     scripts/bill-of-materials.py sbom PACKAGE       CycloneDX 1.6 as JSON
     scripts/bill-of-materials.py section PACKAGE    the section .dep-v0 of an executable, as `cargo auditable` writes it
+    scripts/bill-of-materials.py with-bus FILE NATS a bill of materials with the nats-server that goes with the program
 
 A crate counts where a normal dependency leads to it on Linux x86_64, with the features that any crate of ours asks for: never too few.
 """
+import hashlib
 import json
 import re
 import subprocess
@@ -90,5 +92,25 @@ def section(crates: dict, linked: dict, root: str) -> bytes:
     return zlib.compress(json.dumps({"packages": packages}, separators=(",", ":")).encode(), 9)
 
 
-form, package = sys.argv[1:]
+def with_bus(file: str, server: str) -> bytes:
+    """The bus server is a program of its own: what it is linked from, its makers say."""
+    bom = json.loads(Path(file).read_text())
+    said = subprocess.run([server, "--version"], check=True, capture_output=True, text=True).stdout
+    version = re.search(r"v(\d+\.\d+\.\d+\S*)", said).group(1)
+    ref = f"nats-server@{version}"
+    bus = {"type": "application", "bom-ref": ref, "name": "nats-server", "version": version, "licenses": [{"expression": "Apache-2.0"}]}
+    bus["purl"] = f"pkg:golang/github.com/nats-io/nats-server/v2@v{version}"
+    bus["hashes"] = [{"alg": "SHA-256", "content": hashlib.sha256(Path(server).read_bytes()).hexdigest()}]
+    bom["components"].append(bus)
+    bom["dependencies"].append({"ref": ref, "dependsOn": []})
+    own = bom["metadata"]["component"]["bom-ref"]
+    next(one for one in bom["dependencies"] if one["ref"] == own)["dependsOn"].append(ref)
+    return (json.dumps(bom, indent=1) + "\n").encode()
+
+
+form, *args = sys.argv[1:]
+if form == "with-bus":
+    sys.stdout.buffer.write(with_bus(*args))
+    sys.exit()
+[package] = args
 sys.stdout.buffer.write({"sbom": sbom, "section": section}[form](*closure(metadata(), package)))

@@ -12,8 +12,10 @@ maintainer=${MAINTAINER:-Platform packages <packages@platform.example.org>}
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
 export SOURCE_DATE_EPOCH
 architecture=$(dpkg --print-architecture)
+# The bus server is pinned for it alone (scripts/install-tools.sh), and so are the programs' promises.
+[ "$architecture" = amd64 ] || { echo "build-deb: packages are for x86_64 (amd64) only, and this machine is $architecture" >&2; exit 69; }
 bus=${NATS_SERVER:-.tools/bin/nats-server}
-for needed in "$dist/platform" "$dist/platform-mixer" "$dist/share/man/man1/platform.1" "$bus"; do
+for needed in "$dist/platform" "$dist/platform-mixer" "$dist/platform.cdx.json" "$dist/platform-mixer.cdx.json" "$dist/share/man/man1/platform.1" "$bus"; do
   [ -e "$needed" ] || { echo "build-deb: $needed is missing: make build tools" >&2; exit 69; }
 done
 work=$(mktemp -d)
@@ -44,7 +46,7 @@ pages() { # what a package says of itself
     "$1" "$version" "$maintainer" "$(date -u -R -d "@$SOURCE_DATE_EPOCH")" > "$work/changelog"
   packed "$work/changelog" "$doc/changelog.Debian.gz"
   packed CHANGELOG.md "$doc/changelog.gz"
-  packed "$dist/$1.cdx.json" "$doc/$1.cdx.json.gz"
+  packed "$out/$1.cdx.json" "$doc/$1.cdx.json.gz"
   for page in docs/operate.md docs/operate/*.md; do
     file 644 "$page" "$doc/${page#docs/}"
   done
@@ -73,6 +75,8 @@ package() { # NAME: the package of what lies in $root
 }
 
 mkdir -p "$out"
+install -m 644 "$dist/platform.cdx.json" "$out/"
+scripts/bill-of-materials.py with-bus "$dist/platform-mixer.cdx.json" "$(realpath "$bus")" > "$out/platform-mixer.cdx.json"
 root=$work/platform
 file 755 "$dist/platform" usr/bin/platform
 for page in "$dist"/share/man/man1/platform*.1; do
@@ -82,11 +86,17 @@ done
   file 644 "$dist/share/$completion" "usr/share/${completion/zsh\/site-functions/zsh\/vendor-completions}"
 done
 file 644 deploy/debian/platform/platform.toml etc/platform/platform.toml
+file 755 deploy/debian/platform/join-local usr/lib/platform/join-local
+file 644 deploy/debian/platform/join-local.conf usr/lib/systemd/system/platform.service.d/join-local.conf
 package platform
 
 root=$work/platform-mixer
 file 755 "$dist/platform-mixer" usr/bin/platform-mixer
 file 755 "$bus" usr/lib/platform-mixer/nats-server
+# Not in the configuration, which is the operator's and stays as it is when an upgrade brings another server.
+mkdir -p "$root/usr/lib/systemd/system/platform-mixer.service.d"
+sed "s/@sha256@/$(sha256sum "$bus" | cut -d' ' -f1)/" deploy/debian/platform-mixer/bus-server.conf \
+  > "$root/usr/lib/systemd/system/platform-mixer.service.d/bus-server.conf"
 packed deploy/debian/platform-mixer/platform-mixer.1 usr/share/man/man1/platform-mixer.1.gz
 file 644 deploy/debian/platform-mixer/platform-mixer.toml etc/platform/platform-mixer.toml
 file 644 deploy/debian/platform-mixer/first.yaml etc/platform/first.yaml

@@ -17,6 +17,7 @@ nats=${NATS_SERVER:-.tools/bin/nats-server}
 [ -x "$nats" ] || fail "$nats is missing; make it with: make tools"
 authorities=/etc/ssl/certs/ca-certificates.crt
 [ -r $authorities ] || fail "$authorities is missing; install it with: apt-get install ca-certificates"
+[ "$(uname -m)" = x86_64 ] || fail "images are for x86_64 only, and this machine is $(uname -m)"
 command -v dpkg-query >/dev/null || fail "there is no dpkg here, which says what package a library is of: build the images on Debian"
 
 version=$(sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' Cargo.toml)
@@ -24,6 +25,7 @@ revision=$(git rev-parse HEAD 2>/dev/null || echo unknown)
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || echo 0)}
 export SOURCE_DATE_EPOCH
 mkdir -p dist/packages
+rm -f dist/packages/platform-*.oci.tar
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
@@ -109,5 +111,5 @@ sed "s/^server_sha256 = .*/server_sha256 = \"$(sha256sum "$nats" | cut -d' ' -f1
   > "$work/programs/etc/platform/platform-mixer.toml"
 config platform-mixer "Mixer of the telemetry platform, with its bus" /var/lib/platform-mixer \
   '["/usr/bin/platform-mixer", "-c", "/etc/platform/platform-mixer.toml"]' '[]' '[8090, 4222, 5432, 4317, 4318]' \
-  '["/usr/bin/platform", "doctor", "--mixer"]'
+  '["/usr/bin/platform", "doctor", "--mixer", "--ready"]'
 scripts/oci-image.py "dist/packages/platform-mixer-$version.oci.tar" "$work/platform-mixer.json" "$work/base" "$work/programs"

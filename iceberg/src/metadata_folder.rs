@@ -122,12 +122,6 @@ impl MetadataFolder {
         Ok(self.objects.get(&self.object(&version_name(version)))?)
     }
 
-    /// A version, if it is there.
-    pub(crate) fn read_version(&self, version: u64) -> Result<Option<MetadataVersion>, IcebergError> {
-        let content = self.get_version(version)?;
-        content.map(|content| self.parse(version, &content)).transpose()
-    }
-
     /// The number in the hint, if it is one.
     pub(crate) fn hint(&self) -> Result<Option<u64>, IcebergError> {
         let hint = self.objects.get(&self.object(VERSION_HINT))?;

@@ -17,6 +17,9 @@ const CONFINEMENT: &[(&str, &str)] = &[
     ("AmbientCapabilities", ""),
     ("CapabilityBoundingSet", ""),
     ("KeyringMode", "private"),
+    // SIGTERM to all processes would end the bus server before the Mixer has stored the rest.
+    ("KillMode", "mixed"),
+    ("LimitCORE", "0"),
     ("LockPersonality", "yes"),
     ("MemoryDenyWriteExecute", "yes"),
     ("NoNewPrivileges", "yes"),

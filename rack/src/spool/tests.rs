@@ -3,8 +3,8 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod full;
-mod version;
 mod standstill;
+mod version;
 
 use std::fs;
 use std::os::unix::fs::FileExt as _;

@@ -133,7 +133,12 @@ fn store_rows(mixer: &TestMixer, until: Timestamp) -> Result<(), Failure> {
         [
             metric("rack.spool.waiting", "gauge", 4_096, json!({})),
             metric("rack.spool.age", "gauge", 2, json!({})),
-            metric("rack.telemetry.dropped", "counter", 3, json!({ "place": "spool" })),
+            metric(
+                "rack.telemetry.dropped",
+                "counter",
+                100 - number,
+                json!({ "place": "spool" }),
+            ),
             metric("gear.messages.in", "counter", 1_000 - 10 * number, gear.clone()),
             metric("gear.messages.out", "counter", 500 - number, gear.clone()),
             metric("gear.messages.dropped", "counter", 7, gear.clone()),
@@ -227,6 +232,10 @@ fn every_statement_of_the_dashboards_gives_rows_as_grafana_sends_it() -> Result<
                 "{:?}",
                 given["Gears"]
             );
+            // What a counter grows by between the last row of a minute and the first one of the next is in it.
+            let dropped = given["Telemetry that Racks dropped"].iter();
+            let dropped = dropped.map(|row| row[2].parse::<f64>());
+            assert_eq!(dropped.sum::<Result<f64, _>>()?.to_string(), "29");
             assert_eq!(given["Racks"][0][2..], ["4096", "2"], "{:?}", given["Racks"]);
             assert_eq!(given["Log records"], [["30"]]);
             assert_eq!(given["Errors"], [["10"]]);

@@ -45,6 +45,11 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
 {{ include "platform.fullname" . }}.{{ .Release.Namespace }}.svc
 {{- end -}}
 
+{{/* The name by which Racks know the bus: a service of its own, because they may reach it while the Mixer is not ready for others. */}}
+{{- define "platform.busHost" -}}
+{{ include "platform.fullname" . }}-bus.{{ .Release.Namespace }}.svc
+{{- end -}}
+
 {{/* A value of TOML. Whole numbers of values come as fractions of JSON. */}}
 {{- define "platform.tomlValue" -}}
 {{- if and (kindIs "float64" .) (eq (floor .) .) -}}
@@ -140,9 +145,9 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
 {{- if .Values.bus.external.allowInsecure }}{{ $_ := set $snake "allow_insecure" true }}{{ end -}}
 {{- $_ := set $config "snake" $snake -}}
 {{- else -}}
-{{- $url := .Values.bus.publicUrl | default (printf "nats://%s:4222" (include "platform.host" .)) -}}
-{{- $names := concat (list (include "platform.fullname" .) (include "platform.host" .)) .Values.bus.tlsNames -}}
-{{- $snake := dict "server" "managed" "host" "0.0.0.0" "port" 4222 "url" $url "tls_names" $names "server_binary" "/usr/bin/nats-server" -}}
+{{- $url := .Values.bus.publicUrl | default (printf "nats://%s:4222" (include "platform.busHost" .)) -}}
+{{- $names := concat (list (printf "%s-bus" (include "platform.fullname" .)) (include "platform.busHost" .)) .Values.bus.tlsNames -}}
+{{- $snake := dict "server" "managed" "host" "0.0.0.0" "port" 4222 "url" $url "tls_names" $names "server_binary" "/usr/bin/nats-server" "server_sha256" .Values.bus.serverSha256 -}}
 {{- if .Values.bus.tlsSecret -}}
 {{- $_ := set $snake "tls_cert" "/etc/platform/bus-tls/tls.crt" -}}
 {{- $_ := set $snake "tls_key" "/etc/platform/bus-tls/tls.key" -}}
@@ -152,14 +157,17 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
 {{- mustMergeOverwrite $config (deepCopy .Values.config) | toJson -}}
 {{- end -}}
 
-{{/* That of the ones that only read: nobody else uses their bus. */}}
+{{/* That of the ones that only read: nobody else uses their bus, and they send nothing to a collector. */}}
 {{- define "platform.readerConfig" -}}
 {{- if not .Values.objectStore.url }}{{ fail "readers.replicas needs objectStore.url: readers answer from the bucket" }}{{ end -}}
 {{- $config := include "platform.sharedConfig" . | fromJson -}}
 {{- $_ := set $config "base" (dict "name" (printf "%s-reader" (include "platform.fullname" .))) -}}
-{{- $_ := set $config "snake" (dict "server" "managed" "host" "127.0.0.1" "server_binary" "/usr/bin/nats-server") -}}
+{{- $_ := set $config "snake" (dict "server" "managed" "host" "127.0.0.1" "server_binary" "/usr/bin/nats-server" "server_sha256" .Values.bus.serverSha256) -}}
+{{- $theirs := pick (deepCopy .Values.config) "api" "query" "postgres" "observability" "tail" "quotas" -}}
+{{- if $theirs.observability }}{{ $_ := unset $theirs.observability "otlp" }}{{ end -}}
+{{- $config = mustMergeOverwrite $config $theirs (deepCopy .Values.readers.config) -}}
 {{- $_ := set $config.observability.embedded.storage "read_only" true -}}
-{{- mustMergeOverwrite $config (deepCopy .Values.readers.config) | toJson -}}
+{{- toJson $config -}}
 {{- end -}}
 
 {{- define "platform.podSecurity" -}}
@@ -252,7 +260,7 @@ livenessProbe:
 # /readyz wants to know who asks; over loopback the Mixer's own user may, without a token.
 readinessProbe:
   exec:
-    command: [/usr/bin/platform, doctor, --mixer, --api-url, "{{ ternary "https" "http" $tls }}://{{ ternary (include "platform.host" $root) "127.0.0.1" $tls }}:{{ .config.api.port }}"]
+    command: [/usr/bin/platform, doctor, --mixer, --ready, --api-url, "{{ ternary "https" "http" $tls }}://{{ ternary (include "platform.host" $root) "127.0.0.1" $tls }}:{{ .config.api.port }}"]
   periodSeconds: 15
   timeoutSeconds: 12
   failureThreshold: 3
