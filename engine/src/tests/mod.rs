@@ -21,6 +21,7 @@ mod model_based;
 mod ndjson;
 mod open_damage;
 mod pending_delete;
+mod pinned_files;
 mod published_files;
 mod rebuild;
 mod remote_check;

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 
-use durable_fs::fault_injection::{FaultInjector, FsOperation};
 use object_store::ObjectStoreExt;
 use object_store::memory::InMemory;
 use object_store::path::Path as ObjectPath;
@@ -16,23 +15,23 @@ use crate::manifest::FileEntry;
 use crate::object_storage::state::{RemoteFile, RemoteRecord, RemoteState, ReplacedObject};
 use crate::{PartitionBy, PublishedFile, PublishedFiles, published_files_of};
 
-fn path_of(file: &PublishedFile) -> PathBuf {
+pub(super) fn path_of(file: &PublishedFile) -> PathBuf {
     file.uri.strip_prefix("file://").unwrap().into()
 }
 
 /// The rows that a file's footer counts; none of a piece.
-async fn rows_by_footer(file: &PublishedFile) -> Option<i64> {
+pub(super) async fn rows_by_footer(file: &PublishedFile) -> Option<i64> {
     let file = file.clone();
     let footer = tokio::task::spawn_blocking(move || file.footer().unwrap());
     footer.await.unwrap().map(|footer| footer.file_metadata().num_rows())
 }
 
-async fn append(engine: &Engine, name: &str, times: &[i64], seq: u64) {
+pub(super) async fn append(engine: &Engine, name: &str, times: &[i64], seq: u64) {
     engine.append(batch(name, times, from_producer(seq))).await.unwrap();
 }
 
 /// A store with a sealed file of five hours ago, one of four hours ago, and an open file.
-async fn two_sealed_and_one_open(bench: &mut Bench) -> Arc<Engine> {
+pub(super) async fn two_sealed_and_one_open(bench: &mut Bench) -> Arc<Engine> {
     bench.ticks_every(Duration::from_millis(5));
     bench.settings.seal_grace = Duration::ZERO;
     bench.settings.rotation.check_interval = Duration::from_millis(1);
@@ -277,130 +276,6 @@ async fn in_an_object_store_pieces_and_sealed_files_have_each_row_once_through_s
     );
     assert_eq!(rows_in(&objects, &taken_over).await, ["a/0", "b/0", "new/0", "old/0"]);
     engine.close().await.unwrap();
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_link_has_the_same_bytes_whatever_becomes_of_the_file_and_holds_nothing_back() {
-    let mut bench = Bench::new();
-    bench.ticks_every(Duration::from_millis(5));
-    bench.settings.open_max = 1;
-    bench.settings.seal_grace = Duration::ZERO;
-    bench.settings.rotation.check_interval = Duration::from_millis(1);
-    let engine = bench.open().await;
-    append(&engine, "0", &[bench.now()], 1).await;
-    for seq in 2..=5 {
-        append(&engine, &seq.to_string(), &[bench.now() - HOUR], seq).await;
-        engine.flush().await.unwrap();
-    }
-    until("small files are sealed", || engine.published_files().files.len() == 4).await;
-    let in_tree = engine.published_files();
-    let paths: Vec<_> = in_tree.files.iter().map(path_of).collect();
-    let contents: Vec<_> = paths.iter().map(|path| std::fs::read(path).unwrap()).collect();
-    let linked = in_tree.pinned(&engine.side_objects()).unwrap().list;
-    append(&engine, "6", &[bench.now() - HOUR], 6).await;
-    engine.flush().await.unwrap();
-    until("one was rewritten", || stats(&engine).rewritten_files == 1).await;
-    let now: Vec<_> = paths.iter().map(|path| std::fs::read(path).unwrap()).collect();
-    assert_eq!(
-        now.iter().zip(&contents).filter(|(now, before)| now != before).count(),
-        1,
-        "the tree has late rows in one of them"
-    );
-    let read = |linked: &PublishedFiles| -> Vec<Vec<u8>> {
-        let files = linked.files.iter();
-        files.map(|file| std::fs::read(path_of(file)).unwrap()).collect()
-    };
-    assert_eq!(read(&linked), contents);
-    let later = engine.published_files().pinned(&engine.side_objects()).unwrap().list;
-    assert_eq!(later.files.len(), 4);
-    let is_shared = |file: &&PublishedFile| linked.files.iter().any(|other| other.uri == file.uri);
-    assert_eq!(later.files.iter().filter(is_shared).count(), 3);
-    for file in &later.files {
-        let name = format!("iceberg/files/{:016}_{}_", file.segment, file.version);
-        assert!(file.uri.contains(&name), "{}", file.uri);
-        assert_eq!(rows_by_footer(file).await, i64::try_from(file.rows).ok());
-    }
-    // Neither the partition nor a restart waits for them, or takes them away.
-    pass(&bench, &engine, 40 * DAY);
-    until("all went", || bench.tree().is_empty()).await;
-    assert_eq!(read(&linked), contents);
-    engine.close().await.unwrap();
-    let engine = bench.open().await;
-    assert_eq!((read(&linked), engine.published_files().files.len()), (contents, 0));
-    // Nobody publishes them any more.
-    let folder = bench.settings.store_dir.join("iceberg/files");
-    assert!(folder.is_dir());
-    engine.unpin_all().unwrap();
-    assert!(!folder.exists());
-    engine.unpin_all().unwrap();
-    engine.close().await.unwrap();
-}
-
-/// A store with one sealed file, of a row of that name.
-async fn one_sealed(bench: &mut Bench, name: &str) -> Arc<Engine> {
-    bench.ticks_every(Duration::from_millis(5));
-    bench.settings.seal_grace = Duration::ZERO;
-    bench.settings.rotation.check_interval = Duration::from_millis(1);
-    let engine = bench.open().await;
-    append(&engine, name, &[bench.now() - 5 * HOUR], 1).await;
-    engine.flush().await.unwrap();
-    until("it is sealed", || engine.published_files().files.len() == 1).await;
-    engine
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_file_that_cannot_be_linked_is_left_out_and_one_without_links_keeps_its_name() {
-    let mut bench = Bench::new();
-    let engine = two_sealed_and_one_open(&mut bench).await;
-    let objects = engine.side_objects();
-    let links = bench.settings.store_dir.join("iceberg/files");
-    let uris = |list: &PublishedFiles| -> BTreeSet<String> { list.files.iter().map(|file| file.uri.clone()).collect() };
-    let in_tree = uris(&engine.published_files());
-    let faults = FaultInjector::below(&bench.settings.store_dir);
-    for errno in [libc::EPERM, libc::EOPNOTSUPP, libc::ENOSYS, libc::EXDEV] {
-        // One refusal speaks for all files of the table.
-        faults.fail(FsOperation::Link, "iceberg", 1, errno);
-        let pinned = engine.published_files().pinned(&objects).unwrap();
-        assert_eq!(
-            (uris(&pinned.list), pinned.left_out.len()),
-            (in_tree.clone(), 0),
-            "{errno}"
-        );
-        assert!(pinned.refusal.is_some(), "{errno}");
-    }
-    faults.fail(FsOperation::Link, "iceberg", 1, libc::EMLINK);
-    let pinned = engine.published_files().pinned(&objects).unwrap();
-    assert_eq!(uris(&pinned.list).intersection(&in_tree).count(), 1);
-    assert!(pinned.refusal.is_none() && pinned.left_out.is_empty());
-    std::fs::remove_dir_all(&links).unwrap();
-
-    faults.fail(FsOperation::Link, "iceberg", 1, libc::EIO);
-    let pinned = engine.published_files().pinned(&objects).unwrap();
-    assert_eq!((pinned.list.files.len(), pinned.left_out.len()), (1, 1));
-    assert!(pinned.list.files[0].is_pinned());
-    assert_eq!(faults.left(), 0);
-    let pinned = engine.published_files().pinned(&objects).unwrap();
-    assert_eq!((pinned.list.files.len(), pinned.left_out.len()), (2, 0));
-    engine.close().await.unwrap();
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_link_that_is_there_is_not_taken_for_another_file_with_the_same_numbers() {
-    let (mut bench, mut other) = (Bench::new(), Bench::new());
-    let engine = one_sealed(&mut bench, "before").await;
-    let objects = engine.side_objects();
-    let before = engine.published_files().pinned(&objects).unwrap().list;
-    // As a store that was restored from a copy of an earlier time has it, beside the links of the later one.
-    let restored = one_sealed(&mut other, "after").await;
-    let in_tree = restored.published_files();
-    let after = restored.published_files().pinned(&objects).unwrap().list;
-    let numbers = |published: &PublishedFiles| (published.files[0].segment, published.files[0].version);
-    assert_eq!(numbers(&before), numbers(&after));
-    let content = |published: &PublishedFiles| std::fs::read(path_of(&published.files[0])).unwrap();
-    assert_eq!(content(&after), content(&in_tree));
-    assert_ne!(content(&after), content(&before));
-    engine.close().await.unwrap();
-    restored.close().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
