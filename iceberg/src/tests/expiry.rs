@@ -64,7 +64,7 @@ async fn a_link_goes_after_the_age_of_snapshots_since_it_is_the_only_name_whoeve
     let left = || store.files_without(|file| file.rows == 2);
     // The disk says when a name went.
     let start = Timestamp::from(SystemTime::now());
-    let at = |minutes| start.plus(Duration::from_secs(60 * minutes));
+    let at = |minutes: u64| start.plus(Duration::from_secs(60 * minutes));
     catalog.publisher().publish(store.files(), at(0)).unwrap();
     assert_eq!(links(&catalog), 2);
     // While the tree has the file, its link costs nothing.
