@@ -25,6 +25,9 @@ pub(crate) const FORMAT_VERSION: u8 = 2;
 const MOST_BYTES: usize = 16 << 20;
 /// The branch that readers follow.
 pub(crate) const MAIN_BRANCH: &str = "main";
+/// The property by which Spark decodes a row at a time. In batches it knows only some encodings, not `DELTA_LENGTH_BYTE_ARRAY`, which ids have
+/// in our files, and fails.
+pub(crate) const ROW_READS: (&str, &str) = ("read.parquet.vectorization.enabled", "false");
 
 /// A table at one version.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -34,8 +34,8 @@ use crate::published_state::PublishedState;
 use crate::snapshot_history::{KEPT_SNAPSHOTS, KEPT_VERSIONS, LIST_NUMBER, kept, milliseconds, newest, summary};
 use crate::table_files::TableFiles;
 use crate::table_metadata::{
-    FORMAT_VERSION, MAIN_BRANCH, MetadataLogEntry, SnapshotLogEntry, SnapshotReference, TableMetadata, TableSnapshot,
-    unsorted,
+    FORMAT_VERSION, MAIN_BRANCH, MetadataLogEntry, ROW_READS, SnapshotLogEntry, SnapshotReference, TableMetadata,
+    TableSnapshot, unsorted,
 };
 use crate::table_schemas::{LEFT_OUT, TableSchemas};
 
@@ -263,13 +263,13 @@ impl TablePublication {
         state.schemas.retain(&used);
         let left_out = serde_json::to_string(&current_schema.left_out).unwrap_or_default();
         let left_out = (!current_schema.left_out.is_empty()).then_some((LEFT_OUT.to_owned(), left_out));
-        let metadata = TableMetadata {
+        let mut metadata = TableMetadata {
             last_updated_ms: updated,
             current_schema_id: current_schema.id,
-            properties: left_out.into_iter().collect(),
             metadata_log: self.metadata_log(state),
             ..self.describe(&state.schemas, before, snapshots)
         };
+        metadata.properties.extend(left_out);
         Ok(Some(metadata))
     }
 
@@ -305,7 +305,9 @@ impl TablePublication {
             last_partition_id: LAST_PARTITION_ID,
             sort_orders: unsorted(),
             default_sort_order_id: 0,
-            properties: BTreeMap::new(),
+            properties: [ROW_READS]
+                .map(|(key, value)| (key.to_owned(), value.to_owned()))
+                .into(),
             current_snapshot_id: current.map(|current| current.snapshot_id),
             refs: main.into_iter().map(|main| (MAIN_BRANCH.to_owned(), main)).collect(),
             snapshot_log: log.collect(),

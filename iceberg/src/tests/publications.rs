@@ -29,6 +29,10 @@ async fn the_first_publication_makes_every_base_table_and_a_snapshot_of_those_wi
     assert_eq!(logs.metadata["last-sequence-number"], 1);
     assert_eq!(logs.metadata["last-updated-ms"], now().micros() / 1_000);
     assert_eq!(logs.metadata["default-spec-id"], 0);
+    assert_eq!(
+        logs.metadata["properties"]["read.parquet.vectorization.enabled"],
+        "false"
+    );
     assert_eq!(std::fs::read(catalog.path("logs", "version-hint.text")).unwrap(), b"1");
     for (key, value) in [
         ("operation", "append"),
