@@ -5,7 +5,9 @@
 //! - A schema that was there before has its number again; a number never means another schema.
 //! - A manifest has files of one schema, their own. So the columns of a table follow from its manifests alone, and no file is
 //!   read again to know what is left when others are gone.
-//! - The files of a base table have its own columns. What a spec promotes is only in that spec's table.
+//! - A base table has its own columns. What a spec promotes is only in that spec's table.
+//! - No column of any file has a greater number than the last one of the table, whether the table has the column or not: readers that meet
+//!   such a column call the file damaged.
 //!
 //! # Not here
 //!
@@ -13,6 +15,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use model::Table;
 use parquet::file::metadata::ParquetMetaData;
 use serde_json::Value;
 
@@ -24,12 +27,16 @@ use crate::schema::{IcebergSchema, merged};
 pub(crate) const LEFT_OUT: &str = "platform.columns-left-out";
 /// No table has so many.
 const MOST_SCHEMAS: i32 = 1 << 20;
+/// The greatest number that a promoted column may have.
+const LAST_PROMOTED: i32 = i32::MAX - 1;
 
 /// See the module.
 #[derive(Debug, Clone)]
 pub(crate) struct TableSchemas {
     own: IcebergSchema,
     has_promoted: bool,
+    /// Files of messages have the columns of their specs, in the table of all messages too.
+    least_last_id: i32,
     known: BTreeMap<i32, IcebergSchema>,
 }
 
@@ -48,6 +55,11 @@ impl TableSchemas {
             known: BTreeMap::from([(0, own.clone())]),
             own,
             has_promoted: table.spec.is_some(),
+            least_last_id: if table.table == Table::Messages {
+                LAST_PROMOTED
+            } else {
+                0
+            },
         })
     }
 
@@ -111,19 +123,15 @@ impl TableSchemas {
         self.known.iter().map(|(id, schema)| schema.to_json(*id)).collect()
     }
 
-    /// The greatest number of a column in any of them.
+    /// The greatest number of a column, in any of them or in a file.
     pub(crate) fn last_column_id(&self) -> i32 {
-        self.known
-            .values()
-            .map(IcebergSchema::last_column_id)
-            .max()
-            .unwrap_or_default()
+        let of_schemas = self.known.values().map(IcebergSchema::last_column_id).max();
+        of_schemas.unwrap_or_default().max(self.least_last_id)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use model::Table;
     use serde_json::json;
 
     use super::*;
@@ -146,6 +154,12 @@ mod tests {
         assert_eq!((again.id_of(other), again.of_file(None).unwrap()), (1, 0));
         assert_eq!(again.current(&BTreeSet::from([0])).id, 0);
         assert_eq!(again.last_column_id(), 1_000);
+        let messages = TableSchemas::new(CatalogTable::base(Table::Messages)).unwrap();
+        assert_eq!(
+            messages.last_column_id(),
+            i32::MAX - 1,
+            "that of a spec's column may be as great"
+        );
     }
 
     #[test]
