@@ -3,7 +3,7 @@
 export CARGO_TARGET_DIR ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/platform-build
 export CARGO_INCREMENTAL ?= 1
 
-.PHONY: help demo test build packages packages-test check suite differential hostile hostile-inputs browser schema-check bins lanes-long export-long unit tools readers senders postgres-clients docs bench clean-demo
+.PHONY: help demo test build packages packages-test check suite differential hostile hostile-inputs browser schema-check bins lanes-long export-long unit tools readers lakehouse senders postgres-clients docs bench clean-demo
 help:            ## this list
 	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
@@ -93,6 +93,16 @@ readers: tools bins ## the outside readers from Python over a live store (1.2 GB
 	@scripts/install-readers.sh
 	@scripts/with-nextest.sh
 	cargo nextest run --workspace --locked -E 'test(readers_from_python)' --no-capture
+
+# Tests with Spark, Sail, Daft and ClickHouse too; ENGINES="spark duckdb" takes some of them. Spark needs Java 17.
+lakehouse: export LAKEHOUSE_ENGINES = $(or $(ENGINES),pyiceberg duckdb polars daft sail spark chdb)
+lakehouse: export PLATFORM_TEST_LAKEHOUSE_SCANS = $(or $(SCANS),200)
+lakehouse: export PLATFORM_TEST_LAKEHOUSE_ROWS = $(or $(ROWS),600000)
+lakehouse: tools bins ## engines that read the Iceberg catalogue, as a table, and scans while files change: make lakehouse ROWS=600000 SCANS=200 (2.8 GB once installed)
+	@scripts/install-readers.sh
+	@scripts/install-lakehouse.sh all
+	@scripts/with-nextest.sh
+	cargo nextest run --profile long --workspace --locked -j1 -E 'test(/^lakehouse::/)' --no-capture
 
 senders: tools bins ## applications and agents as their makers ship them against a Mixer and a Rack, as a table; SDKs through faults too (400 MB once installed)
 	@scripts/install-senders.sh

@@ -38,6 +38,8 @@ if ! [ -d ../.tools/pymodbus/pymodbus-3.16.1.dist-info ]; then
     --target ../.tools/pymodbus -r /dev/stdin <<< \
     "pymodbus==3.16.1 --hash=sha256:bb433f7417280bdea1190d95495aa6fb8e1fa8e0d720c436922b270bc378024c"
 fi
+# Engines that read the Iceberg catalogue; their wheels are for CPython 3.11 on x86_64.
+./install-lakehouse.sh || echo "install-tools: the engines of the Iceberg catalogue's tests are missing, so these are left out" >&2
 # Packages of the distribution: tests that make system calls fail need strace, those of the MQTT gears the broker mosquitto, and say that they
 # are skipped without it; those of the page need a browser. Where the lists of packages are missing or old they are fetched.
 installs() { apt-get install --quiet --yes "$1" >/dev/null 2>&1; }

@@ -31,6 +31,7 @@ mod iceberg;
 mod ingest;
 mod init;
 mod kill9;
+mod lakehouse;
 mod lanes;
 mod losses;
 mod migrate;
