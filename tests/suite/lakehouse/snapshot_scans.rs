@@ -24,7 +24,7 @@ const PRODUCERS: u64 = 3;
 /// Rows of a request, for each of its streams.
 const ROWS: u64 = 20;
 /// Requests of a producer between two scans, at most.
-const PACE: u64 = 4;
+const PACE: u64 = 1;
 /// Old rows are in the first requests only: they are removed by the rules of the next Mixer.
 const OLD_REQUESTS: u64 = 12;
 const DAY: Duration = Duration::from_secs(86_400);
