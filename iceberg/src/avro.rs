@@ -286,6 +286,26 @@ impl<'a> AvroFile<'a> {
     }
 }
 
+/// A file with the marker that its content has.
+#[cfg(any(test, feature = "fuzz"))]
+pub(crate) fn with_own_marker(file: &[u8]) -> Result<Vec<u8>, AvroDamage> {
+    let mut decoder = AvroDecoder { rest: file };
+    decoder.take(MAGIC.len())?;
+    decoder.blocks(|header| Ok((header.bytes()?, header.bytes()?)))?;
+    let header = file.strip_suffix(decoder.rest).unwrap_or(file);
+    decoder.take(MARKER)?;
+    let (count, _) = (decoder.count()?, decoder.count()?);
+    let rows = decoder.take(decoder.rest.len().saturating_sub(MARKER))?;
+    let marker = checksum(header, count, rows);
+    let mut marked = AvroEncoder {
+        bytes: [header, &marker[..]].concat(),
+    };
+    marked.count(count);
+    marked.bytes(rows);
+    marked.bytes.extend_from_slice(&marker);
+    Ok(marked.bytes)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -40,6 +40,8 @@ mod catalog_table;
 mod data_file;
 mod day_manifests;
 mod error;
+#[cfg(any(test, feature = "fuzz"))]
+pub mod fuzz;
 mod garbage;
 mod manifest;
 mod manifest_list;

@@ -125,7 +125,7 @@ impl MetadataFolder {
     /// The number in the hint, if it is one.
     pub(crate) fn hint(&self) -> Result<Option<u64>, IcebergError> {
         let hint = self.objects.get(&self.object(VERSION_HINT))?;
-        Ok(hint.and_then(|hint| version_number(std::str::from_utf8(&hint).ok()?.trim())))
+        Ok(hint.and_then(|hint| hinted_version(&hint)))
     }
 
     pub(crate) fn put_hint(&self, version: u64) -> Result<(), IcebergError> {
@@ -218,6 +218,11 @@ pub(crate) fn version_name(version: u64) -> String {
 /// The version that an object is, if it is one.
 pub(crate) fn version_of(name: &str) -> Option<u64> {
     version_number(name.strip_prefix('v')?.strip_suffix(".metadata.json")?)
+}
+
+/// The version in a hint, if it is one.
+pub(crate) fn hinted_version(hint: &[u8]) -> Option<u64> {
+    version_number(std::str::from_utf8(hint).ok()?.trim())
 }
 
 fn version_number(text: &str) -> Option<u64> {

@@ -31,14 +31,15 @@ pub(crate) fn read(objects: &SideObjects) -> Result<BTreeSet<CatalogTable>, Iceb
     let Some(content) = objects.get(&object())? else {
         return Ok(BTreeSet::new());
     };
-    let damaged = |reason: String| IcebergError::damaged(objects.uri(&object()), reason);
+    parse(&content).map_err(|reason| IcebergError::damaged(objects.uri(&object()), reason))
+}
+
+/// The tables that a list names, or why it is none.
+pub(crate) fn parse(content: &[u8]) -> Result<BTreeSet<CatalogTable>, String> {
     if content.len() > MOST_BYTES {
-        return Err(damaged(format!(
-            "{} bytes are too many for a list of tables",
-            content.len()
-        )));
+        return Err(format!("{} bytes are too many for a list of tables", content.len()));
     }
-    let names: Vec<String> = serde_json::from_slice(&content).map_err(|error| damaged(error.to_string()))?;
+    let names: Vec<String> = serde_json::from_slice(content).map_err(|error| error.to_string())?;
     Ok(names.iter().filter_map(|name| CatalogTable::parse(name)).collect())
 }
 

@@ -51,6 +51,7 @@ fn dependencies_between_crates_point_one_way() {
             &[
                 "tests",
                 "query",
+                "iceberg",
                 "ingest",
                 "engine",
                 "mixer",

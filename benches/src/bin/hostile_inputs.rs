@@ -107,6 +107,7 @@ fn targets() -> Vec<FuzzTarget> {
     all.extend(chassis::fuzz::targets());
     all.extend(gear_spec::fuzz::targets());
     all.extend(engine::fuzz::targets());
+    all.extend(iceberg::fuzz::targets());
     all.extend(ingest::fuzz::targets());
     all.extend(protocols::fuzz::targets());
     all.extend(query::fuzz::targets());
