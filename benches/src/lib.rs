@@ -11,7 +11,7 @@ pub mod feed;
 pub mod lines;
 pub mod otlp_bodies;
 
-use std::fs;
+use std::{fs, io};
 
 /// What a process has cost so far, by the kernel's accounting.
 #[derive(Debug, Clone, Copy, Default)]
@@ -38,6 +38,14 @@ pub fn cost(pid: i32) -> Cost {
         cpu_seconds: (ticks(11) + ticks(12)) / 100.0,
         peak_mib: memory_mib(pid, "VmHWM:"),
     }
+}
+
+/// What a process has now is its peak from here on.
+///
+/// # Errors
+/// If the system refuses.
+pub fn forget_peak(pid: i32) -> io::Result<()> {
+    fs::write(format!("/proc/{pid}/clear_refs"), "5")
 }
 
 /// The resident memory of a running process in MiB; 0 if it is gone.
@@ -99,6 +107,13 @@ pub fn load() -> String {
 pub fn median(figures: &mut [f64]) -> f64 {
     figures.sort_by(f64::total_cmp);
     quantile(figures, 0.5)
+}
+
+/// Both with what is kept of them, the first one first in even rounds and second in odd ones.
+pub fn in_turn<A, B>(round: u64, both: [A; 2], kept: &mut [B; 2]) -> impl Iterator<Item = (A, &mut B)> {
+    let mut pairs: Vec<_> = both.into_iter().zip(kept).collect();
+    pairs.rotate_left(usize::from(!round.is_multiple_of(2)));
+    pairs.into_iter()
 }
 
 /// A number from the environment, for the size of a bench.

@@ -13,7 +13,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use benches::lines::{self, LINES, write_lines};
-use benches::{cost, load, median, quantile, setting};
+use benches::{cost, in_turn, load, median, quantile, setting};
 use harness::credentials::{admin_token, self_signed};
 use harness::{Api, Failure, TestMixer};
 use model::Table;
@@ -98,13 +98,6 @@ fn ingest() -> Result<(), Failure> {
         guarded / plain
     );
     Ok(())
-}
-
-/// Both with what is kept of them, the first one first in even rounds and second in odd ones.
-fn in_turn<A, B>(round: u64, both: [A; 2], kept: &mut [B; 2]) -> impl Iterator<Item = (A, &mut B)> {
-    let mut pairs: Vec<_> = both.into_iter().zip(kept).collect();
-    pairs.rotate_left(usize::from(!round.is_multiple_of(2)));
-    pairs.into_iter()
 }
 
 /// The median over rounds of what the second one showed next to the first.

@@ -1,13 +1,12 @@
 //! Generated hostile statements in 64 MiB of memory for queries, alone and beside ingest.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use benches::lines::write_lines;
-use benches::{cost, resident_mib, setting};
+use benches::{cost, forget_peak, resident_mib, setting};
 use harness::{Failure, TestMixer};
 use model::Table;
 use rand::rngs::StdRng;
@@ -131,11 +130,6 @@ fn peak_of(pid: i32, work: impl FnOnce() -> Result<(), Failure>) -> Result<f64, 
     forget_peak(pid)?;
     work()?;
     Ok(cost(pid).peak_mib)
-}
-
-/// What the process has now is its peak.
-fn forget_peak(pid: i32) -> Result<(), Failure> {
-    Ok(fs::write(format!("/proc/{pid}/clear_refs"), "5")?)
 }
 
 /// Asks so many statements over some connections; of one alone the peak of each is known.
