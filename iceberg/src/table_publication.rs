@@ -14,7 +14,6 @@
 //! - Times do not go back from version to version, nor do lists whose numbers are ordered: a writer that another one pushed out of
 //!   the store, and that does not know it yet, publishes nothing over what that one published.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 

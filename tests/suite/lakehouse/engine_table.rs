@@ -238,7 +238,8 @@ impl EngineRow<'_> {
         }
         self.digests("types", "");
         self.travel("travel", "");
-        println!("{}: {}", self.reader.name, self.types()?);
+        let types = self.types()?;
+        println!("{}: {types}", self.reader.name);
         Ok(())
     }
 

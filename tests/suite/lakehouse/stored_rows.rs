@@ -12,10 +12,13 @@ use serde_json::{Value, json};
 
 use super::SOON;
 
+/// How many rows a table has, of so many log records.
+type RowCount = fn(u64) -> u64;
+
 /// The size of files.
 pub(super) const SMALL: (&str, &str) = ("observability.embedded.storage.segment_size_mb", "1");
 /// Tables with rows, and how many these have of an hour for so many numbered log records.
-pub(super) const TABLES: [(&str, fn(u64) -> u64); 5] = [
+pub(super) const TABLES: [(&str, RowCount); 5] = [
     ("logs", |rows| rows + NOISE),
     ("metrics", |rows| rows.div_ceil(10) + NOISE),
     ("traces", |rows| rows.div_ceil(50) + NOISE),

@@ -158,7 +158,10 @@ pub(crate) fn publish(how: &str, store: &Path) -> Result<(), Failure> {
     let later = Timestamp::from(SystemTime::now()).plus(3 * HOUR);
     let mut deleted = 0;
     let done = table.step(|table| {
-        deleted = table.publisher.collect_garbage(later)?;
+        table.publisher.begin_collection();
+        while let Some(more) = table.publisher.collect_garbage(later)? {
+            deleted += more;
+        }
         Ok(())
     })?;
     done.print(&format!("garbage: {deleted} objects deleted"));
@@ -174,6 +177,7 @@ impl LargeTable {
         self.number += 1;
         let list = PublishedFiles {
             number: self.number,
+            is_ordered: false,
             files: self.files.get(which).unwrap_or_default().to_vec(),
         };
         self.step(|table| {
