@@ -9,7 +9,7 @@
 //!   for no other work.
 //! - Of reloads is told between `ready` and `stopping` alone: `READY=1` means one thing, and a start that takes its time stays a start.
 //! - SIGHUP ends nothing from [`ServiceNotifier::of_process`] on.
-//! - A service manager that does not read holds up nobody for longer than [`PATIENCE`].
+//! - A service manager that does not read holds up nobody for longer than `PATIENCE`.
 //!
 //! # Not here
 //!

@@ -9,7 +9,7 @@
 //! | `GET /api/v1/messages/tail` | business messages, as events while they come |
 //! | `GET /api/v1/{logs,traces,traces/{id},metrics,metrics/{name}}` | the same, with a `Deprecation` header (v0.4.4) |
 //! | `GET /jaeger/api/{services,services/{service}/operations,operations,traces,traces/{trace_id},dependencies}` | the same, in Jaeger's form |
-//! | `GET /iceberg/v1/{config,namespaces,namespaces/{namespace},namespaces/{namespace}/tables,namespaces/{namespace}/tables/{table}}`, `GET /api/v1/catalog` | [`crate::iceberg_catalog`] |
+//! | `GET /iceberg/v1/{config,namespaces,namespaces/{namespace},namespaces/{namespace}/tables,namespaces/{namespace}/tables/{table}}`, `GET /api/v1/catalog` | `iceberg_catalog` |
 //! | `POST /api/v1/sql` | [`query::QueryEngine::sql`], streamed |
 //! | `POST /api/v1/ingest/{logs,metrics,traces}`, `POST /v1/{logs,metrics,traces}`, `POST /loki/api/v1/push`, `/elasticsearch/…`, `POST /api/v1/write` | [`engine::Engine`], when it is durable |
 //! | `GET /api/v1/racks`, `GET /api/v1/racks/{id}`, `POST /api/v1/racks/{id}/{approve,suspend,resume,remove,log-level}` | [`crate::control::ControlPlane`] |
