@@ -25,7 +25,8 @@ pub enum Error {
     },
     /// Another version of this program wrote the state file.
     #[error(
-        "the state file {} has format {found}, this program knows {}: start the version that wrote it; it was not changed",
+        "the state file {} has format {found}, this program knows {}: start the version that wrote it; if none did it is damaged, then \
+         move the file away and start again; it was not changed",
         path.display(),
         model::passport::VERSION
     )]
