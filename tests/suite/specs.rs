@@ -25,7 +25,11 @@ fn spec(version: u32, fields: &[(&str, &str)]) -> String {
 
 /// An order as a gear sends it.
 pub(crate) fn order(number: u8, data: Value) -> Vec<u8> {
-    let ts = Timestamp::from(std::time::SystemTime::now());
+    order_at(Timestamp::from(std::time::SystemTime::now()), number, data)
+}
+
+/// The same, of a time.
+pub(crate) fn order_at(ts: Timestamp, number: u8, data: Value) -> Vec<u8> {
     let message = Message {
         id: MessageId::at(ts, [number; 10]),
         ts,

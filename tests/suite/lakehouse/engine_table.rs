@@ -45,7 +45,7 @@ const KEYS: [(&str, &str); 4] = [
 ];
 
 /// What is right, by the Mixer.
-struct Expected {
+struct StoredTables {
     /// Names, columns and digests of the tables that have rows.
     digests: BTreeMap<String, (Value, Value)>,
     /// A snapshot of the logs, and their digest then.
@@ -56,7 +56,7 @@ struct Expected {
     hours: Vec<Timestamp>,
 }
 
-impl Expected {
+impl StoredTables {
     fn of(mixer: &TestMixer, query: &str, folder: &Path) -> Result<Self, Failure> {
         let mut random = Random::for_test("engines_have_the_rows_of_the_mixer");
         add_spec(mixer)?;
@@ -106,7 +106,7 @@ impl Expected {
 /// An engine, what was found, and what of it is wrong.
 struct EngineRow<'a> {
     reader: CatalogReader,
-    expected: &'a Expected,
+    expected: &'a StoredTables,
     cells: BTreeMap<&'static str, String>,
     faults: Vec<String>,
 }
@@ -262,11 +262,11 @@ fn engines_have_the_rows_of_the_mixer_from_a_disk_and_from_a_bucket() -> Result<
     let Some(engines) = engines() else { return Ok(()) };
     let folder = tempfile::tempdir()?;
     let mixer = TestMixer::with(&KEYS, &[])?;
-    let on_disk = Expected::of(&mixer, "", folder.path())?;
+    let on_disk = StoredTables::of(&mixer, "", folder.path())?;
     let server = Runtime::new()?.block_on(TestS3::start())?;
     let keys = BucketKeys::new(server.url());
     let far = keys.mixer(&KEYS)?;
-    let in_bucket = Expected::of(&far, "?durable=bucket", folder.path())?;
+    let in_bucket = StoredTables::of(&far, "?durable=bucket", folder.path())?;
     let made = far.platform(&["token", "create", "lakehouse", "--role", "reader"])?;
     let with_token = CatalogAccess {
         endpoint: Some(server.url()),

@@ -36,7 +36,7 @@ fn kept(days: &str) -> (&'static str, &str) {
 }
 
 /// What is sent to whichever Mixer stores rows at the time.
-struct Ingest {
+struct NumberedIngest {
     writer: Mutex<Api>,
     query: &'static str,
     /// The streams of a producer: the ends of their names, and the time of their rows.
@@ -48,7 +48,7 @@ struct Ingest {
     counts: Mutex<BTreeMap<String, (u64, u64)>>,
 }
 
-impl Ingest {
+impl NumberedIngest {
     fn new(writer: &TestMixer, query: &'static str) -> Self {
         let now = Timestamp::from(std::time::SystemTime::now());
         Self {
@@ -135,7 +135,7 @@ impl Ingest {
 }
 
 /// The rows of each stream that an answer has, if none is missing, doubled or torn.
-fn whole(what: &str, answer: &Value, ingest: &Ingest) -> BTreeMap<String, u64> {
+fn whole(what: &str, answer: &Value, ingest: &NumberedIngest) -> BTreeMap<String, u64> {
     assert_eq!(answer["torn"], 0, "{what}: {answer}");
     let streams = answer["streams"].as_object().unwrap();
     let whole = streams.iter().map(|(stream, numbers)| {
@@ -179,7 +179,7 @@ impl SnapshotScans {
     }
 
     /// Waits until the catalogue has old rows of every producer, and no more of them come.
-    fn sees_old_rows(&mut self, ingest: &Ingest) -> Result<(), Failure> {
+    fn sees_old_rows(&mut self, ingest: &NumberedIngest) -> Result<(), Failure> {
         let reader = &mut self.readers[0];
         let old: Vec<String> = (0..PRODUCERS).map(|producer| format!("p{producer}-old")).collect();
         eventually("the old rows", SOON, || {
@@ -193,7 +193,7 @@ impl SnapshotScans {
     }
 
     /// One engine scans what is current, and twice the snapshot that was it just before.
-    fn scan(&mut self, catalog: &TestMixer, ingest: &Ingest) -> Result<(), Failure> {
+    fn scan(&mut self, catalog: &TestMixer, ingest: &NumberedIngest) -> Result<(), Failure> {
         // Every third scan is of another snapshot for certain.
         let last = self.snapshots.last().copied().filter(|_| self.scans.is_multiple_of(3));
         let (id, rows) = eventually("a snapshot", SOON, || {
@@ -237,7 +237,7 @@ impl SnapshotScans {
     }
 
     /// Waits until each engine has every acknowledged row of these streams.
-    fn has_all(&mut self, ingest: &Ingest, ends: &[&str]) -> Result<(), Failure> {
+    fn has_all(&mut self, ingest: &NumberedIngest, ends: &[&str]) -> Result<(), Failure> {
         for reader in &mut self.readers {
             let mut last = None;
             eventually("every acknowledged row", SOON, || {
@@ -256,7 +256,7 @@ impl SnapshotScans {
         Ok(())
     }
 
-    fn tell(&mut self, ingest: &Ingest) {
+    fn tell(&mut self, ingest: &NumberedIngest) {
         self.snapshots.sort_unstable();
         self.snapshots.dedup();
         let names: Vec<&str> = self.readers.iter().map(|reader| reader.name.as_str()).collect();
@@ -285,7 +285,7 @@ impl SnapshotScans {
 
 /// Runs scans beside the producers.
 fn scan_beside_producers(
-    ingest: &Ingest,
+    ingest: &NumberedIngest,
     test: &str,
     scans: impl FnOnce() -> Result<(), Failure>,
 ) -> Result<(), Failure> {
@@ -312,7 +312,7 @@ fn each_scan_is_of_one_snapshot_while_files_are_sealed_and_removed() -> Result<(
                  [observability.embedded.iceberg]\ninterval = \"300ms\"\n\
                  [observability.embedded.rotation]\nmax_age_days = 60\ncheck_interval = \"100ms\"\n";
     let mut mixer = TestMixer::start(rules)?;
-    let ingest = Ingest::new(&mixer, "");
+    let ingest = NumberedIngest::new(&mixer, "");
     let mut scans = SnapshotScans::open(&engines, &mixer, None, folder.path())?;
     let test = "each_scan_is_of_one_snapshot_while_files_are_sealed_and_removed";
     let wanted = setting(SCANS.0, SCANS.1);
@@ -340,7 +340,7 @@ fn each_scan_is_of_one_snapshot_while_files_are_sealed_and_removed() -> Result<(
 }
 
 /// Takes over from the Mixer that stores rows: the first one is killed, the second fenced off while it runs.
-fn take_over(keys: &BucketKeys, ingest: &Ingest, writer: &mut TestMixer, number: u64) -> Result<(), Failure> {
+fn take_over(keys: &BucketKeys, ingest: &NumberedIngest, writer: &mut TestMixer, number: u64) -> Result<(), Failure> {
     if number == 1 {
         writer.kill9()?;
     }
@@ -363,7 +363,7 @@ fn each_scan_is_of_one_snapshot_while_mixers_take_over() -> Result<(), Failure> 
     let keys = BucketKeys::new(server.url());
     let mut writer = keys.mixer(&[OFTEN, SMALL, CHECKS, kept("60")])?;
     let catalog = keys.mixer(&[("observability.embedded.storage.read_only", "true")])?;
-    let ingest = Ingest::new(&writer, "?durable=bucket");
+    let ingest = NumberedIngest::new(&writer, "?durable=bucket");
     // Spark's own files of AWS are not there.
     let engines: Vec<String> = engines.into_iter().filter(|name| name != "spark").collect();
     let mut scans = SnapshotScans::open(&engines, &catalog, Some(server.url()), folder.path())?;

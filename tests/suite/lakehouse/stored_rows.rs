@@ -6,11 +6,11 @@
 use std::time::Duration;
 
 use harness::{Failure, Random, TestMixer, eventually};
-use model::message::Message;
-use model::{Attributes, FluxId, MessageId, Timestamp};
+use model::Timestamp;
 use serde_json::{Value, json};
 
 use super::SOON;
+use crate::specs::order_at;
 
 /// How many rows a table has, of so many log records.
 type RowCount = fn(u64) -> u64;
@@ -187,21 +187,7 @@ fn store_messages(mixer: &TestMixer, random: &mut Random, hour: Timestamp) -> Re
         if u64::from(number) >= MESSAGES - NOISE_MESSAGES {
             data["noise"] = noise(random, NOISE_MESSAGE_WORDS).into();
         }
-        let message = Message {
-            id: MessageId::at(ts, [number; 10]),
-            ts,
-            raw: Vec::new(),
-            data,
-            hops: 1,
-            meta: Attributes::new().with("msg.type", "order"),
-            parent: None,
-            flux_id: FluxId::at(ts, [number; 10]),
-            sampled: true,
-            span_id: "b7ad6b7169203331".parse().unwrap(),
-            trace_id: "0af7651916cd43dd8448eb211c80319c".parse().unwrap(),
-            trace_state: None,
-        };
-        bus.publish("flux.msg.shop.intake.out", message.to_cbor()?)?;
+        bus.publish("flux.msg.shop.intake.out", order_at(ts, number, data))?;
     }
     Ok(())
 }

@@ -37,7 +37,7 @@ const ASKS: &str = "((start, length, from, to) => {
 })";
 
 /// One of the drawings, with the time that it has at first.
-struct Drawing {
+struct PageDrawing {
     view: String,
     /// What takes the pointer.
     over: &'static str,
@@ -45,7 +45,7 @@ struct Drawing {
     length: i64,
 }
 
-impl Drawing {
+impl PageDrawing {
     fn asks(&self, from: f64, to: f64) -> String {
         format!("{ASKS}({}, {}, {from}, {to})", self.start, self.length)
     }
@@ -134,7 +134,7 @@ fn touch(tab: &mut BrowserTab, kind: &str, fingers: &[Place]) -> Result<(), Fail
 
 /// Seven spans of a trace and a signal, each a second after the one before and twice as long, and log records; the drawings of them: the map of
 /// the trace, durations over time, the signal, and counts of log records.
-fn draw(mixer: &TestMixer) -> Result<[Drawing; 4], Failure> {
+fn draw(mixer: &TestMixer) -> Result<[PageDrawing; 4], Failure> {
     let begin = chrono::Utc::now().timestamp_millis() - 60_000;
     let ts = |ms: i64| {
         let at = DateTime::from_timestamp_millis(begin + ms).unwrap_or_default();
@@ -153,7 +153,7 @@ fn draw(mixer: &TestMixer) -> Result<[Drawing; 4], Failure> {
     ingest(mixer, "traces", &spans)?;
     ingest(mixer, "logs", &logs)?;
     let times = format!("since={}&until={}", ts(-1_000), ts(8_000));
-    let drawing = |view: String, over, start, length| Drawing {
+    let drawing = |view: String, over, start, length| PageDrawing {
         view,
         over,
         start,
@@ -173,7 +173,7 @@ fn draw(mixer: &TestMixer) -> Result<[Drawing; 4], Failure> {
 }
 
 /// What the mouse does to every drawing.
-fn takes_the_mouse(tab: &mut BrowserTab, drawing: &Drawing) -> Result<(), Failure> {
+fn takes_the_mouse(tab: &mut BrowserTab, drawing: &PageDrawing) -> Result<(), Failure> {
     let zoomed = drawing.asks(0.25, 0.75);
     drawing.show(tab)?;
     // Nothing is drawn there.
@@ -194,7 +194,7 @@ fn takes_the_mouse(tab: &mut BrowserTab, drawing: &Drawing) -> Result<(), Failur
 }
 
 /// What fingers do to every drawing.
-fn takes_fingers(tab: &mut BrowserTab, drawing: &Drawing) -> Result<(), Failure> {
+fn takes_fingers(tab: &mut BrowserTab, drawing: &PageDrawing) -> Result<(), Failure> {
     drawing.show(tab)?;
     let from = drawing.place(tab, 0.25, 0.5)?;
     let to = drawing.place(tab, 0.75, 0.5)?;

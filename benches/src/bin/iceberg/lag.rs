@@ -138,7 +138,7 @@ pub(crate) fn measure() -> Result<(), Failure> {
         let seconds = setting("BENCH_SECONDS", case.seconds);
         let span = Duration::from_secs(seconds);
         let seen = while_fed(&mixer.api, (case.rate, Duration::ZERO), |feed| {
-            observe(&mixer.api, feed, (span, Going::On))
+            observe(&mixer.api, feed, (span, RowFlow::On))
         })?;
         println!(
             "lag, {}: {} rows/s for {seconds} s: p50 {:.1} s, p99 {:.1} s, most {:.1} s",
@@ -180,13 +180,13 @@ fn while_fed<T>(
 
 /// Whether rows go on coming when the time that is measured is over.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Going {
+enum RowFlow {
     On,
     Ends,
 }
 
 /// Loads the table until all rows of a time are visible, and says how long each body took.
-fn observe(api: &Api, feed: &LagFeed, (span, going): (Duration, Going)) -> Result<LagOutcome, Failure> {
+fn observe(api: &Api, feed: &LagFeed, (span, going): (Duration, RowFlow)) -> Result<LagOutcome, Failure> {
     let began = Instant::now();
     let (mut seen, mut measured): (Vec<(Instant, u64)>, Option<u64>) = (Vec::new(), None);
     let mut published = PublishedLogs::default();
@@ -199,7 +199,7 @@ fn observe(api: &Api, feed: &LagFeed, (span, going): (Duration, Going)) -> Resul
             seen.push((Instant::now(), published.rows));
         }
         if measured.is_none() && began.elapsed() >= span {
-            if going == Going::Ends {
+            if going == RowFlow::Ends {
                 feed.ended.store(true, Ordering::Relaxed);
             }
             measured = feed.acknowledged()?.last().map(|(_, rows)| *rows);
@@ -236,7 +236,7 @@ fn at_hour_end() -> Result<(), Failure> {
     let end = hour_end(now().plus(ahead));
     let mut mixer = in_folder(&[], &clock.envs())?;
     let seen = while_fed(&mixer.api, (1_000, ahead), |feed| {
-        observe(&mixer.api, feed, (Duration::from_secs(45), Going::Ends))
+        observe(&mixer.api, feed, (Duration::from_secs(45), RowFlow::Ends))
     })?;
     let visible = now().plus(ahead).micros() - i64::try_from(seen.end.elapsed().as_micros())?;
     let after = (visible - end) as f64 / 1e6;
