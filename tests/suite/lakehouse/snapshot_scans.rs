@@ -25,8 +25,6 @@ const PRODUCERS: u64 = 3;
 const ROWS: u64 = 20;
 /// Requests of a producer between two scans, at most.
 const PACE: u64 = 1;
-/// Old rows are in the first requests only: they are removed by the rules of the next Mixer.
-const OLD_REQUESTS: u64 = 12;
 const DAY: Duration = Duration::from_secs(86_400);
 const OFTEN: (&str, &str) = ("observability.embedded.iceberg.interval", "\"300ms\"");
 const CHECKS: (&str, &str) = ("observability.embedded.rotation.check_interval", "\"100ms\"");
@@ -43,6 +41,8 @@ struct NumberedIngest {
     streams: [(&'static str, Timestamp); 3],
     /// Requests that a producer may have sent by now.
     allowed: AtomicU64,
+    /// The first request without old rows: those are removed by the rules of the next Mixer.
+    first_without_old: AtomicU64,
     is_over: AtomicBool,
     /// Rows of each stream that were sent, and that were acknowledged.
     counts: Mutex<BTreeMap<String, (u64, u64)>>,
@@ -55,7 +55,8 @@ impl NumberedIngest {
             writer: Mutex::new(writer.api.clone()),
             query,
             streams: [("old", now.minus(DAY * 40)), ("past", hours_ago(3)), ("now", now)],
-            allowed: AtomicU64::new(OLD_REQUESTS),
+            allowed: AtomicU64::new(1),
+            first_without_old: AtomicU64::new(u64::MAX),
             is_over: AtomicBool::new(false),
             counts: Mutex::default(),
         }
@@ -99,7 +100,7 @@ impl NumberedIngest {
     }
 
     fn request(&self, producer: u64, request: u64, random: &mut Random) -> (String, Vec<String>) {
-        let streams = if request < OLD_REQUESTS {
+        let streams = if request < self.first_without_old.load(Ordering::Acquire) {
             &self.streams[..]
         } else {
             &self.streams[1..]
@@ -178,16 +179,22 @@ impl SnapshotScans {
         })
     }
 
-    /// Waits until the catalogue has old rows of every producer, and no more of them come.
+    /// Lets the producers send until the catalogue has old rows of every one of them: which requests fill a file that is sealed, nobody knows.
     fn sees_old_rows(&mut self, ingest: &NumberedIngest) -> Result<(), Failure> {
         let reader = &mut self.readers[0];
         let old: Vec<String> = (0..PRODUCERS).map(|producer| format!("p{producer}-old")).collect();
         eventually("the old rows", SOON, || {
+            ingest.go_on();
             let found = reader.ask(&json!({ "do": "streams" })).ok()?;
-            let is_sent = |stream: &String| ingest.counts_of(stream).1 == OLD_REQUESTS * ROWS;
-            let is_seen = |stream: &String| found["streams"].get(stream).is_some();
             old.iter()
-                .all(|stream| is_sent(stream) && is_seen(stream))
+                .all(|stream| found["streams"].get(stream).is_some())
+                .then_some(())
+        })?;
+        let allowed = ingest.allowed.load(Ordering::Acquire);
+        ingest.first_without_old.store(allowed, Ordering::Release);
+        eventually("an end of the old rows", SOON, || {
+            old.iter()
+                .all(|stream| ingest.counts_of(stream).1 == allowed * ROWS)
                 .then_some(())
         })
     }
@@ -291,7 +298,7 @@ fn scan_beside_producers(
 ) -> Result<(), Failure> {
     std::thread::scope(|scope| {
         let start = |producer| {
-            let random = Random::for_test(test);
+            let random = Random::for_test(&format!("{test} {producer}"));
             scope.spawn(move || ingest.produce(producer, random))
         };
         let producers: Vec<_> = (0..PRODUCERS).map(start).collect();
