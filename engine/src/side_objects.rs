@@ -16,7 +16,8 @@
 //!
 //! What the objects say.
 
-use std::io::ErrorKind;
+use std::fs::File;
+use std::io::{ErrorKind, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -82,22 +83,25 @@ impl SideObjects {
         }
     }
 
-    /// An object's bytes; `None` if it is not there.
+    /// An object's bytes, `None` if it is not there; of one that has more than `most`, one more than that: whoever else writes there
+    /// does not fill the memory.
     ///
     /// # Errors
     /// If the disk or the object store refuses.
-    pub fn get(&self, name: &str) -> Result<Option<Bytes>, Error> {
+    pub fn get(&self, name: &str, most: usize) -> Result<Option<Bytes>, Error> {
         check_name(name)?;
+        let most = most as u64;
         match &self.0 {
             SideFolder::Local(folder) => {
-                let path = folder.join(name);
-                match std::fs::read(&path) {
-                    Ok(bytes) => Ok(Some(bytes.into())),
+                let (path, mut bytes) = (folder.join(name), Vec::new());
+                let read = File::open(&path).and_then(|file| file.take(most + 1).read_to_end(&mut bytes));
+                match read {
+                    Ok(_) => Ok(Some(bytes.into())),
                     Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
                     Err(error) => Err(Error::io("read", &path)(error)),
                 }
             }
-            SideFolder::Remote(link) => link.io.get(object(link, name)),
+            SideFolder::Remote(link) => link.io.get_most(object(link, name), most),
         }
     }
 

@@ -25,7 +25,7 @@ use tracing::warn;
 
 use crate::catalog_table::CatalogTable;
 use crate::error::IcebergError;
-use crate::table_metadata::TableMetadata;
+use crate::table_metadata::{MOST_METADATA, TableMetadata};
 
 /// The namespace of all tables.
 pub const NAMESPACE: &str = "telemetry";
@@ -34,6 +34,8 @@ pub const NAMESPACE: &str = "telemetry";
 pub(crate) const VERSION_HINT: &str = "version-hint.text";
 /// Bytes of a manifest or a manifest list, at most: 100,000 files in one day, each with bounds of all its columns.
 const MOST_AVRO: usize = 128 << 20;
+/// Bytes of a hint, at most: a number.
+const MOST_HINT: usize = 64;
 /// No publisher gets so far.
 const MOST_VERSION: u64 = 1 << 53;
 
@@ -109,7 +111,7 @@ impl MetadataFolder {
         let name = self
             .name_of(uri)
             .ok_or_else(|| damaged("it is not in the table's folder"))?;
-        let content = self.objects.get(&self.object(name))?;
+        let content = self.objects.get(&self.object(name), MOST_AVRO)?;
         let content = content.ok_or_else(|| damaged("it is missing"))?;
         match content.len() <= MOST_AVRO {
             true => Ok(content),
@@ -119,12 +121,12 @@ impl MetadataFolder {
 
     /// The bytes of a version, if it is there.
     pub(crate) fn get_version(&self, version: u64) -> Result<Option<Bytes>, IcebergError> {
-        Ok(self.objects.get(&self.object(&version_name(version)))?)
+        Ok(self.objects.get(&self.object(&version_name(version)), MOST_METADATA)?)
     }
 
     /// The number in the hint, if it is one.
     pub(crate) fn hint(&self) -> Result<Option<u64>, IcebergError> {
-        let hint = self.objects.get(&self.object(VERSION_HINT))?;
+        let hint = self.objects.get(&self.object(VERSION_HINT), MOST_HINT)?;
         Ok(hint.and_then(|hint| hinted_version(&hint)))
     }
 

@@ -28,7 +28,7 @@ fn object() -> String {
 /// # Errors
 /// If it cannot be read, or is no list of names.
 pub(crate) fn read(objects: &SideObjects) -> Result<BTreeSet<CatalogTable>, IcebergError> {
-    let Some(content) = objects.get(&object())? else {
+    let Some(content) = objects.get(&object(), MOST_BYTES)? else {
         return Ok(BTreeSet::new());
     };
     parse(&content).map_err(|reason| IcebergError::damaged(objects.uri(&object()), reason))

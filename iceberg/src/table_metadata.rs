@@ -22,7 +22,7 @@ use crate::IcebergError;
 /// The format version that is written and read.
 pub(crate) const FORMAT_VERSION: u8 = 2;
 /// Bytes of a metadata file, at most.
-const MOST_BYTES: usize = 16 << 20;
+pub(crate) const MOST_METADATA: usize = 16 << 20;
 /// The branch that readers follow.
 pub(crate) const MAIN_BRANCH: &str = "main";
 /// The property by which Spark decodes a row at a time. In batches it knows only some encodings, not `DELTA_LENGTH_BYTE_ARRAY`, which ids have
@@ -143,8 +143,11 @@ impl TableMetadata {
     /// If the bytes are not a version that this program wrote.
     pub(crate) fn from_json(bytes: &[u8]) -> Result<Self, IcebergError> {
         let damaged = |reason: String| IcebergError::damaged("a metadata file", reason);
-        if bytes.len() > MOST_BYTES {
-            return Err(damaged(format!("it has {} bytes, more than {MOST_BYTES}", bytes.len())));
+        if bytes.len() > MOST_METADATA {
+            return Err(damaged(format!(
+                "it has {} bytes, more than {MOST_METADATA}",
+                bytes.len()
+            )));
         }
         let metadata: Self = serde_json::from_slice(bytes).map_err(|error| damaged(error.to_string()))?;
         if metadata.format_version != FORMAT_VERSION {
@@ -167,8 +170,8 @@ impl TableMetadata {
     pub(crate) fn to_json(&self) -> Result<Vec<u8>, IcebergError> {
         let refused = |reason: String| IcebergError::refused(format!("table {}", self.location), reason);
         let bytes = serde_json::to_vec(self).map_err(|error| refused(error.to_string()))?;
-        if bytes.len() > MOST_BYTES {
-            let reason = format!("its metadata has {} bytes, more than {MOST_BYTES}", bytes.len());
+        if bytes.len() > MOST_METADATA {
+            let reason = format!("its metadata has {} bytes, more than {MOST_METADATA}", bytes.len());
             return Err(refused(reason));
         }
         Ok(bytes)
@@ -338,7 +341,7 @@ mod tests {
         for end in 0..bytes.len() {
             assert!(TableMetadata::from_json(&bytes[..end]).is_err(), "cut at {end}");
         }
-        let large = vec![b' '; MOST_BYTES + 1];
+        let large = vec![b' '; MOST_METADATA + 1];
         let said = TableMetadata::from_json(&large).unwrap_err().to_string();
         assert!(said.contains("it has 16777217 bytes, more than 16777216"), "{said}");
         let deep = "[".repeat(100_000);

@@ -168,6 +168,11 @@ impl BlockingStore {
         self.wait(|calls| async move { calls.get(&path).await })
     }
 
+    /// The same; of an object that has more than `most` bytes, one more than that.
+    pub(crate) fn get_most(&self, path: Path, most: u64) -> Result<Option<Bytes>, Error> {
+        self.wait(|calls| async move { calls.get_most(&path, most).await })
+    }
+
     /// Several objects' bytes, in their order.
     pub(crate) fn get_all(&self, paths: Vec<Path>) -> Result<Vec<Option<Bytes>>, Error> {
         self.wait(|calls| async move {
@@ -266,6 +271,17 @@ impl RetryingStore {
 
     pub(crate) async fn get(&self, path: &Path) -> Result<Option<Bytes>, Error> {
         let get = || async { self.0.store.get(path).await?.bytes().await };
+        found_or_none(self.call(&self.0.counters.reads, ("read", path), get).await)
+    }
+
+    async fn get_most(&self, path: &Path, most: u64) -> Result<Option<Bytes>, Error> {
+        let get = || async {
+            let found = self.0.store.get(path).await?;
+            if found.meta.size <= most {
+                return found.bytes().await;
+            }
+            self.0.store.get_range(path, 0..most + 1).await
+        };
         found_or_none(self.call(&self.0.counters.reads, ("read", path), get).await)
     }
 

@@ -16,14 +16,16 @@ fn names_below(objects: &SideObjects, folder: &str) -> Vec<String> {
 /// What every kind of them does, with nothing there at first.
 fn behaves(objects: &SideObjects) {
     let (one, two) = (Bytes::from_static(b"one"), Bytes::from_static(b"two"));
-    assert_eq!(objects.get("t/logs/v1.json").unwrap(), None);
+    assert_eq!(objects.get("t/logs/v1.json", 100).unwrap(), None);
     assert_eq!(names_below(objects, ""), [""; 0]);
     assert!(objects.create("t/logs/v1.json", one.clone()).unwrap());
     assert!(!objects.create("t/logs/v1.json", two.clone()).unwrap());
-    assert_eq!(objects.get("t/logs/v1.json").unwrap(), Some(one.clone()));
+    assert_eq!(objects.get("t/logs/v1.json", 100).unwrap(), Some(one.clone()));
     objects.put("t/logs/hint.text", one).unwrap();
     objects.put("t/logs/hint.text", two.clone()).unwrap();
-    assert_eq!(objects.get("t/logs/hint.text").unwrap(), Some(two.clone()));
+    assert_eq!(objects.get("t/logs/hint.text", 3).unwrap(), Some(two.clone()));
+    let more = objects.get("t/logs/hint.text", 1).unwrap();
+    assert_eq!(more, Some(Bytes::from_static(b"tw")), "one byte more than are wanted");
     objects.put("t/logs_2/v1.json", two).unwrap();
     assert_eq!(names_below(objects, "t/logs"), ["t/logs/hint.text", "t/logs/v1.json"]);
     assert_eq!(names_below(objects, "").len(), 3);
@@ -40,7 +42,7 @@ fn behaves(objects: &SideObjects) {
         "", "/", "/a", "a/", "a//b", ".", "..", "../a", "a/..", "a/../b", "a/./b", "a b", "a\\b", "a%2e", "ä", "a\0",
     ] {
         let refused = [
-            objects.get(name).map(|_| ()),
+            objects.get(name, 100).map(|_| ()),
             objects.put(name, Bytes::new()),
             objects.create(name, Bytes::new()).map(|_| ()),
             objects.delete(name),
@@ -104,7 +106,7 @@ fn a_write_that_fails_leaves_no_part_of_an_object() {
         objects.put("hint", two.clone()).unwrap_err();
         objects.create("new", two.clone()).unwrap_err();
         assert_eq!(faults.left(), 0, "{operation:?}");
-        assert_eq!(objects.get("hint").unwrap(), Some(one.clone()), "{operation:?}");
+        assert_eq!(objects.get("hint", 100).unwrap(), Some(one.clone()), "{operation:?}");
         assert_eq!(names_below(&objects, ""), ["hint"], "{operation:?}");
     }
     assert!(objects.create("new", two).unwrap());
@@ -144,7 +146,7 @@ async fn in_an_object_store_they_lie_below_the_prefix_and_readers_change_nothing
     );
     let objects = reading.side_objects();
     let read = move || {
-        assert_eq!(objects.get(name).unwrap(), Some(Bytes::from_static(b"one")));
+        assert_eq!(objects.get(name, 100).unwrap(), Some(Bytes::from_static(b"one")));
         assert_eq!(names_below(&objects, "telemetry"), [name]);
         for refused in [
             objects.put(name, Bytes::new()),
@@ -158,6 +160,8 @@ async fn in_an_object_store_they_lie_below_the_prefix_and_readers_change_nothing
     reading.close().await.unwrap();
     let objects = engine.side_objects();
     engine.close().await.unwrap();
-    let closed = tokio::task::spawn_blocking(move || objects.get(name)).await.unwrap();
+    let closed = tokio::task::spawn_blocking(move || objects.get(name, 100))
+        .await
+        .unwrap();
     assert!(matches!(closed, Err(Error::Closed)), "{closed:?}");
 }
