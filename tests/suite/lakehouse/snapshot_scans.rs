@@ -35,7 +35,8 @@ fn kept(days: &str) -> (&'static str, &str) {
 
 /// What is sent to whichever Mixer stores rows at the time.
 struct NumberedIngest {
-    writer: Mutex<Api>,
+    /// Nobody while one takes over from another: what listens at the old port by then may be another test's.
+    writer: Mutex<Option<Api>>,
     query: &'static str,
     /// The streams of a producer: the ends of their names, and the time of their rows.
     streams: [(&'static str, Timestamp); 3],
@@ -52,7 +53,7 @@ impl NumberedIngest {
     fn new(writer: &TestMixer, query: &'static str) -> Self {
         let now = Timestamp::from(std::time::SystemTime::now());
         Self {
-            writer: Mutex::new(writer.api.clone()),
+            writer: Mutex::new(Some(writer.api.clone())),
             query,
             streams: [("old", now.minus(DAY * 40)), ("past", hours_ago(3)), ("now", now)],
             allowed: AtomicU64::new(1),
@@ -89,7 +90,7 @@ impl NumberedIngest {
             ];
             let path = format!("/api/v1/ingest/logs{}", self.query);
             eventually("an acknowledgement", SOON, || {
-                let writer = self.writer.lock().unwrap().clone();
+                let writer = self.writer.lock().unwrap().clone()?;
                 let answer = writer.send(&path, &headers, lines.as_bytes()).ok()?;
                 assert!(matches!(answer.status, 200 | 409 | 429 | 500..), "{}", answer.text);
                 (answer.status == 200).then_some(())
@@ -128,6 +129,10 @@ impl NumberedIngest {
         if is_idle {
             self.allowed.fetch_add(1, Ordering::AcqRel);
         }
+    }
+
+    fn set_writer(&self, writer: Option<Api>) {
+        *self.writer.lock().unwrap() = writer;
     }
 
     fn counts_of(&self, stream: &str) -> (u64, u64) {
@@ -331,8 +336,10 @@ fn each_scan_is_of_one_snapshot_while_files_are_sealed_and_removed() -> Result<(
                 let file = mixer.path().join("platform-mixer.toml");
                 let toml = std::fs::read_to_string(&file)?.replace("max_age_days = 60", "max_age_days = 30");
                 std::fs::write(&file, toml)?;
+                ingest.set_writer(None);
                 mixer.kill9()?;
                 mixer.restart()?;
+                ingest.set_writer(Some(mixer.api.clone()));
             }
             scans.scan(&mixer, &ingest)?;
         }
@@ -349,10 +356,11 @@ fn each_scan_is_of_one_snapshot_while_files_are_sealed_and_removed() -> Result<(
 /// Takes over from the Mixer that stores rows: the first one is killed, the second fenced off while it runs.
 fn take_over(keys: &BucketKeys, ingest: &NumberedIngest, writer: &mut TestMixer, number: u64) -> Result<(), Failure> {
     if number == 1 {
+        ingest.set_writer(None);
         writer.kill9()?;
     }
     let next = keys.mixer(&[OFTEN, SMALL, CHECKS, kept("30")])?;
-    *ingest.writer.lock().unwrap() = next.api.clone();
+    ingest.set_writer(Some(next.api.clone()));
     let mut before = std::mem::replace(writer, next);
     if number > 1 {
         eventually("the end of the Mixer that is fenced off", SOON, || {
