@@ -279,6 +279,8 @@ class ClickHouse(SqlEngine):
     def __init__(self, settings):
         from chdb.session import Session
 
+        # It reads files below its working folder only.
+        os.chdir(settings["store"])
         self.session, self.settings = Session(), settings
         # It does not tell texts from bytes, which need not be UTF-8.
         self.session.query("SET output_format_arrow_string_as_string = 0")
