@@ -13,4 +13,3 @@ touch .tools/lakehouse-python/installed
 # PySpark is built in this environment, so that nothing is fetched for it that is not pinned.
 "${pip[@]}" --only-binary :all: -r /dev/stdin <<< "wheel==0.45.1 --hash=sha256:708e7481cc80179af0e556bbf0cc00b8444c7321e2700b8d8580231d13017248"
 "${pip[@]}" --only-binary :all: --no-binary pyspark --no-build-isolation -r tests/suite/lakehouse/requirements-lakehouse.txt
-scripts/install-lakehouse-spark.sh

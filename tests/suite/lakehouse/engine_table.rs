@@ -26,10 +26,9 @@ const COLUMNS: [&str; 9] = [
     "S3",
 ];
 /// What `docs/iceberg.md` says that an engine does not do, and why.
-const NOT_PROMISED: [(&str, &str, &str); 3] = [
+const NOT_PROMISED: [(&str, &str, &str); 2] = [
     ("pyiceberg", "join", "it has none"),
     ("chdb", "tables", "on a disk it reads tables by their folders"),
-    ("spark", "S3", "the bundle for AWS is not on PyPI"),
 ];
 /// The first hours are stored, then the snapshot is noted that is travelled to, then the last hour is stored.
 const HOURS: u32 = 6;

@@ -11,7 +11,6 @@ the same whatever type it came in, and adds up the rows' MD5.
 """
 import ctypes
 import datetime
-import glob
 import importlib.metadata
 import json
 import os
@@ -238,21 +237,24 @@ class Spark(Sail):
     package = "pyspark"
 
     def __init__(self, settings):
-        import snowpark_connect_deps_iceberg
+        from importlib.util import find_spec
+
         from pyspark.sql import SparkSession
 
-        jar = os.path.join(os.path.dirname(snowpark_connect_deps_iceberg.__file__), "jars/iceberg-spark-runtime-3.5_2.12-1.10.2.jar")
-        # The wheel's jar lacks libraries, see scripts/install-lakehouse-spark.sh.
-        libraries = glob.glob(os.path.join(sys.prefix, "spark-libraries/*.jar"))
+        # Iceberg and AWS's client with all that they need, under names of its own; nothing else of this package is used.
+        package = find_spec("feature_store_pyspark").submodule_search_locations[0]
+        s3 = settings.get("s3")
+        if s3:
+            os.environ |= {"AWS_ACCESS_KEY_ID": s3["key"], "AWS_SECRET_ACCESS_KEY": s3["secret"], "AWS_REGION": "us-east-1"}
         os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
         values = {
-            "spark.jars": ",".join([jar, *libraries]),
+            "spark.jars": os.path.join(package, "jars/sagemaker-feature-store-spark-sdk-3.5.jar"),
             "spark.driver.memory": "2g",
             "spark.driver.maxResultSize": "0",
             "spark.ui.enabled": "false",
             "spark.sql.session.timeZone": "UTC",
             "spark.sql.shuffle.partitions": "1",
-            "spark.sql.catalog.m": "org.apache.iceberg.spark.SparkCatalog",
+            "spark.sql.catalog.m": "smfs.shaded.org.apache.iceberg.spark.SparkCatalog",
             "spark.sql.catalog.m.type": "rest",
             "spark.sql.catalog.m.uri": settings["api"] + "/iceberg",
             # A table is looked for anew in each statement.

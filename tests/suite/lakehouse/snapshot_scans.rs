@@ -379,8 +379,6 @@ fn each_scan_is_of_one_snapshot_while_mixers_take_over() -> Result<(), Failure> 
     let mut writer = keys.mixer(&[OFTEN, SMALL, CHECKS, kept("60")])?;
     let catalog = keys.mixer(&[("observability.embedded.storage.read_only", "true")])?;
     let ingest = NumberedIngest::new(&writer, "?durable=bucket");
-    // Spark's own files of AWS are not there.
-    let engines: Vec<String> = engines.into_iter().filter(|name| name != "spark").collect();
     let mut scans = SnapshotScans::open(&engines, &catalog, Some(server.url()), folder.path())?;
     let wanted = setting(SCANS.0, SCANS.1);
     let test = "each_scan_is_of_one_snapshot_while_mixers_take_over";
