@@ -42,60 +42,79 @@ pub(super) struct NewFile {
 #[derive(Debug)]
 pub(super) struct WrittenFile {
     pub(super) path: PathBuf,
-    /// Where what it had before is.
+    /// The name that the file of before has now: its owner and mode stay with it.
     pub(super) kept: Option<PathBuf>,
     is_new: bool,
 }
 
 impl NewFile {
-    /// Writes it as one step. What has its name is an error, or is replaced and kept beside it.
-    pub(super) fn write(&self, replaces: bool) -> Result<WrittenFile, Error> {
-        let old = if replaces { old(&self.path)? } else { None };
-        let is_new = old.is_none();
-        let mut kept = None;
-        if let Some(old) = old.filter(|old| old.bytes != self.text.as_bytes()) {
-            let mut beside = self.path.clone().into_os_string();
-            beside.push(".before");
-            let beside = durable_fs::free_name(beside.into());
-            if !durable_fs::create_atomically(&beside, &old.bytes, old.mode & self.mode).map_err(unwritten)? {
-                return Err(taken(&beside.display().to_string()));
-            }
-            kept = Some(beside);
-        }
+    /// Writes it as one step, and notes in `written` how to undo that, also where it fails. What has its name is an error, or is replaced and kept
+    /// beside it; a file that is the same stays.
+    pub(super) fn write(&self, replaces: bool, written: &mut Vec<WrittenFile>) -> Result<(), Error> {
         let (path, bytes) = (&self.path, self.text.as_bytes());
-        if replaces {
-            durable_fs::write_atomically(path, bytes, self.mode).map_err(unwritten)?;
-        } else if !durable_fs::create_atomically(path, bytes, self.mode).map_err(unwritten)? {
-            return Err(taken(&path.display().to_string()));
-        }
-        Ok(WrittenFile {
+        let existing = if replaces { read_existing(path)? } else { None };
+        let note = |kept, is_new| WrittenFile {
             path: path.clone(),
             kept,
             is_new,
-        })
+        };
+        if existing
+            .as_ref()
+            .is_some_and(|file| file.bytes == bytes && file.mode == self.mode)
+        {
+            written.push(note(None, false));
+            return Ok(());
+        }
+        let kept = existing.map(|_| link_beside(path)).transpose()?;
+        let is_new = kept.is_none();
+        let done = match is_new {
+            true => durable_fs::create_atomically(path, bytes, self.mode),
+            false => durable_fs::write_atomically(path, bytes, self.mode).map(|()| true),
+        };
+        // One that somebody else made in the meantime is not ours to undo.
+        let is_ours = done
+            .as_ref()
+            .map_or_else(|error| !is_new || error.in_doubt, |is_ours| *is_ours);
+        if is_ours {
+            written.push(note(kept, is_new));
+        }
+        match done.map_err(write_error)? {
+            true => Ok(()),
+            false => Err(refuse_existing(&path.display().to_string())),
+        }
     }
+}
+
+/// Gives a file the second name that it is kept under when another one takes its place.
+fn link_beside(path: &Path) -> Result<PathBuf, Error> {
+    let mut beside = path.to_owned().into_os_string();
+    beside.push(".before");
+    let beside = durable_fs::free_name(beside.into());
+    durable_fs::link(path, &beside).map_err(write_error)?;
+    Ok(beside)
 }
 
 impl WrittenFile {
     /// Makes it what it was before.
     pub(super) fn undo(&self) -> Result<(), Error> {
         match &self.kept {
-            Some(kept) => durable_fs::rename_durably(kept, &self.path),
+            // Where nothing took its place both names are of one file, and a rename leaves both.
+            Some(kept) => durable_fs::rename_durably(kept, &self.path).and_then(|()| durable_fs::remove_if_there(kept)),
             None if self.is_new => durable_fs::remove_if_there(&self.path),
             None => Ok(()),
         }
-        .map_err(unwritten)
+        .map_err(write_error)
     }
 }
 
 /// Says which names are not free.
-pub(super) fn taken(names: &str) -> Error {
+pub(super) fn refuse_existing(names: &str) -> Error {
     Error::Usage(format!(
         "{names} would be replaced, and nothing was written: --force replaces, --dir names another folder"
     ))
 }
 
-fn unwritten(error: DurableFsError) -> Error {
+fn write_error(error: DurableFsError) -> Error {
     Error::WriteFile {
         path: error.path,
         source: error.source,
@@ -104,15 +123,15 @@ fn unwritten(error: DurableFsError) -> Error {
 
 /// What a file has that is to be replaced.
 #[derive(Debug)]
-struct OldFile {
+struct ExistingFile {
     bytes: Vec<u8>,
     mode: u32,
 }
 
 /// The file with this name, if there is one. A link is none of ours: what it leads to may be anybody's.
-fn old(path: &Path) -> Result<Option<OldFile>, Error> {
+fn read_existing(path: &Path) -> Result<Option<ExistingFile>, Error> {
     let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
-    let read = || -> io::Result<OldFile> {
+    let read = || -> io::Result<ExistingFile> {
         let file = OpenOptions::new().read(true).custom_flags(flags.bits()).open(path)?;
         let found = file.metadata()?;
         if !found.is_file() || found.len() > LARGEST {
@@ -121,13 +140,13 @@ fn old(path: &Path) -> Result<Option<OldFile>, Error> {
         }
         let mut bytes = Vec::new();
         file.take(LARGEST).read_to_end(&mut bytes)?;
-        Ok(OldFile {
+        Ok(ExistingFile {
             bytes,
             mode: found.mode() & 0o777,
         })
     };
     match read() {
-        Ok(old) => Ok(Some(old)),
+        Ok(existing) => Ok(Some(existing)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => {
             let is_link = error.raw_os_error() == Some(Errno::ELOOP as i32);
@@ -145,7 +164,7 @@ fn old(path: &Path) -> Result<Option<OldFile>, Error> {
 }
 
 /// The names of the files, without what is in them.
-pub(super) fn names(is_for_services: bool, has_mixer: bool) -> impl Iterator<Item = &'static str> {
+pub(super) fn planned_names(is_for_services: bool, has_mixer: bool) -> impl Iterator<Item = &'static str> {
     let mixer = has_mixer.then_some(MIXER);
     let scenario = has_mixer.then_some(SCENARIO);
     let environment = (is_for_services && !has_mixer).then_some(ENVIRONMENT);
@@ -153,7 +172,7 @@ pub(super) fn names(is_for_services: bool, has_mixer: bool) -> impl Iterator<Ite
 }
 
 /// The files of a plan, without that of the invite.
-pub(super) fn of(plan: &InitPlan) -> Result<Vec<NewFile>, Error> {
+pub(super) fn planned_files(plan: &InitPlan) -> Result<Vec<NewFile>, Error> {
     let mode = if plan.is_for_services() { FOR_SERVICES } else { USUAL };
     let file = |name: &str, text: String| NewFile {
         path: plan.path(name),
@@ -161,19 +180,19 @@ pub(super) fn of(plan: &InitPlan) -> Result<Vec<NewFile>, Error> {
         mode,
     };
     if !plan.has_mixer() {
-        return Ok(vec![file(RACK, rack(plan)?)]);
+        return Ok(vec![file(RACK, rack_config(plan)?)]);
     }
     Ok(vec![
-        file(MIXER, mixer(plan)?),
-        file(RACK, rack(plan)?),
-        file(SCENARIO, scenario(plan)?),
+        file(MIXER, mixer_config(plan)?),
+        file(RACK, rack_config(plan)?),
+        file(SCENARIO, scenario_text(plan)?),
     ])
 }
 
 /// What the environment of the Rack's service has now.
-pub(super) fn old_environment(plan: &InitPlan) -> Result<String, Error> {
+pub(super) fn read_environment(plan: &InitPlan) -> Result<String, Error> {
     let path = plan.path(ENVIRONMENT);
-    let bytes = old(&path)?.map(|old| old.bytes).unwrap_or_default();
+    let bytes = read_existing(&path)?.map(|file| file.bytes).unwrap_or_default();
     String::from_utf8(bytes).map_err(|_| Error::Data {
         path,
         reason: "it is no text".to_owned(),
@@ -187,7 +206,7 @@ pub(super) fn has_invite(environment: &str) -> bool {
 }
 
 /// The environment of the Rack's service with this invite: whatever else it has stays.
-pub(super) fn environment(plan: &InitPlan, old: &str, invite: &RackInvite) -> Result<NewFile, Error> {
+pub(super) fn environment_file(plan: &InitPlan, old: &str, invite: &RackInvite) -> Result<NewFile, Error> {
     let invite = invite
         .to_text()
         .map_err(|error| Error::Usage(format!("the invite: {error}")))?;
@@ -221,16 +240,11 @@ pub(super) fn scenario_name(plan: &InitPlan) -> Token {
     Token::nearest(&format!("first-{}", plan.name.as_str()))
 }
 
-fn mixer(plan: &InitPlan) -> Result<String, Error> {
-    let (data, log) = places(plan, "/var/lib/platform-mixer", "mixer.log")?;
+fn mixer_config(plan: &InitPlan) -> Result<String, Error> {
+    let (data, log) = data_and_log_paths(plan, "/var/lib/platform-mixer", "mixer.log")?;
     let first = quoted(&plan.path(SCENARIO))?;
     Ok(format!(
         "# The Mixer of this machine. Every key, with its default: platform-mixer config init\n\
-         \n\
-         [enrollment]\n\
-         # Racks of this machine need no approval: nobody else reaches the bus, which listens on loopback. Where it is to listen elsewhere\n\
-         # (snake.host), this must be false; Racks then join with an invite (platform racks invite NAME).\n\
-         auto_adopt = true\n\
          \n\
          [mixer]\n\
          # What Racks do until another scenario is activated.\n\
@@ -244,8 +258,8 @@ fn mixer(plan: &InitPlan) -> Result<String, Error> {
     ))
 }
 
-fn rack(plan: &InitPlan) -> Result<String, Error> {
-    let (data, log) = places(plan, "/var/lib/platform", "platform.log")?;
+fn rack_config(plan: &InitPlan) -> Result<String, Error> {
+    let (data, log) = data_and_log_paths(plan, "/var/lib/platform", "platform.log")?;
     let name = json!(plan.name).to_string();
     let allowed = match &plan.source {
         LogSource::Journal => "[gears.journald]\n\
@@ -276,7 +290,7 @@ fn rack(plan: &InitPlan) -> Result<String, Error> {
     ))
 }
 
-fn scenario(plan: &InitPlan) -> Result<String, Error> {
+fn scenario_text(plan: &InitPlan) -> Result<String, Error> {
     // Quoted: `true` and `7` are names too.
     let name = json!(plan.name).to_string();
     let called = json!(scenario_name(plan)).to_string();
@@ -304,7 +318,7 @@ fn scenario(plan: &InitPlan) -> Result<String, Error> {
 }
 
 /// The folder of the data and the log file, as values.
-fn places(plan: &InitPlan, of_service: &str, log: &str) -> Result<(String, String), Error> {
+fn data_and_log_paths(plan: &InitPlan, of_service: &str, log: &str) -> Result<(String, String), Error> {
     let base = if plan.is_for_services() {
         Path::new(of_service)
     } else {
@@ -323,6 +337,8 @@ fn quoted(path: &Path) -> Result<String, Error> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
 
     fn plan(folder: &str, source: LogSource) -> InitPlan {
@@ -337,7 +353,7 @@ mod tests {
 
     #[test]
     fn services_find_their_data_in_var_and_read_their_configuration() {
-        let files = of(&plan("/etc/platform", LogSource::Journal)).unwrap();
+        let files = planned_files(&plan("/etc/platform", LogSource::Journal)).unwrap();
         let names: Vec<_> = files.iter().map(|file| file.path.display().to_string()).collect();
         assert_eq!(
             names,
@@ -348,6 +364,8 @@ mod tests {
             ]
         );
         assert!(files.iter().all(|file| file.mode == FOR_SERVICES));
+        // Every user and container of this machine reaches the bus: who joins was invited.
+        assert!(files.iter().all(|file| !file.text.contains("enrollment")));
         assert!(
             files[0].text.contains("dir = \"/var/lib/platform-mixer/data\"\n"),
             "{}",
@@ -362,7 +380,7 @@ mod tests {
 
     #[test]
     fn a_path_is_quoted_and_its_folder_may_be_read() {
-        let files = of(&plan("/srv/a \"b\"", LogSource::File("/var/log/x: y".into()))).unwrap();
+        let files = planned_files(&plan("/srv/a \"b\"", LogSource::File("/var/log/x: y".into()))).unwrap();
         assert!(
             files[1].text.contains("state_dir = \"/srv/a \\\"b\\\"/data\"\n"),
             "{}",
@@ -377,13 +395,18 @@ mod tests {
         assert!(files.iter().all(|file| file.mode == USUAL));
     }
 
-    fn written(path: &Path, text: &str, mode: u32, replaces: bool) -> Result<WrittenFile, Error> {
-        let file = NewFile {
+    fn new_file(path: &Path, text: &str, mode: u32) -> NewFile {
+        NewFile {
             path: path.to_owned(),
             text: text.to_owned(),
             mode,
-        };
-        file.write(replaces)
+        }
+    }
+
+    fn written(path: &Path, text: &str, mode: u32, replaces: bool) -> Result<WrittenFile, Error> {
+        let mut written = Vec::new();
+        new_file(path, text, mode).write(replaces, &mut written)?;
+        Ok(written.remove(0))
     }
 
     fn mode(path: &Path) -> u32 {
@@ -404,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_replaced_is_kept_and_a_secret_is_for_its_owner_alone_afterwards() {
+    fn what_is_replaced_is_kept_as_it_was_and_a_secret_is_for_its_owner_alone_afterwards() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("platform.env");
         let first = written(&path, "A=1\n", 0o644, false).unwrap();
@@ -414,7 +437,7 @@ mod tests {
         let before = folder.path().join("platform.env.before");
         assert_eq!(second.kept.as_deref(), Some(before.as_path()));
         assert_eq!(std::fs::read_to_string(&before).unwrap(), "A=1\n");
-        assert_eq!((mode(&path), mode(&before)), (SECRET, SECRET));
+        assert_eq!((mode(&path), mode(&before)), (SECRET, 0o644));
         let third = written(&path, "A=2\n", SECRET, true).unwrap();
         assert!(third.kept.is_none() && !third.is_new, "it has not changed");
         let fourth = written(&path, "A=3\n", SECRET, true).unwrap();
@@ -425,6 +448,50 @@ mod tests {
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "A=1\n");
         first.undo().unwrap();
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn an_undone_file_is_the_one_of_before_with_its_mode() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("platform.toml");
+        std::fs::write(&path, "same").unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).unwrap();
+        let identity = || {
+            let found = std::fs::metadata(&path).unwrap();
+            (found.ino(), found.mode(), found.uid(), found.gid())
+        };
+        let before = identity();
+        for text in ["new", "same"] {
+            let replaced = written(&path, text, FOR_SERVICES, true).unwrap();
+            assert_eq!(mode(&path), FOR_SERVICES, "{text}");
+            replaced.undo().unwrap();
+            assert_eq!(identity(), before, "{text}");
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), "same");
+            assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_write_that_fails_is_noted_and_leaves_nothing_once_it_is_undone() {
+        let folder = tempfile::tempdir().unwrap();
+        // It leaves room for `.before`, and none for the name of a file that is being written.
+        let path = folder.path().join("x".repeat(248));
+        std::fs::write(&path, "old").unwrap();
+        let mut written = Vec::new();
+        new_file(&path, "new", USUAL).write(true, &mut written).unwrap_err();
+        assert_eq!(written.len(), 1);
+        assert_eq!(
+            std::fs::read_dir(folder.path()).unwrap().count(),
+            2,
+            "the file and what it is kept as"
+        );
+        written[0].undo().unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "old");
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+        new_file(&folder.path().join("x".repeat(249)), "new", USUAL)
+            .write(true, &mut written)
+            .unwrap_err();
+        assert_eq!(written.len(), 1, "nothing has changed for one that was not there");
     }
 
     #[test]
@@ -444,7 +511,7 @@ mod tests {
     fn a_scenario_is_named_after_its_rack() {
         let mut plan = plan("/srv", LogSource::Journal);
         assert!(
-            scenario(&plan)
+            scenario_text(&plan)
                 .unwrap()
                 .contains("meta: { name: \"first-press-1\", version: \"1\" }\n")
         );
