@@ -6,6 +6,8 @@
 //! - The registry is made before anything that is taken for a sign of a cluster (its key, the lock of the bus's store,
 //!   DuckDB's views), so a first start that was cut off is no loss.
 //! - Data files are no such sign: a store that was brought home by `platform-mixer copy` has no registry.
+//! - A cluster that was founded in place of another one is marked before it is there: its Racks wait for the scenario that was lost, and are not
+//!   given `mixer.first_scenario`.
 //!
 //! # Not here
 //!
@@ -66,10 +68,11 @@ fn try_init_cluster(config: &MixerConfig, path: &Path, clock: &Clock, entropy: &
             cluster_id: founding.cluster_id,
         }));
     }
+    registry.change(|change| change.mark_replacement())?;
     let key = &config.store.cluster_key_file;
     let cluster = Cluster::open(&registry, key, clock, entropy)?;
     Ok(format!(
-        "founded cluster {} with the key {}: it has no Rack and no scenario yet\n",
+        "founded cluster {} with the key {}: it has no Rack and no scenario yet, and starts none by itself (mixer.first_scenario)\n",
         cluster.id(),
         key.display()
     ))

@@ -47,7 +47,9 @@ mod tap;
 pub mod telemetry;
 mod wire_consumer;
 
-pub use agent::{AgentParts, AgentStatus, KeptInvite, RackAgent, bus_options, is_admitted, join};
+pub use agent::{
+    AdmissionStatus, AgentParts, AgentStatus, KeptInvite, RackAgent, admission_status, bus_options, join,
+};
 pub use error::Error;
 pub use identity::RackIdentity;
 pub use mixer_session::enrollment_options;

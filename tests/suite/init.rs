@@ -13,6 +13,12 @@ fn init(folder: &Path, args: &[&str]) -> Result<process::Finished, Failure> {
     process::run(&binary("platform")?, &[&["init"], args].concat(), folder, &[])
 }
 
+/// The command of init's last words that begins so.
+fn told<'a>(words: &'a str, begin: &str) -> Result<&'a str, Failure> {
+    let line = words.lines().map(str::trim).find(|line| line.starts_with(begin));
+    Ok(line.ok_or_else(|| format!("no {begin:?}: {words}"))?)
+}
+
 fn owned(envs: &[(&str, &str)]) -> Vec<(String, String)> {
     let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
     envs.iter().map(owned).collect()
@@ -74,7 +80,21 @@ fn a_mixer_and_a_rack_start_with_what_init_wrote_and_a_log_file_is_in_the_logs()
     let ready = mixer.line("ready ", SOON)?;
     let part = |name: &str| ready.split_whitespace().find_map(|part| part.strip_prefix(name));
     let (api, bus) = (part("api=").ok_or("no api")?, part("bus=").ok_or("no bus")?);
-    let mut rack = started("platform", elsewhere.path(), &paths[1], &[("PLATFORM_SNAKE_URL", bus)])?;
+    // Every user of this machine reaches the bus: who was not invited waits.
+    let stranger = tempfile::tempdir()?;
+    let file = stranger.path().join("platform.toml");
+    std::fs::write(&file, "[base]\nname = \"stranger\"\n")?;
+    let mut stranger = started("platform", stranger.path(), &file, &[("PLATFORM_SNAKE_URL", bus)])?;
+    stranger.line("pending ", SOON)?;
+
+    let invited = told(&made.err, "platform racks invite press-1 | platform join ")?;
+    let (program, path) = (binary("platform")?, std::env::var("PATH")?);
+    let programs = program.parent().ok_or("no folder")?.display();
+    let path = format!("{programs}:{path}");
+    let envs = [("PLATFORM_API_URL", api), ("PATH", path.as_str())];
+    let joined = process::run(Path::new("/bin/sh"), &["-c", invited], elsewhere.path(), &envs)?;
+    assert_eq!(joined.code, Some(0), "{invited}: {}{}", joined.out, joined.err);
+    let mut rack = started("platform", elsewhere.path(), &paths[1], &[])?;
     assert!(rack.line("ready ", SOON)?.starts_with("name=press-1 "));
 
     let asks = [("PLATFORM_API_URL", api), ("PLATFORM_SNAKE_URL", bus)];
@@ -90,7 +110,7 @@ fn a_mixer_and_a_rack_start_with_what_init_wrote_and_a_log_file_is_in_the_logs()
     let doctor = platform(&["doctor", "-c", &file, "-o", "csv"])?;
     assert_eq!(doctor.code, Some(0), "{}{}", doctor.out, doctor.err);
     assert!(
-        !doctor.out.contains("warn") && doctor.out.contains("bus,ok"),
+        !doctor.out.contains("warn") && doctor.out.contains("bus,ok") && doctor.out.contains("admission,ok"),
         "{}",
         doctor.out
     );
@@ -128,11 +148,71 @@ fn a_rack_joins_with_an_invite_that_it_is_given_or_that_init_asks_the_mixer_for(
 }
 
 #[test]
+fn an_invite_that_a_mixer_has_made_for_nothing_is_named_and_nothing_is_left_of_the_files() -> Result<(), Failure> {
+    let mixer = TestMixer::start("[enrollment]\nauto_adopt = false\n")?;
+    let folder = tempfile::tempdir()?;
+    let args = [
+        "init",
+        "--dir",
+        "new/deep",
+        "--yes",
+        "--journald",
+        "--name",
+        "asked",
+        "--mixer",
+        mixer.api.base.as_str(),
+    ];
+    // The state is to be encrypted, and there is no key.
+    let no_key = [("PLATFORM_BASE_STATE_KEY_FILE", "/there/is/no/key")];
+    let failed = process::run(&binary("platform")?, &args, folder.path(), &no_key)?;
+    assert_eq!(failed.code, Some(78), "{}", failed.err);
+    assert_eq!(std::fs::read_dir(folder.path())?.count(), 0, "it left something");
+    let open = || mixer.platform(&["racks", "invites", "-o", "csv"]);
+    assert!(open()?.out.contains("asked,"), "{}", open()?.out);
+    let (_, revoke) = failed
+        .err
+        .split_once(": platform racks revoke-invite ")
+        .ok_or(failed.err.clone())?;
+    let revoke = revoke.lines().next().unwrap_or_default();
+    let revoked =
+        mixer.platform(&[&["racks", "revoke-invite"], &revoke.split(' ').collect::<Vec<_>>()[..]].concat())?;
+    assert_eq!(revoked.code, Some(0), "{}", revoked.err);
+    assert!(!open()?.out.contains("asked,"), "{}", open()?.out);
+
+    // Without that fault the same words make the Rack.
+    let done = process::run(&binary("platform")?, &args, folder.path(), &[])?;
+    assert_eq!(done.code, Some(0), "{}", done.err);
+    assert!(folder.path().join("new/deep/data/rack.flux").is_file());
+    Ok(())
+}
+
+#[test]
+fn a_made_invite_is_in_every_format() -> Result<(), Failure> {
+    let mixer = TestMixer::start("")?;
+    let made = mixer.platform(&["racks", "invite", "press-1", "-o", "csv"])?;
+    assert_eq!(made.code, Some(0), "{}", made.err);
+    let lines: Vec<&str> = made.out.lines().collect();
+    assert_eq!(lines.len(), 2, "{}", made.out);
+    assert_eq!(lines[0], "name,id,expires,invite");
+    let cells: Vec<&str> = lines[1].split(',').collect();
+    assert!(cells.len() == 4 && cells[2].ends_with('Z'), "{}", lines[1]);
+    let folder = tempfile::tempdir()?;
+    let joined = process::run(&binary("platform")?, &["join", cells[3]], folder.path(), &[])?;
+    assert_eq!(joined.code, Some(0), "{}", joined.err);
+    Ok(())
+}
+
+#[test]
 fn init_asks_nobody_where_there_is_no_terminal_and_refuses_what_it_cannot_use() -> Result<(), Failure> {
     let folder = tempfile::tempdir()?;
-    let cases: [(&[&str], i32, &str); 4] = [
+    let cases: [(&[&str], i32, &str); 5] = [
         (&[], 64, "no terminal"),
         (&["--yes", "--invite", "plinv1_x", "--journald"], 64, "the invite"),
+        (
+            &["--yes", "--invite", "plinv1_x", "--journald", "--name", "press-1"],
+            64,
+            "cannot be used with",
+        ),
         (&["--yes", "--follow", "relative.log"], 64, "--follow"),
         (
             &["--yes", "--journald", "--mixer", "http://127.0.0.1:1"],
@@ -141,7 +221,7 @@ fn init_asks_nobody_where_there_is_no_terminal_and_refuses_what_it_cannot_use() 
         ),
     ];
     for (args, code, says) in cases {
-        let refused = init(folder.path(), args)?;
+        let refused = init(folder.path(), &[args, &["--dir", "new/deep"]].concat())?;
         assert_eq!(refused.code, Some(code), "{args:?}: {}", refused.err);
         assert!(refused.err.contains(says), "{args:?}: {}", refused.err);
         assert_eq!(std::fs::read_dir(folder.path())?.count(), 0, "{args:?} left something");

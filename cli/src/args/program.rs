@@ -21,7 +21,7 @@ pub(crate) struct InitArgs {
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub(crate) dir: PathBuf,
     /// The Rack's name [default: that of this machine]
-    #[arg(long)]
+    #[arg(long, conflicts_with = "invite")]
     pub(crate) name: Option<Token>,
     /// Join the Mixer with this API, which is asked for an invite; without it, or --invite, this machine gets a Mixer of its own
     #[arg(long, value_name = "URL", conflicts_with = "invite")]

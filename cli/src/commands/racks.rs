@@ -26,6 +26,8 @@ const COLUMNS: &[&str] = &[
 const ONE: &[&str] = &["name", "id", "state", "last_seen", "host", "ip", "software", "labels"];
 /// What is said of an invite.
 const INVITE: &[&str] = &["name", "id", "state", "expires", "created_by", "used", "used_by"];
+/// What is said of one that was made: its text, this once.
+const MADE_INVITE: &[&str] = &["name", "id", "expires", "invite"];
 /// What is known of one, before its last heartbeat.
 const SHOWN: &[&str] = &[
     "id",
@@ -122,7 +124,7 @@ fn invite(name: &Token, lifetime: Option<HumanDuration>, api: &ApiArgs) -> Resul
     let made = ApiClient::new(api).post("/api/v1/invites", &body)?;
     let made = client::one(made, "it is not an invite")?;
     if api.output != OutputFormat::Table {
-        return Ok(RowPrinter::from(api).rows(&[made], INVITE)?);
+        return Ok(RowPrinter::from(api).rows(&[made], MADE_INVITE)?);
     }
     let fact = |key: &str| made.get(key).and_then(Value::as_str);
     let text = fact("invite").ok_or_else(|| Error::Answer("it has no invite".to_owned()))?;

@@ -2,7 +2,7 @@
 //!
 //! | table | key | value |
 //! |---|---|---|
-//! | `meta` | `format`, `cluster`, `active`, `history`, `turns`, `audit` (the last number), `audit_head`, `issued` (`issuer`), `stream_marks` ([`crate::scenario`]), `change_requests` ([`crate::control`]) | one CBOR value each |
+//! | `meta` | `format`, `cluster`, `active`, `history`, `turns`, `audit` (the last number), `audit_head`, `issued` (`issuer`), `stream_marks` ([`crate::scenario`]), `change_requests` ([`crate::control`]), `replacement` ([`crate::bootstrap`]) | one CBOR value each |
 //! | `racks` | entity id (16 bytes) | CBOR [`RackRow`] |
 //! | `keys` | Rack public key (32 bytes) | entity id |
 //! | `names` | name | entity id |
@@ -294,6 +294,11 @@ impl ClusterRegistry {
         self.meta("cluster")
     }
 
+    /// Whether the cluster was founded in place of one whose registry was lost.
+    pub(crate) fn is_replacement(&self) -> Result<bool, RegistryError> {
+        Ok(self.meta("replacement")?.unwrap_or_default())
+    }
+
     /// A time that no command was issued after.
     pub(crate) fn issued(&self) -> Result<Option<Timestamp>, RegistryError> {
         self.meta("issued")
@@ -359,6 +364,11 @@ impl RegistryTransaction<'_> {
         let mut table = self.transaction.open_table(META).map_err(db)?;
         table.insert(key, to_cbor(key, value)?.as_slice()).map_err(db)?;
         Ok(())
+    }
+
+    /// Remembers that the cluster takes the place of one whose registry was lost.
+    pub(crate) fn mark_replacement(&self) -> Result<(), RegistryError> {
+        self.set_meta("replacement", &true)
     }
 
     /// Remembers a time that no command is issued after.

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  startup_scenario ── path | name:version | name:latest | "" ──▶ `choose` ──▶ registry: active
-//!  first_scenario ──── path, where no scenario is stored ───────────┘
+//!  first_scenario ──── path, in a new cluster without any ──────────┘
 //!  adopted · resumed · another hash in a heartbeat ──▶ Courier ── push_delay ──▶ each Rack its `part`
 //! ```
 //!
@@ -121,7 +121,7 @@ pub(crate) struct StartupScenario {
 }
 
 /// Finds and checks what `mixer.startup_scenario` names. If it is empty: what was active before, if this program reads it, or
-/// `mixer.first_scenario` where nothing was ever stored.
+/// `mixer.first_scenario` where nothing was ever stored, and no cluster was before that lost what it had.
 pub(crate) fn choose(
     (reference, first): (&str, Option<&Path>),
     max_hops: u32,
@@ -133,7 +133,7 @@ pub(crate) fn choose(
             let Some(path) = first else {
                 return Ok(None);
             };
-            if !registry.references()?.is_empty() {
+            if !registry.references()?.is_empty() || registry.is_replacement()? {
                 return Ok(None);
             }
             let (origin, text) = (path.display().to_string(), read(FIRST_KEY, path)?);

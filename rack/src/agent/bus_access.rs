@@ -3,7 +3,7 @@
 use chassis::bus::{AttemptHold, BusConnection, BusOptions, BusTrust, UserJwt};
 use chassis::config::{SecretString, is_guarded_bus, without_credentials};
 use model::control::NameClaim;
-use model::{Entropy, RackInvite, subject};
+use model::{Entropy, RackInvite, Token, subject};
 
 use crate::Error;
 use crate::config::{DEFAULT_NAME, DEFAULT_URL, RackConfig};
@@ -30,11 +30,32 @@ pub fn bus_options(config: &RackConfig, entropy: &Entropy) -> Result<BusOptions,
     options_of(config, state.as_ref())
 }
 
-/// Whether a Mixer has admitted the Rack with this configuration, by its state file; nothing is made or changed for it.
-#[must_use]
-pub fn is_admitted(config: &RackConfig, entropy: &Entropy) -> bool {
-    let state = StateFile::look(&config.base, entropy).ok().flatten();
-    state.and_then(|state| state.identity()).is_some()
+/// How far the admission of a Rack has come.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AdmissionStatus {
+    /// It has no state file: it never started, and keeps no invite.
+    NotStarted,
+    /// It keeps an invite under this name, and no Mixer has admitted it with that so far.
+    Invited(Token),
+    /// It has neither a passport nor an invite: somebody has to approve it.
+    Unapproved,
+    /// A Mixer admitted it under this name.
+    Admitted(Token),
+}
+
+/// How far the admission of the Rack with this configuration has come, by its state file; nothing is made or changed for it.
+///
+/// # Errors
+/// If the state file cannot be used.
+pub fn admission_status(config: &RackConfig, entropy: &Entropy) -> Result<AdmissionStatus, Error> {
+    let Some(state) = StateFile::look(&config.base, entropy)? else {
+        return Ok(AdmissionStatus::NotStarted);
+    };
+    Ok(match (state.identity(), state.joined()) {
+        (Some(identity), _) => AdmissionStatus::Admitted(identity.name),
+        (None, Some(invite)) => AdmissionStatus::Invited(invite.name.clone()),
+        (None, None) => AdmissionStatus::Unapproved,
+    })
 }
 
 /// The connection to the bus. That of an invited Rack is held until it is admitted: its bus knows its users, and not this one yet.

@@ -3,10 +3,10 @@
 use std::os::unix::fs::PermissionsExt;
 
 use harness::process::{Finished, run};
-use harness::{Failure, binary};
+use harness::{Failure, TestMixer, TestRack, binary};
 use serde_json::Value;
 
-use super::{Desk, json_rows};
+use super::{Desk, SOON, json_rows};
 
 impl Desk {
     /// Asks for the rows, with more environment variables.
@@ -42,7 +42,16 @@ fn check<'a>(rows: &'a [Value], name: &str) -> &'a Value {
 fn a_rack_that_has_what_it_needs_is_well_and_nothing_is_changed() -> Result<(), Failure> {
     let desk = Desk::open()?;
     let (done, rows) = desk.doctor(&[])?;
-    let all = ["config", "api", "clock", "version", "disk", "bus", "secrets"];
+    let all = [
+        "config",
+        "api",
+        "clock",
+        "version",
+        "disk",
+        "bus",
+        "secrets",
+        "admission",
+    ];
     assert_eq!(states(&rows), all.map(|name| (name, "ok")), "{}", done.out);
     assert_eq!((done.code, done.err.as_str()), (Some(0), ""));
     let left = std::fs::read_dir(desk.mixer.path().join("a-rack"))?.count();
@@ -108,7 +117,7 @@ fn a_failed_check_is_named_with_its_fix_and_sets_the_exit_code() -> Result<(), F
             done.out
         );
         assert!(text(row, "fix").contains(fix), "{env:?}: {row}");
-        assert!(done.err.contains("of 7 checks failed"), "{}", done.err);
+        assert!(done.err.contains("of 8 checks failed"), "{}", done.err);
         assert!(!done.out.contains("s3cret"), "{}", done.out);
     }
     assert_eq!(std::fs::read_dir(folder)?.count(), 0);
@@ -123,5 +132,84 @@ fn checks_that_depend_on_a_failed_one_are_skipped() -> Result<(), Failure> {
     for (name, state) in [("clock", "skipped"), ("version", "skipped"), ("bus", "ok")] {
         assert_eq!(check(&rows, name)["state"], state, "{rows:?}");
     }
+    Ok(())
+}
+
+/// What the doctor says of a Rack in its folder, with more environment variables.
+fn of_rack(rack: &TestRack, mixer: &TestMixer, envs: &[(&str, &str)]) -> Result<(Finished, Vec<Value>), Failure> {
+    let api = ("PLATFORM_API_URL", mixer.api.base.as_str());
+    let envs: Vec<_> = envs.iter().copied().chain([api]).collect();
+    let done = run(&binary("platform")?, &["doctor", "-o", "json"], rack.path(), &envs)?;
+    let rows = json_rows(&done.out)?;
+    Ok((done, rows))
+}
+
+/// Has a Rack join with an invite of the Mixer.
+fn join(rack: &TestRack, mixer: &TestMixer) -> Result<(), Failure> {
+    let made = mixer.platform(&["racks", "invite", &rack.name])?;
+    assert_eq!(made.code, Some(0), "{}", made.err);
+    let joined = run(&binary("platform")?, &["join", made.out.trim()], rack.path(), &[])?;
+    assert_eq!(joined.code, Some(0), "{}", joined.err);
+    Ok(())
+}
+
+#[test]
+fn a_rack_that_nobody_has_admitted_is_a_warning_with_what_helps() -> Result<(), Failure> {
+    let mixer = TestMixer::start("[enrollment]\nauto_adopt = false\n")?;
+    let mut rack = TestRack::new("press-1", &mixer.bus_url, "")?;
+    let (_, rows) = of_rack(&rack, &mixer, &[])?;
+    assert_eq!(check(&rows, "admission")["state"], "ok", "it never started: {rows:?}");
+
+    rack.spawn()?;
+    let waits = rack.process()?.line("pending ", SOON)?;
+    let (done, rows) = of_rack(&rack, &mixer, &[])?;
+    let row = check(&rows, "admission");
+    assert_eq!((done.code, &row["state"]), (Some(0), &"warn".into()), "{}", done.out);
+    assert!(text(row, "found").ends_with("it waits for approval"), "{row}");
+    for way in [
+        "`platform racks approve press-1` on the Mixer",
+        "`platform racks invite press-1`",
+    ] {
+        assert!(text(row, "fix").contains(way), "{row}");
+    }
+    assert_eq!(check(&rows, "bus")["state"], "ok", "{rows:?}");
+
+    let (_, key) = waits.split_once("key=").ok_or("it prints no key")?;
+    let approved = mixer.platform(&["racks", "approve", "press-1", "--key", key])?;
+    assert_eq!(approved.code, Some(0), "{}", approved.err);
+    rack.process()?.line("ready ", SOON)?;
+    let (_, rows) = of_rack(&rack, &mixer, &[])?;
+    let row = check(&rows, "admission");
+    assert_eq!(
+        (&row["state"], text(row, "found")),
+        (&"ok".into(), "admitted as press-1")
+    );
+
+    let guest = TestRack::new("press-2", &mixer.bus_url, "")?;
+    join(&guest, &mixer)?;
+    let (_, rows) = of_rack(&guest, &mixer, &[])?;
+    let row = check(&rows, "admission");
+    assert_eq!(row["state"], "warn", "{row}");
+    assert!(text(row, "found").ends_with("it has an invite as press-2"), "{row}");
+    Ok(())
+}
+
+#[test]
+fn a_bus_that_the_rack_does_not_trust_is_told_with_the_invite_that_helps() -> Result<(), Failure> {
+    let keys = [("snake.host", "\"0.0.0.0\""), ("enrollment.auto_adopt", "false")];
+    let mixer = TestMixer::with(&keys, &[])?;
+    let rack = TestRack::with("rack-a", "nats://localhost:4222", &[], &[])?;
+    let (done, rows) = of_rack(&rack, &mixer, &[("PLATFORM_SNAKE_URL", mixer.bus_url.as_str())])?;
+    let row = check(&rows, "bus");
+    assert_eq!((done.code, &row["state"]), (Some(69), &"FAIL".into()), "{}", done.out);
+    assert!(text(row, "found").contains("does not trust the certificate"), "{row}");
+    assert!(
+        text(row, "fix").contains("`platform racks invite NAME`")
+            && text(row, "fix").contains("`platform join INVITE`"),
+        "{row}"
+    );
+    join(&rack, &mixer)?;
+    let (_, rows) = of_rack(&rack, &mixer, &[])?;
+    assert_eq!(check(&rows, "bus")["state"], "ok", "{rows:?}");
     Ok(())
 }

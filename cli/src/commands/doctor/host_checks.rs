@@ -1,13 +1,14 @@
-//! Checks of this machine: its disk space, and who can read the Rack's identity.
+//! Checks of this machine: its disk space, who can read the Rack's identity, and whether that was admitted.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use chassis::ExitReason;
-use model::ByteSize;
+use model::{ByteSize, Token};
 use nix::errno::Errno;
 use nix::sys::statvfs::statvfs;
 use nix::unistd::{AccessFlags, access};
+use rack::AdmissionStatus;
 use rack::config::RackConfig;
 
 use super::DoctorCheck;
@@ -100,6 +101,31 @@ pub(super) fn secrets(rack: &RackConfig) -> DoctorCheck {
         );
     }
     DoctorCheck::ok("secrets", format!("{shown} is readable by its owner only"))
+}
+
+/// Whether a Mixer has admitted the Rack: one that waits runs nothing and sends nothing.
+pub(super) fn admission(rack: &RackConfig, found: Result<AdmissionStatus, ::rack::Error>) -> DoctorCheck {
+    match found {
+        Ok(AdmissionStatus::NotStarted) => DoctorCheck::ok("admission", "this Rack was not started yet"),
+        Ok(AdmissionStatus::Admitted(name)) => DoctorCheck::ok("admission", format!("admitted as {name}")),
+        Ok(AdmissionStatus::Invited(name)) => DoctorCheck::warn(
+            "admission",
+            format!("this Rack has not enrolled: it has an invite as {name}"),
+            "start it; if it runs, its log says why it was not admitted",
+        ),
+        Ok(AdmissionStatus::Unapproved) => {
+            let name = rack.base.name.as_ref().map_or("NAME", Token::as_str);
+            DoctorCheck::warn(
+                "admission",
+                "this Rack has not enrolled: it waits for approval",
+                format!(
+                    "`platform racks approve {name}` on the Mixer; or `platform racks invite {name}` there, and here stop the Rack and \
+                     `platform join INVITE`"
+                ),
+            )
+        }
+        Err(error) => DoctorCheck::failed("admission", error.exit(), &error.to_string()),
+    }
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@
 //! | disk | can the Rack's folder be written, and is there room for the spool? |
 //! | bus | does the bus take us, and has it the streams of our domain? |
 //! | secrets | can nobody else read the Rack's identity? |
+//! | admission | has a Mixer admitted the Rack, or does it wait? |
 //!
 //! With `--mixer` instead whether the Mixer is well: its API, and what that says of storage, Racks, wires and dead letters; with `--ready` too only whether it is ready.
 //! With `--security` what is off in the Mixer's security, and in the Rack's.
@@ -27,6 +28,7 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use chassis::{ExitReason, config};
+use rack::AdmissionStatus;
 use rack::config::{RackConfig, SCHEMA};
 use serde_json::json;
 
@@ -168,15 +170,18 @@ fn lines(checks: &[DoctorCheck]) -> String {
 }
 
 fn with_config(rack: &RackConfig) -> Vec<DoctorCheck> {
+    let admission = ::rack::admission_status(rack, &chassis::os_entropy());
+    let is_admitted = matches!(admission, Ok(AdmissionStatus::Admitted(_)));
     vec![
         host_checks::disk(rack),
-        service_checks::bus(rack),
+        service_checks::bus(rack, is_admitted),
         host_checks::secrets(rack),
+        host_checks::admission(rack, admission),
     ]
 }
 
 fn without_config() -> Vec<DoctorCheck> {
-    ["disk", "bus", "secrets"]
+    ["disk", "bus", "secrets", "admission"]
         .map(|name| DoctorCheck::skipped(name, "there is no configuration"))
         .into()
 }

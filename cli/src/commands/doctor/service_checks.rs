@@ -11,12 +11,13 @@ use serde_json::Value;
 
 use super::DoctorCheck;
 use crate::client::{ApiClient, ApiResponse};
-use crate::error::Error;
 
 /// Clocks that differ less disturb nobody.
 const CLOSE: Duration = Duration::from_secs(5);
 /// Rows that are further in the future are filed under the hour of their arrival.
 const WRONG: Duration = Duration::from_secs(3600);
+/// In the words of the TLS library: a certificate that nobody signed whom we trust.
+const UNTRUSTED: &str = "UnknownIssuer";
 /// The time the bus is given to see us off.
 const FAREWELL: Duration = Duration::from_secs(2);
 
@@ -156,8 +157,7 @@ fn compared(name: &str, theirs: &str, ours: &str) -> DoctorCheck {
 }
 
 /// The bus, as the agent would use it.
-pub(super) fn bus(rack: &RackConfig) -> DoctorCheck {
-    let snake = &rack.snake;
+pub(super) fn bus(rack: &RackConfig, is_admitted: bool) -> DoctorCheck {
     let options = match ::rack::bus_options(rack, &chassis::os_entropy()) {
         Ok(options) => BusOptions {
             name: "platform doctor".to_owned(),
@@ -165,30 +165,41 @@ pub(super) fn bus(rack: &RackConfig) -> DoctorCheck {
         },
         Err(error) => return DoctorCheck::failed("bus", error.exit(), &error.to_string()),
     };
-    let is_admitted = ::rack::is_admitted(rack, &chassis::os_entropy());
-    let asked = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| Error::Process {
-            reason: format!("cannot start the runtime: {error}"),
-            exit: ExitReason::Unavailable,
-        })
-        .and_then(|runtime| runtime.block_on(ask(options, is_admitted)));
-    let url = without_credentials(&snake.url);
+    let url = without_credentials(&options.url);
+    let asked = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime.block_on(ask(options, is_admitted)),
+        Err(error) => {
+            let message = format!("cannot start the runtime: {error}");
+            return DoctorCheck::failed("bus", ExitReason::Unavailable, &message);
+        }
+    };
     match asked {
         Ok(BusAnswer::Streams) => DoctorCheck::ok(
             "bus",
             format!(
                 "{url} accepts the connection and has the streams of domain {}",
-                snake.domain
+                rack.snake.domain
             ),
         ),
         Ok(BusAnswer::Admission) => DoctorCheck::ok(
             "bus",
             format!("{url} lets this Rack ask for admission; it shows its streams to admitted Racks"),
         ),
-        Err(Error::Process { reason, exit }) => DoctorCheck::failed("bus", exit, &reason),
-        Err(other) => DoctorCheck::failed("bus", ExitReason::Unavailable, &other.to_string()),
+        Err(chassis::Error::BusUnreachable { reason, .. }) if reason.contains(UNTRUSTED) => {
+            let found = format!("this Rack does not trust the certificate of {url}: {reason}");
+            // A bus that spoke no TLS when the Rack joined had no authority to name.
+            let fix = match rack.snake.tls_ca {
+                Some(_) => {
+                    "set snake.tls_ca to the certificate of its authority: keys/bus-ca.pem in the Mixer's store.dir"
+                }
+                None => {
+                    "`platform racks invite NAME` on the Mixer, with this Rack's name; here stop the Rack, `platform join INVITE`, and start it: \
+                     an invite says whom to trust"
+                }
+            };
+            DoctorCheck::fail("bus", ExitReason::Unavailable, found, fix)
+        }
+        Err(error) => DoctorCheck::failed("bus", error.exit(), &error.to_string()),
     }
 }
 
@@ -199,7 +210,7 @@ enum BusAnswer {
 }
 
 /// Connects and asks for the streams, which a bus that knows its users shows to admitted Racks only.
-async fn ask(options: BusOptions, is_admitted: bool) -> Result<BusAnswer, Error> {
+async fn ask(options: BusOptions, is_admitted: bool) -> Result<BusAnswer, chassis::Error> {
     let stranger = ::rack::enrollment_options(&options);
     let bus = match BusConnection::connect(options).await {
         Err(chassis::Error::BusDenied { .. }) if !is_admitted => BusConnection::connect(stranger).await?,

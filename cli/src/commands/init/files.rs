@@ -1,16 +1,13 @@
 //! The files that `platform init` writes: two configurations, a scenario, the environment of a service.
+//!
+//! Not here: how they are written (`file_replacement`).
 
-use std::fs::OpenOptions;
-use std::io::{self, Read};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use durable_fs::DurableFsError;
 use model::{RackInvite, Token};
-use nix::errno::Errno;
-use nix::fcntl::OFlag;
 use serde_json::json;
 
+use super::file_replacement::{NewFile, read_existing};
 use super::{InitPlan, LogSource};
 use crate::error::Error;
 
@@ -27,125 +24,9 @@ const FOR_SERVICES: u32 = 0o644;
 /// As the umask has it.
 const USUAL: u32 = 0o640;
 const SECRET: u32 = 0o600;
-/// No file that is replaced is as large.
-const LARGEST: u64 = 1 << 20;
-
-/// A file that is to be there.
-#[derive(Debug)]
-pub(super) struct NewFile {
-    pub(super) path: PathBuf,
-    pub(super) text: String,
-    pub(super) mode: u32,
-}
-
-/// A file that was written, and how to have it as it was.
-#[derive(Debug)]
-pub(super) struct WrittenFile {
-    pub(super) path: PathBuf,
-    /// Where what it had before is.
-    pub(super) kept: Option<PathBuf>,
-    is_new: bool,
-}
-
-impl NewFile {
-    /// Writes it as one step. What has its name is an error, or is replaced and kept beside it.
-    pub(super) fn write(&self, replaces: bool) -> Result<WrittenFile, Error> {
-        let old = if replaces { old(&self.path)? } else { None };
-        let is_new = old.is_none();
-        let mut kept = None;
-        if let Some(old) = old.filter(|old| old.bytes != self.text.as_bytes()) {
-            let mut beside = self.path.clone().into_os_string();
-            beside.push(".before");
-            let beside = durable_fs::free_name(beside.into());
-            if !durable_fs::create_atomically(&beside, &old.bytes, old.mode & self.mode).map_err(unwritten)? {
-                return Err(taken(&beside.display().to_string()));
-            }
-            kept = Some(beside);
-        }
-        let (path, bytes) = (&self.path, self.text.as_bytes());
-        if replaces {
-            durable_fs::write_atomically(path, bytes, self.mode).map_err(unwritten)?;
-        } else if !durable_fs::create_atomically(path, bytes, self.mode).map_err(unwritten)? {
-            return Err(taken(&path.display().to_string()));
-        }
-        Ok(WrittenFile {
-            path: path.clone(),
-            kept,
-            is_new,
-        })
-    }
-}
-
-impl WrittenFile {
-    /// Makes it what it was before.
-    pub(super) fn undo(&self) -> Result<(), Error> {
-        match &self.kept {
-            Some(kept) => durable_fs::rename_durably(kept, &self.path),
-            None if self.is_new => durable_fs::remove_if_there(&self.path),
-            None => Ok(()),
-        }
-        .map_err(unwritten)
-    }
-}
-
-/// Says which names are not free.
-pub(super) fn taken(names: &str) -> Error {
-    Error::Usage(format!(
-        "{names} would be replaced, and nothing was written: --force replaces, --dir names another folder"
-    ))
-}
-
-fn unwritten(error: DurableFsError) -> Error {
-    Error::WriteFile {
-        path: error.path,
-        source: error.source,
-    }
-}
-
-/// What a file has that is to be replaced.
-#[derive(Debug)]
-struct OldFile {
-    bytes: Vec<u8>,
-    mode: u32,
-}
-
-/// The file with this name, if there is one. A link is none of ours: what it leads to may be anybody's.
-fn old(path: &Path) -> Result<Option<OldFile>, Error> {
-    let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
-    let read = || -> io::Result<OldFile> {
-        let file = OpenOptions::new().read(true).custom_flags(flags.bits()).open(path)?;
-        let found = file.metadata()?;
-        if !found.is_file() || found.len() > LARGEST {
-            let reason = format!("it is no file of at most {LARGEST} bytes: move it away");
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, reason));
-        }
-        let mut bytes = Vec::new();
-        file.take(LARGEST).read_to_end(&mut bytes)?;
-        Ok(OldFile {
-            bytes,
-            mode: found.mode() & 0o777,
-        })
-    };
-    match read() {
-        Ok(old) => Ok(Some(old)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => {
-            let is_link = error.raw_os_error() == Some(Errno::ELOOP as i32);
-            let source = if is_link {
-                io::Error::new(io::ErrorKind::InvalidInput, "it is a symbolic link: remove it")
-            } else {
-                error
-            };
-            Err(Error::WriteFile {
-                path: path.to_owned(),
-                source,
-            })
-        }
-    }
-}
 
 /// The names of the files, without what is in them.
-pub(super) fn names(is_for_services: bool, has_mixer: bool) -> impl Iterator<Item = &'static str> {
+pub(super) fn planned_names(is_for_services: bool, has_mixer: bool) -> impl Iterator<Item = &'static str> {
     let mixer = has_mixer.then_some(MIXER);
     let scenario = has_mixer.then_some(SCENARIO);
     let environment = (is_for_services && !has_mixer).then_some(ENVIRONMENT);
@@ -153,7 +34,7 @@ pub(super) fn names(is_for_services: bool, has_mixer: bool) -> impl Iterator<Ite
 }
 
 /// The files of a plan, without that of the invite.
-pub(super) fn of(plan: &InitPlan) -> Result<Vec<NewFile>, Error> {
+pub(super) fn planned_files(plan: &InitPlan) -> Result<Vec<NewFile>, Error> {
     let mode = if plan.is_for_services() { FOR_SERVICES } else { USUAL };
     let file = |name: &str, text: String| NewFile {
         path: plan.path(name),
@@ -161,19 +42,19 @@ pub(super) fn of(plan: &InitPlan) -> Result<Vec<NewFile>, Error> {
         mode,
     };
     if !plan.has_mixer() {
-        return Ok(vec![file(RACK, rack(plan)?)]);
+        return Ok(vec![file(RACK, rack_config(plan)?)]);
     }
     Ok(vec![
-        file(MIXER, mixer(plan)?),
-        file(RACK, rack(plan)?),
-        file(SCENARIO, scenario(plan)?),
+        file(MIXER, mixer_config(plan)?),
+        file(RACK, rack_config(plan)?),
+        file(SCENARIO, scenario_text(plan)?),
     ])
 }
 
 /// What the environment of the Rack's service has now.
-pub(super) fn old_environment(plan: &InitPlan) -> Result<String, Error> {
+pub(super) fn read_environment(plan: &InitPlan) -> Result<String, Error> {
     let path = plan.path(ENVIRONMENT);
-    let bytes = old(&path)?.map(|old| old.bytes).unwrap_or_default();
+    let bytes = read_existing(&path)?.map(|file| file.bytes).unwrap_or_default();
     String::from_utf8(bytes).map_err(|_| Error::Data {
         path,
         reason: "it is no text".to_owned(),
@@ -187,7 +68,7 @@ pub(super) fn has_invite(environment: &str) -> bool {
 }
 
 /// The environment of the Rack's service with this invite: whatever else it has stays.
-pub(super) fn environment(plan: &InitPlan, old: &str, invite: &RackInvite) -> Result<NewFile, Error> {
+pub(super) fn environment_file(plan: &InitPlan, old: &str, invite: &RackInvite) -> Result<NewFile, Error> {
     let invite = invite
         .to_text()
         .map_err(|error| Error::Usage(format!("the invite: {error}")))?;
@@ -221,16 +102,11 @@ pub(super) fn scenario_name(plan: &InitPlan) -> Token {
     Token::nearest(&format!("first-{}", plan.name.as_str()))
 }
 
-fn mixer(plan: &InitPlan) -> Result<String, Error> {
-    let (data, log) = places(plan, "/var/lib/platform-mixer", "mixer.log")?;
+fn mixer_config(plan: &InitPlan) -> Result<String, Error> {
+    let (data, log) = data_and_log_paths(plan, "/var/lib/platform-mixer", "mixer.log")?;
     let first = quoted(&plan.path(SCENARIO))?;
     Ok(format!(
         "# The Mixer of this machine. Every key, with its default: platform-mixer config init\n\
-         \n\
-         [enrollment]\n\
-         # Racks of this machine need no approval: nobody else reaches the bus, which listens on loopback. Where it is to listen elsewhere\n\
-         # (snake.host), this must be false; Racks then join with an invite (platform racks invite NAME).\n\
-         auto_adopt = true\n\
          \n\
          [mixer]\n\
          # What Racks do until another scenario is activated.\n\
@@ -244,8 +120,8 @@ fn mixer(plan: &InitPlan) -> Result<String, Error> {
     ))
 }
 
-fn rack(plan: &InitPlan) -> Result<String, Error> {
-    let (data, log) = places(plan, "/var/lib/platform", "platform.log")?;
+fn rack_config(plan: &InitPlan) -> Result<String, Error> {
+    let (data, log) = data_and_log_paths(plan, "/var/lib/platform", "platform.log")?;
     let name = json!(plan.name).to_string();
     let allowed = match &plan.source {
         LogSource::Journal => "[gears.journald]\n\
@@ -276,7 +152,7 @@ fn rack(plan: &InitPlan) -> Result<String, Error> {
     ))
 }
 
-fn scenario(plan: &InitPlan) -> Result<String, Error> {
+fn scenario_text(plan: &InitPlan) -> Result<String, Error> {
     // Quoted: `true` and `7` are names too.
     let name = json!(plan.name).to_string();
     let called = json!(scenario_name(plan)).to_string();
@@ -304,7 +180,7 @@ fn scenario(plan: &InitPlan) -> Result<String, Error> {
 }
 
 /// The folder of the data and the log file, as values.
-fn places(plan: &InitPlan, of_service: &str, log: &str) -> Result<(String, String), Error> {
+fn data_and_log_paths(plan: &InitPlan, of_service: &str, log: &str) -> Result<(String, String), Error> {
     let base = if plan.is_for_services() {
         Path::new(of_service)
     } else {
@@ -337,7 +213,7 @@ mod tests {
 
     #[test]
     fn services_find_their_data_in_var_and_read_their_configuration() {
-        let files = of(&plan("/etc/platform", LogSource::Journal)).unwrap();
+        let files = planned_files(&plan("/etc/platform", LogSource::Journal)).unwrap();
         let names: Vec<_> = files.iter().map(|file| file.path.display().to_string()).collect();
         assert_eq!(
             names,
@@ -348,6 +224,8 @@ mod tests {
             ]
         );
         assert!(files.iter().all(|file| file.mode == FOR_SERVICES));
+        // Every user and container of this machine reaches the bus: who joins was invited.
+        assert!(files.iter().all(|file| !file.text.contains("enrollment")));
         assert!(
             files[0].text.contains("dir = \"/var/lib/platform-mixer/data\"\n"),
             "{}",
@@ -362,7 +240,7 @@ mod tests {
 
     #[test]
     fn a_path_is_quoted_and_its_folder_may_be_read() {
-        let files = of(&plan("/srv/a \"b\"", LogSource::File("/var/log/x: y".into()))).unwrap();
+        let files = planned_files(&plan("/srv/a \"b\"", LogSource::File("/var/log/x: y".into()))).unwrap();
         assert!(
             files[1].text.contains("state_dir = \"/srv/a \\\"b\\\"/data\"\n"),
             "{}",
@@ -375,19 +253,6 @@ mod tests {
         );
         assert!(files[2].text.contains("path: \"/var/log/x: y\""), "{}", files[2].text);
         assert!(files.iter().all(|file| file.mode == USUAL));
-    }
-
-    fn written(path: &Path, text: &str, mode: u32, replaces: bool) -> Result<WrittenFile, Error> {
-        let file = NewFile {
-            path: path.to_owned(),
-            text: text.to_owned(),
-            mode,
-        };
-        file.write(replaces)
-    }
-
-    fn mode(path: &Path) -> u32 {
-        std::fs::metadata(path).unwrap().mode() & 0o777
     }
 
     #[test]
@@ -404,47 +269,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_replaced_is_kept_and_a_secret_is_for_its_owner_alone_afterwards() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("platform.env");
-        let first = written(&path, "A=1\n", 0o644, false).unwrap();
-        assert!(first.is_new && mode(&path) == 0o644);
-        assert!(matches!(written(&path, "A=2\n", SECRET, false), Err(Error::Usage(_))));
-        let second = written(&path, "A=2\n", SECRET, true).unwrap();
-        let before = folder.path().join("platform.env.before");
-        assert_eq!(second.kept.as_deref(), Some(before.as_path()));
-        assert_eq!(std::fs::read_to_string(&before).unwrap(), "A=1\n");
-        assert_eq!((mode(&path), mode(&before)), (SECRET, SECRET));
-        let third = written(&path, "A=2\n", SECRET, true).unwrap();
-        assert!(third.kept.is_none() && !third.is_new, "it has not changed");
-        let fourth = written(&path, "A=3\n", SECRET, true).unwrap();
-        assert_eq!(fourth.kept, Some(folder.path().join("platform.env.before.1")));
-        fourth.undo().unwrap();
-        assert_eq!(std::fs::read_to_string(&path).unwrap(), "A=2\n");
-        second.undo().unwrap();
-        assert_eq!(std::fs::read_to_string(&path).unwrap(), "A=1\n");
-        first.undo().unwrap();
-        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
-    }
-
-    #[test]
-    fn a_link_is_not_followed() {
-        let folder = tempfile::tempdir().unwrap();
-        let (of_another, path) = (folder.path().join("shadow"), folder.path().join("platform.toml"));
-        std::fs::write(&of_another, "root").unwrap();
-        std::os::unix::fs::symlink(&of_another, &path).unwrap();
-        for replaces in [false, true] {
-            written(&path, "new", USUAL, replaces).unwrap_err();
-        }
-        assert_eq!(std::fs::read_to_string(&of_another).unwrap(), "root");
-        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2);
-    }
-
-    #[test]
     fn a_scenario_is_named_after_its_rack() {
         let mut plan = plan("/srv", LogSource::Journal);
         assert!(
-            scenario(&plan)
+            scenario_text(&plan)
                 .unwrap()
                 .contains("meta: { name: \"first-press-1\", version: \"1\" }\n")
         );

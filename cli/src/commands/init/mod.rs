@@ -13,14 +13,17 @@
 //!
 //! - Nothing is replaced without `--force`; where one file is there already, none is written. What is replaced is kept as `NAME.before`, and
 //!   other lines of `platform.env` stay.
-//! - Each file is written as one step, and follows no link. Where a later step fails, all are as they were.
+//! - Each file is written as one step, and follows no link. Where a later step fails, all are as they were, with owner and mode; only an invite that
+//!   a Mixer has made stays open, which is said.
 //! - Without a terminal nothing is asked: it is an error that names the flag.
 //!
 //! # Not here
 //!
 //! What the keys mean (`rack`, `mixer`), what becomes of an invite (`commands::join`).
 
+mod file_replacement;
 mod files;
+mod next_steps;
 mod questions;
 
 use std::fs::Permissions;
@@ -37,7 +40,8 @@ use serde_json::{Value, json};
 use crate::args::{ApiArgs, InitArgs, OutputFormat};
 use crate::client::{self, ApiClient};
 use crate::error::Error;
-use files::WrittenFile;
+use file_replacement::{WrittenFile, refuse_existing};
+use questions::InitAnswers;
 
 /// Where the units of the packages find their configuration.
 const SERVICE_FOLDER: &str = "/etc/platform";
@@ -87,57 +91,71 @@ impl InitPlan {
 }
 
 pub(crate) fn run(args: &InitArgs) -> Result<(), Error> {
-    let answers = questions::ask(args)?;
+    let InitAnswers { name, source, mixer } = questions::ask(args)?;
+    let joins = match (&args.invite, mixer) {
+        (Some(text), _) => Some(InviteSource::Given(parse_invite(&read_invite_text(text)?)?)),
+        (None, url) => url.map(InviteSource::AskedAt),
+    };
+    let name = match &joins {
+        Some(InviteSource::Given(invite)) => invite.name.clone(),
+        _ => name,
+    };
+    let missing: Vec<&Path> = args.dir.ancestors().take_while(|folder| !folder.exists()).collect();
+    let done = create_folder(&args.dir).and_then(|folder| {
+        carry_out(&InitPlan {
+            folder,
+            name,
+            source,
+            joins,
+            replaces: args.force,
+        })
+    });
+    if done.is_err() {
+        for folder in missing {
+            // One that has something in it stays.
+            let _ = std::fs::remove_dir(folder);
+        }
+    }
+    done
+}
+
+/// Makes the folder where it is missing; its whole path.
+fn create_folder(dir: &Path) -> Result<PathBuf, Error> {
     let failed = |source| Error::WriteFile {
-        path: args.dir.clone(),
+        path: dir.to_owned(),
         source,
     };
-    let is_new = !args.dir.exists();
-    std::fs::create_dir_all(&args.dir).map_err(failed)?;
-    let folder = std::fs::canonicalize(&args.dir).map_err(failed)?;
+    let is_new = !dir.exists();
+    std::fs::create_dir_all(dir).map_err(failed)?;
+    let folder = std::fs::canonicalize(dir).map_err(failed)?;
     if is_new && folder == Path::new(SERVICE_FOLDER) {
         // The services' users look into it, whatever the umask is.
         std::fs::set_permissions(&folder, Permissions::from_mode(0o755)).map_err(failed)?;
     }
-    let joins = match (&args.invite, answers.mixer) {
-        (Some(text), _) => Some(InviteSource::Given(parsed(&given(text)?)?)),
-        (None, url) => url.map(InviteSource::AskedAt),
-    };
-    let plan = InitPlan {
-        folder,
-        name: match &joins {
-            Some(InviteSource::Given(invite)) => invite.name.clone(),
-            _ => answers.name,
-        },
-        source: answers.source,
-        joins,
-        replaces: args.force,
-    };
-    if !plan.replaces {
-        refuse_replacing(&plan)?;
+    Ok(folder)
+}
+
+/// Refuses what would replace a file without `--force`, or would have the Rack join another Mixer than the one beside it.
+fn check_plan(plan: &InitPlan) -> Result<(), Error> {
+    let there: Vec<String> = files::planned_names(plan.is_for_services(), plan.has_mixer())
+        .map(|name| plan.path(name))
+        .filter(|path| !plan.replaces && path.symlink_metadata().is_ok())
+        .map(|path| path.display().to_string())
+        .collect();
+    if !there.is_empty() {
+        return Err(refuse_existing(&there.join(" and ")));
     }
-    if plan.has_mixer() && plan.is_for_services() && files::has_invite(&files::old_environment(&plan)?) {
+    if plan.has_mixer() && plan.is_for_services() && files::has_invite(&files::read_environment(plan)?) {
         return Err(Error::Usage(format!(
             "{SERVICE_FOLDER}/platform.env has an invite, with which the Rack would join another Mixer than that of this machine, and nothing was \
              written: remove its line PLATFORM_RACK_INVITE"
         )));
     }
-    carry_out(&plan)
-}
-
-fn refuse_replacing(plan: &InitPlan) -> Result<(), Error> {
-    let there: Vec<String> = files::names(plan.is_for_services(), plan.has_mixer())
-        .map(|name| plan.path(name))
-        .filter(|path| path.symlink_metadata().is_ok())
-        .map(|path| path.display().to_string())
-        .collect();
-    match there.as_slice() {
-        [] => Ok(()),
-        there => Err(files::taken(&there.join(" and "))),
-    }
+    Ok(())
 }
 
 fn carry_out(plan: &InitPlan) -> Result<(), Error> {
+    check_plan(plan)?;
     let mut written = Vec::new();
     if let Err(error) = write(plan, &mut written) {
         for file in written.iter().rev() {
@@ -153,36 +171,40 @@ fn carry_out(plan: &InitPlan) -> Result<(), Error> {
             writeln!(io::stderr(), "what {} had is in {}", path.display(), kept.display())?;
         }
     }
-    Ok(writeln!(io::stderr(), "{}", next_steps(plan))?)
+    Ok(writeln!(io::stderr(), "{}", next_steps::next_steps(plan))?)
 }
 
 /// Writes the files, and lets the Rack find its invite. A Mixer is asked for one when everything else is done: what it has made counts there.
 fn write(plan: &InitPlan, written: &mut Vec<WrittenFile>) -> Result<(), Error> {
-    for file in files::of(plan)? {
-        written.push(file.write(plan.replaces)?);
+    for file in files::planned_files(plan)? {
+        file.write(plan.replaces, written)?;
     }
     let Some(source) = &plan.joins else {
         return Ok(());
     };
-    let old = plan
+    let environment = plan
         .is_for_services()
-        .then(|| files::old_environment(plan))
+        .then(|| files::read_environment(plan))
         .transpose()?;
     let invite = match source {
         InviteSource::Given(invite) => invite.clone(),
-        InviteSource::AskedAt(url) => made_at(url, &plan.name)?,
+        InviteSource::AskedAt(url) => request_invite(url, &plan.name)?,
     };
-    match old {
-        Some(old) => {
-            written.push(files::environment(plan, &old, &invite)?.write(plan.replaces)?);
-            Ok(())
-        }
-        None => keep(plan, invite),
+    let kept = match environment {
+        Some(old) => files::environment_file(plan, &old, &invite).and_then(|file| file.write(plan.replaces, written)),
+        None => keep_invite(plan, invite),
+    };
+    if let (Err(_), InviteSource::AskedAt(url)) = (&kept, source) {
+        super::note(&format!(
+            "the Mixer has made an invite for {0}, which is of no use now and open: platform racks revoke-invite {0} --api-url {url}",
+            plan.name
+        ));
     }
+    kept
 }
 
 /// The invite of a flag, or of standard input.
-fn given(text: &str) -> Result<String, Error> {
+fn read_invite_text(text: &str) -> Result<String, Error> {
     if text != "-" {
         return Ok(text.to_owned());
     }
@@ -191,13 +213,13 @@ fn given(text: &str) -> Result<String, Error> {
     Ok(text.trim().to_owned())
 }
 
-fn parsed(text: &str) -> Result<RackInvite, Error> {
+fn parse_invite(text: &str) -> Result<RackInvite, Error> {
     text.parse::<RackInvite>()
         .map_err(|error| Error::Usage(format!("the invite: {error}")))
 }
 
 /// An invite that the Mixer makes for this name.
-fn made_at(url: &str, name: &Token) -> Result<RackInvite, Error> {
+fn request_invite(url: &str, name: &Token) -> Result<RackInvite, Error> {
     let api = ApiArgs {
         api_url: Some(url.to_owned()),
         output: OutputFormat::Table,
@@ -208,53 +230,26 @@ fn made_at(url: &str, name: &Token) -> Result<RackInvite, Error> {
     let made = ApiClient::new(&api).post("/api/v1/invites", &json!({ "name": name }))?;
     let made = client::one(made, "it is not an invite")?;
     let text = made.get("invite").and_then(Value::as_str);
-    parsed(text.ok_or_else(|| Error::Answer("it has no invite".to_owned()))?)
+    parse_invite(text.ok_or_else(|| Error::Answer("it has no invite".to_owned()))?)
 }
 
 /// Keeps the invite in the state of the Rack whose configuration was just written.
-fn keep(plan: &InitPlan, invite: RackInvite) -> Result<(), Error> {
+fn keep_invite(plan: &InitPlan, invite: RackInvite) -> Result<(), Error> {
     let sources = ConfigSources::of_process(&SCHEMA, Some(plan.path(files::RACK)), Vec::new());
     let settings = config::load(&SCHEMA, &sources).map_err(|bad| Error::Config(bad.to_string()))?;
     let config = RackConfig::of(&settings).map_err(|bad| Error::Config(bad.to_string()))?;
-    rack::join(&config, invite, &os_entropy()).map_err(|error| Error::Process {
-        exit: error.exit(),
-        reason: error.to_string(),
-    })?;
-    Ok(())
-}
-
-/// What to do now, a command a line.
-fn next_steps(plan: &InitPlan) -> String {
-    let path = |name: &str| plan.path(name).display().to_string();
-    let start = match (plan.is_for_services(), plan.has_mixer()) {
-        (true, true) => "  systemctl restart platform-mixer platform".to_owned(),
-        (true, false) => "  systemctl restart platform".to_owned(),
-        (false, true) => format!(
-            "  platform-mixer -c {} &\n  platform -c {} &",
-            path(files::MIXER),
-            path(files::RACK)
-        ),
-        (false, false) => format!("  platform -c {} &", path(files::RACK)),
-    };
-    let then = if plan.has_mixer() {
-        format!(
-            "  platform logs --wait 30s\nand where the Mixer has a scenario already, which it keeps:\n  platform scenario import {}\n  \
-             platform scenario activate {}:{}",
-            path(files::SCENARIO),
-            files::scenario_name(plan),
-            files::SCENARIO_VERSION
-        )
-    } else {
-        format!(
-            "what it does is said by the Mixer's scenario: one with a gear for {} has to be active there (platform scenario activate FILE)",
-            plan.name
-        )
-    };
-    let group = match plan.source {
-        LogSource::Journal if !plan.is_for_services() => {
-            "(who runs the Rack must be root, or in the group systemd-journal)\n"
+    let (data, is_new) = (&config.base.state_dir, !config.base.state_dir.exists());
+    match rack::join(&config, invite, &os_entropy()) {
+        Ok(_) => Ok(()),
+        Err(error) => {
+            if is_new {
+                // Nothing but a lock and a key that nobody knows.
+                let _ = std::fs::remove_dir_all(data);
+            }
+            Err(Error::Process {
+                exit: error.exit(),
+                reason: error.to_string(),
+            })
         }
-        _ => "",
-    };
-    format!("now:\n{start}\n{group}{then}")
+    }
 }

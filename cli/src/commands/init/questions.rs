@@ -1,6 +1,6 @@
 //! What `platform init` has to know: from flags, from whoever sits at the terminal, or from the machine.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, BufRead, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 use gear_spec::journald_in;
@@ -41,12 +41,12 @@ pub(super) fn ask(args: &InitArgs) -> Result<InitAnswers, Error> {
         Some(name) => name.clone(),
         // An invite brings its own.
         None if args.invite.is_some() => host_name(),
-        None => answered(asks, "the Rack's name", host_name().as_str())?
+        None => ask_for(asks, "the Rack's name", host_name().as_str())?
             .parse::<Token>()
             .map_err(|error| Error::Usage(format!("--name: {error}")))?,
     };
     let is_open = args.mixer.is_none() && args.invite.is_none();
-    let mixer = match answered(
+    let mixer = match ask_for(
         asks && is_open,
         "the API of a Mixer to join, or nothing for one on this machine",
         "",
@@ -77,7 +77,7 @@ fn source(args: &InitArgs, asks: bool) -> Result<LogSource, Error> {
     }
     let default = usual_source();
     let shown = default.as_deref().map_or("", |path| path.to_str().unwrap_or_default());
-    match answered(asks, "what to read: journal, or a log file", shown)?.as_str() {
+    match ask_for(asks, "what to read: journal, or a log file", shown)?.as_str() {
         "" => Err(Error::Usage(
             "this machine has neither a journal nor a usual log file: name one with --follow FILE".to_owned(),
         )),
@@ -95,7 +95,7 @@ fn usual_source() -> Option<PathBuf> {
 }
 
 /// An answer, or the default where nothing is asked or answered.
-fn answered(asks: bool, question: &str, default: &str) -> Result<String, Error> {
+fn ask_for(asks: bool, question: &str, default: &str) -> Result<String, Error> {
     if !asks {
         return Ok(default.to_owned());
     }
@@ -106,8 +106,15 @@ fn answered(asks: bool, question: &str, default: &str) -> Result<String, Error> 
     };
     write!(io::stderr(), "{question}{shown}: ")?;
     io::stderr().flush()?;
+    read_answer(io::stdin().lock(), default)
+}
+
+/// A line, or the default where it is empty; an input that ends has no answer.
+fn read_answer(mut input: impl BufRead, default: &str) -> Result<String, Error> {
     let mut answer = String::new();
-    io::stdin().read_line(&mut answer)?;
+    if input.read_line(&mut answer)? == 0 {
+        return Err(Error::Usage("nothing was answered, and nothing was written".to_owned()));
+    }
     match answer.trim() {
         "" => Ok(default.to_owned()),
         answer => Ok(answer.to_owned()),
@@ -130,6 +137,15 @@ fn named_after(host: &str) -> Token {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_empty_line_is_the_default_and_the_end_of_input_is_no_answer() {
+        let answer = |typed: &str| read_answer(typed.as_bytes(), "press-1").ok();
+        assert_eq!(answer("\n").as_deref(), Some("press-1"));
+        assert_eq!(answer(" press-2 \n").as_deref(), Some("press-2"));
+        assert_eq!(answer("press-2").as_deref(), Some("press-2"));
+        assert_eq!(answer(""), None);
+    }
 
     #[test]
     fn a_rack_is_named_after_its_machine() {

@@ -1,6 +1,7 @@
 //! Starts that go on where the one before ended, and starts that are refused.
 
 use super::*;
+use crate::bootstrap::init_cluster;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn racks_and_the_active_scenario_are_there_after_a_restart() {
@@ -90,6 +91,33 @@ async fn a_first_scenario_is_for_a_mixer_that_never_had_one() {
     mixer.close().await;
     let mixer = start(folder.path(), &flags).await;
     assert!(mixer.control().active_scenario().unwrap().is_none());
+    mixer.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_that_replaces_a_lost_one_waits_for_its_scenario_and_is_not_given_the_first_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = write_scenario(folder.path(), SCENARIO);
+    let flags = [("mixer.first_scenario", first.as_str())];
+    let mixer = start(folder.path(), &flags).await;
+    assert_eq!(mixer.control().active_scenario().unwrap().unwrap().reference, "demo:1");
+    mixer.close().await;
+
+    std::fs::remove_file(folder.path().join("data/registry.redb")).unwrap();
+    let founded = init_cluster(
+        &config(folder.path(), &flags),
+        &chassis::system_clock(),
+        &chassis::os_entropy(),
+    );
+    assert!(founded.unwrap().contains("mixer.first_scenario"));
+    for _ in 0..2 {
+        let mixer = start(folder.path(), &flags).await;
+        assert!(mixer.control().active_scenario().unwrap().is_none());
+        mixer.close().await;
+    }
+    // What is asked for by name is run.
+    let mixer = start(folder.path(), &[("mixer.startup_scenario", first.as_str())]).await;
+    assert_eq!(mixer.control().active_scenario().unwrap().unwrap().reference, "demo:1");
     mixer.close().await;
 }
 
