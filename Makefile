@@ -25,7 +25,9 @@ packages: build tools ## what is installed, in dist/packages: Debian packages, c
 	@cd dist/packages && find . -type f ! -name SHA256SUMS -printf '%P\n' | LC_ALL=C sort | xargs -d '\n' sha256sum > SHA256SUMS
 
 # Each says what it lacks: root; runc and openssl; npm, for helm; promtool. mmdebstrap and lintian are installed where they are missing.
-packages-test:   ## tests of what `make packages` made: installed, used, upgraded, removed; chart and alerts (as root; apt-get install runc npm prometheus)
+# Whether the release before takes back what this one has written, with the programs of that one in FOLDER (an absolute path):
+#   PLATFORM_TEST_OLD=FOLDER cargo nextest run --workspace --locked -E 'test(upgrade::rollback)' --no-capture
+packages-test:   ## tests of what `make packages` made: installed, used, upgraded, removed; chart and alerts (as root; apt-get install runc openssl npm prometheus)
 	@scripts/package-test.sh
 	@scripts/image-test.sh
 	@scripts/chart-test.sh

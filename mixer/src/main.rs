@@ -15,7 +15,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use chassis::config::{self, ConfigChange, ConfigSources, LoggingConfig, Settings};
+use chassis::config::{self, ConfigChange, ConfigSources, LoggingConfig, Settings, ValueOrigin};
 use chassis::file_modes;
 use chassis::logs::{self, LogFile, ProcessLog};
 use chassis::service_notifier::ServiceNotifier;
@@ -255,12 +255,12 @@ fn run(args: &MixerArgs) -> Result<ExitReason, MixerExitError> {
             print(&said.map_err(|(exit, sentence)| MixerExitError::new(exit, sentence))?)
         }
         Some(MixerCommand::FoundCluster) => {
-            let config = MixerConfig::of(&config::load(&SCHEMA, &sources)?)?;
+            let config = founding_config(&sources)?;
             let said = bootstrap::init_cluster(&config, &system_clock(), &os_entropy());
             print(&said.map_err(|(exit, sentence)| MixerExitError::new(exit, sentence))?)
         }
         Some(MixerCommand::Restore { folder }) => {
-            let config = MixerConfig::of(&config::load(&SCHEMA, &sources)?)?;
+            let config = founding_config(&sources)?;
             let said = backup::restore(&config, folder, &system_clock());
             print(&said.map_err(|(exit, sentence)| MixerExitError::new(exit, sentence))?)
         }
@@ -270,7 +270,7 @@ fn run(args: &MixerArgs) -> Result<ExitReason, MixerExitError> {
             print(&said.map_err(|(exit, sentence)| MixerExitError::new(exit, sentence))?)
         }
         Some(MixerCommand::BusOperator) => {
-            let config = MixerConfig::of(&config::load(&SCHEMA, &sources)?)?;
+            let config = founding_config(&sources)?;
             let said = bus_operator::found(&config, &system_clock(), &os_entropy());
             print(&said.map_err(|(exit, sentence)| MixerExitError::new(exit, sentence))?)
         }
@@ -286,6 +286,23 @@ fn run(args: &MixerArgs) -> Result<ExitReason, MixerExitError> {
             ConfigVerb::Migrate { file } => migrate(file)?,
         }),
     }
+}
+
+/// The configuration of a command that makes a store where there is none. Where nobody has said which (no file, no `store.dir`, no folder at
+/// its default), it would be made wherever the command happens to be called.
+fn founding_config(sources: &ConfigSources) -> Result<MixerConfig, MixerExitError> {
+    let settings = config::load(&SCHEMA, sources)?;
+    let config = MixerConfig::of(&settings)?;
+    let dir = &config.store.dir;
+    if settings.file().is_some() || settings.place("store.dir") != ValueOrigin::Default || dir.exists() {
+        return Ok(config);
+    }
+    let sentence = format!(
+        "there is no configuration file {} and no folder {} here: nothing was made. Name the configuration of the Mixer (-c FILE), or make the folder",
+        SCHEMA.file,
+        dir.display()
+    );
+    Err(MixerExitError::new(ExitReason::Config, sentence))
 }
 
 /// Writes what external readers need. Says what it wrote.

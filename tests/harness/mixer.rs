@@ -142,8 +142,16 @@ impl TestMixer {
     /// # Errors
     /// If it does not become ready; with its log.
     pub fn restart(&mut self) -> Result<(), Failure> {
+        self.restart_as(&binary("platform-mixer")?)
+    }
+
+    /// The same with a program of another release.
+    ///
+    /// # Errors
+    /// See [`restart`](Self::restart).
+    pub fn restart_as(&mut self, program: &Path) -> Result<(), Failure> {
         let log = self.path().join("mixer.stderr");
-        let mut process = Process::start_with(&binary("platform-mixer")?, &[], self.path(), &log, &self.envs)?;
+        let mut process = Process::start_with(program, &[], self.path(), &log, &self.envs)?;
         let ready = process.line("ready ", READY)?;
         for part in ready.split_whitespace() {
             match part.split_once('=') {

@@ -119,14 +119,12 @@ impl TestRack {
     /// # Errors
     /// If it cannot be started.
     pub fn spawn(&mut self) -> Result<(), Failure> {
+        self.spawn_as(&binary("platform")?)
+    }
+
+    fn spawn_as(&mut self, program: &Path) -> Result<(), Failure> {
         let log = self.path().join("rack.stderr");
-        self.process = Some(Process::start_with(
-            &binary("platform")?,
-            &[],
-            self.path(),
-            &log,
-            &self.envs,
-        )?);
+        self.process = Some(Process::start_with(program, &[], self.path(), &log, &self.envs)?);
         Ok(())
     }
 
@@ -135,7 +133,15 @@ impl TestRack {
     /// # Errors
     /// If it does not become ready; with its log.
     pub fn start(&mut self) -> Result<(), Failure> {
-        self.spawn()?;
+        self.start_as(&binary("platform")?)
+    }
+
+    /// The same with a program of another release.
+    ///
+    /// # Errors
+    /// See [`start`](Self::start).
+    pub fn start_as(&mut self, program: &Path) -> Result<(), Failure> {
+        self.spawn_as(program)?;
         self.process()?.line("ready ", READY)?;
         Ok(())
     }

@@ -129,3 +129,34 @@ fn the_security_report_says_what_is_off_and_fails_only_if_it_is_to() -> Result<(
     assert!(strict.out.contains("FAIL"), "{}", strict.out);
     Ok(())
 }
+
+#[test]
+fn no_command_makes_a_store_where_nobody_has_said_that_one_is() -> Result<(), Failure> {
+    let folder = tempfile::tempdir()?;
+    for args in [&["found-cluster"][..], &["restore", "backup"], &["bus-operator"]] {
+        let done = mixer(folder.path(), args)?;
+        assert_eq!(done.code, Some(78), "{args:?}: {}{}", done.out, done.err);
+        for part in ["platform-mixer.toml", "./data", "nothing was made", "-c FILE"] {
+            assert!(done.err.contains(part), "{args:?}, {part}: {}", done.err);
+        }
+        assert_eq!(std::fs::read_dir(folder.path())?.count(), 0, "{args:?}");
+    }
+
+    // A folder, a file and a variable say it.
+    std::fs::create_dir(folder.path().join("data"))?;
+    std::fs::write(folder.path().join("other.toml"), "[store]\ndir = \"other\"\n")?;
+    let envs = [("PLATFORM_STORE_DIR", "third")];
+    let founded = [
+        ("data", mixer(folder.path(), &["found-cluster"])?),
+        ("other", mixer(folder.path(), &["found-cluster", "-c", "other.toml"])?),
+        (
+            "third",
+            process::run(&binary("platform-mixer")?, &["found-cluster"], folder.path(), &envs)?,
+        ),
+    ];
+    for (store, done) in founded {
+        assert_eq!(done.code, Some(0), "{store}: {}", done.err);
+        assert!(folder.path().join(store).join("registry.redb").is_file(), "{store}");
+    }
+    Ok(())
+}

@@ -35,7 +35,11 @@ fn pages() -> Result<Vec<(PathBuf, String)>, Failure> {
     }
     pages.retain(|path| path.extension().is_some_and(|end| end == "md") && !path.ends_with("cli.md"));
     pages.sort();
-    let read = |path: PathBuf| Ok((path.clone(), std::fs::read_to_string(path)?));
+    // The package's wrapper takes the arguments of the program that it runs as the service's user.
+    let read = |path: PathBuf| {
+        let text = std::fs::read_to_string(&path)?;
+        Ok((path, text.replace("platform-mixer-admin ", "platform-mixer ")))
+    };
     pages.into_iter().map(read).collect()
 }
 

@@ -3,15 +3,18 @@
 //!
 //! # Not here
 //!
-//! The programs of that release: that they open what these have written was tried by hand (`docs/operate.md`).
+//! The programs of that release, which are not in the repository: [`rollback`] needs their folder.
 
 mod formats;
+mod rollback;
 
 use std::collections::BTreeSet;
+use std::io::Write;
+use std::ops::Range;
 use std::path::Path;
 use std::time::Duration;
 
-use harness::process::{Finished, run};
+use harness::process::{append_to, run};
 use harness::{Api, Failure, TestMixer, TestRack, binary, eventually};
 use model::Timestamp;
 use serde_json::{Map, Value, json};
@@ -109,14 +112,15 @@ fn audit(mixer: &TestMixer, newest: u64) -> Result<[Vec<Map<String, Value>>; 2],
     Ok([old, new])
 }
 
-fn check(mixer: &TestMixer) -> Result<Finished, Failure> {
-    run(&binary("platform-mixer")?, &["check", "--deep"], mixer.path(), &[])
-}
-
 /// Ends a Mixer in order; its store has no damage then.
 fn ends_well(mixer: &mut TestMixer) -> Result<(), Failure> {
+    ends_well_for(mixer, &binary("platform-mixer")?)
+}
+
+/// The same by the judgement of this program.
+fn ends_well_for(mixer: &mut TestMixer, program: &Path) -> Result<(), Failure> {
     assert!(mixer.process()?.terminate(SOON)?.success());
-    let checked = check(mixer)?;
+    let checked = run(program, &["check", "--deep"], mixer.path(), &[])?;
     assert_eq!(checked.code, Some(0), "{}{}", checked.out, checked.err);
     assert!(checked.out.contains("no damage"), "{}", checked.out);
     Ok(())
@@ -132,6 +136,22 @@ fn is_published(table: &Value, stored: &Value) -> bool {
         .zip(of(table, "waiting_rows"))
         .map(|(rows, waiting)| rows + waiting);
     of(table, "files") == sealed && rows == of(stored, "rows") && rows.is_some()
+}
+
+/// The tables of that catalogue, once it has all of these files.
+fn all_published(mixer: &TestMixer) -> Result<Vec<Value>, Failure> {
+    eventually("all sealed files in the catalogue", SOON, || {
+        let stored = mixer.api.get("/api/v1/storage").ok()?.json;
+        let tables = mixer.api.get("/api/v1/catalog").ok()?.json["data"]["tables"]
+            .as_array()?
+            .clone();
+        // A spec's table is a part of the messages, which are stored as one.
+        let is_whole = |table: &Value| match table["table"].as_str() {
+            Some("messages_order") => true,
+            name => is_published(table, &stored["data"]["tables"][name.unwrap_or_default()]),
+        };
+        (tables.len() >= 5 && tables.iter().all(is_whole)).then_some(tables)
+    })
 }
 
 #[test]
@@ -187,18 +207,7 @@ fn a_store_of_release_0_1_0_has_every_row_once_and_knows_racks_letters_and_token
     let stored = "SELECT count(*) AS n FROM logs WHERE message = 'stored by the next release'";
     assert_eq!(row(&mixer, stored)?["n"], 1);
 
-    let published = eventually("all sealed files in the catalogue", SOON, || {
-        let stored = mixer.api.get("/api/v1/storage").ok()?.json;
-        let tables = mixer.api.get("/api/v1/catalog").ok()?.json["data"]["tables"]
-            .as_array()?
-            .clone();
-        // A spec's table is a part of the messages, which are stored as one.
-        let is_whole = |table: &Value| match table["table"].as_str() {
-            Some("messages_order") => true,
-            name => is_published(table, &stored["data"]["tables"][name.unwrap_or_default()]),
-        };
-        (tables.len() >= 5 && tables.iter().all(is_whole)).then_some(tables)
-    })?;
+    let published = all_published(&mixer)?;
     // Those that were sealed by that release.
     for (name, least) in [("logs", 150), ("traces", 50), ("metrics", 50)] {
         let table = published.iter().find(|table| table["table"] == name);
@@ -224,6 +233,12 @@ fn delivers(mixer: &TestMixer, lines: u64, through: u64) -> Result<(), Failure> 
         found.iter().zip(wanted).all(all_of).then_some(())
     })
     .map_err(|error| format!("{error}: {wanted:?}, there are {found:?}").into())
+}
+
+/// Writes lines into the file that a Rack follows.
+fn write_lines(rack: &TestRack, numbers: Range<u32>) -> Result<(), Failure> {
+    let lines: String = numbers.map(|n| format!("line {n} of the plant\n")).collect();
+    Ok(append_to(&rack.path().join("data/files/app.log"))?.write_all(lines.as_bytes())?)
 }
 
 /// The scenario of that release with a gear that can handle every line.
@@ -272,8 +287,7 @@ fn racks_of_release_0_1_0_need_no_admission_and_send_what_waited_once() -> Resul
     );
     // All but the letter that was dropped.
     delivers(&mixer, 140, 139)?;
-    let lines: String = (140..150).map(|n| format!("line {n} of the plant\n")).collect();
-    std::fs::write(racks[0].0.path().join("data/files/app.log"), lines)?;
+    write_lines(&racks[0].0, 140..150)?;
     delivers(&mixer, 150, 149)?;
     keeps_its_rows(&mixer, &answers)?;
 

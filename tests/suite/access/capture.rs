@@ -63,7 +63,12 @@ fn quoted(value: impl ToString) -> String {
 
 /// An external bus server in operator mode with this certificate, its URL, and the file of the key that signs its accounts.
 fn bus_in_operator_mode(folder: &Path, [certificate, key]: [&str; 2]) -> Result<(Process, String, String), Failure> {
-    let founded = process::run(&binary("platform-mixer")?, &["bus-operator"], folder, &[])?;
+    let founded = process::run(
+        &binary("platform-mixer")?,
+        &["bus-operator"],
+        folder,
+        &[("PLATFORM_STORE_DIR", "data")],
+    )?;
     assert_eq!(founded.code, Some(0), "{}", founded.err);
     let more = format!(
         "tls {{ cert_file: {certificate:?}, key_file: {key:?} }}\n{}",

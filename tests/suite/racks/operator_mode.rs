@@ -37,7 +37,12 @@ fn connections(rack: &TestRack) -> usize {
 fn racks_on_a_bus_in_operator_mode_work_as_themselves_over_renewals_and_restarts_until_one_is_removed()
 -> Result<(), Failure> {
     let folder = tempfile::tempdir()?;
-    let founded = process::run(&binary("platform-mixer")?, &["bus-operator"], folder.path(), &[])?;
+    let founded = process::run(
+        &binary("platform-mixer")?,
+        &["bus-operator"],
+        folder.path(),
+        &[("PLATFORM_STORE_DIR", "data")],
+    )?;
     assert_eq!(founded.code, Some(0), "{}", founded.err);
     let (_server, url) = external_bus::start_with(folder.path(), "256MB", &founded.out)?;
     let (file, api) = (folder.path().join("flow.yaml"), free_port()?);
@@ -146,7 +151,14 @@ fn account_file(folder: &Path, entity_id: &str) -> Result<PathBuf, Failure> {
 #[test]
 fn an_operator_is_founded_once_and_its_identity_may_lie_elsewhere() -> Result<(), Failure> {
     let folder = tempfile::tempdir()?;
-    let found = || process::run(&binary("platform-mixer")?, &["bus-operator"], folder.path(), &[]);
+    let found = || {
+        process::run(
+            &binary("platform-mixer")?,
+            &["bus-operator"],
+            folder.path(),
+            &[("PLATFORM_STORE_DIR", "data")],
+        )
+    };
     let operator = |text: &str| {
         text.lines()
             .find(|line| line.starts_with("operator: "))

@@ -1,4 +1,8 @@
 //! The numbers of formats, in the source, on the disk and in the page that says which release can follow which.
+//!
+//! # Not here
+//!
+//! Numbers of release 0.1.0 that no file of its archive has, which the page names as such: they were read in that release's source.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -6,6 +10,7 @@ use std::path::Path;
 use harness::process::run;
 use harness::store::files_below;
 use harness::{Failure, TestMixer, TestRack, binary, tool};
+use redb::{Database, ReadableDatabase, TableDefinition};
 
 use super::unpacked;
 use crate::readme::project;
@@ -65,6 +70,9 @@ const ON_DISK: [(&str, &str, &str, &[u8]); 9] = [
     ("spool and outbox", "", ".seg", b"FLUXSPL"),
 ];
 
+/// The table of a registry that has its number.
+const META: TableDefinition<&str, &[u8]> = TableDefinition::new("meta");
+
 /// The number behind the first place where `before` stands: as text, or one byte.
 fn number_behind(bytes: &[u8], before: &[u8]) -> Option<u32> {
     let at = bytes.windows(before.len()).position(|part| part == before)? + before.len();
@@ -80,6 +88,18 @@ fn number_behind(bytes: &[u8], before: &[u8]) -> Option<u32> {
         .or_else(|| rest.first().map(|byte| u32::from(*byte)))
 }
 
+/// The number of a registry: of a copy, since to open one is to change it.
+fn registry_number(path: &Path) -> Result<u32, Failure> {
+    let folder = tempfile::tempdir()?;
+    let copy = folder.path().join("registry.redb");
+    std::fs::copy(path, &copy)?;
+    let database = Database::open(&copy)?;
+    let read = database.begin_read().map_err(|error| error.to_string())?;
+    let table = read.open_table(META)?;
+    let format = table.get("format")?.ok_or("the registry has no number")?;
+    Ok(ciborium::from_reader(format.value())?)
+}
+
 /// The numbers of each format that files below a folder have.
 pub(super) type DiskNumbers = BTreeMap<&'static str, BTreeSet<u32>>;
 
@@ -87,6 +107,9 @@ pub(super) fn numbers_below(folder: &Path) -> Result<DiskNumbers, Failure> {
     let mut found = DiskNumbers::new();
     for path in files_below(folder)? {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if name == "registry.redb" {
+            found.entry("registry").or_default().insert(registry_number(&path)?);
+        }
         for (format, begin, end, before) in ON_DISK {
             if name.starts_with(begin) && name.ends_with(end) {
                 let number = number_behind(&std::fs::read(&path)?, before);
@@ -98,32 +121,42 @@ pub(super) fn numbers_below(folder: &Path) -> Result<DiskNumbers, Failure> {
     Ok(found)
 }
 
-/// The rows of the page: the number of each format in release 0.1.0, and now.
-fn page_numbers() -> Result<BTreeMap<String, [u32; 2]>, Failure> {
-    let pages =
-        ["docs/operate.md", "docs/operate/upgrade.md"].map(|page| std::fs::read_to_string(project().join(page)));
-    let pages = pages.into_iter().flatten().collect::<String>();
-    let (_, section) = pages
+/// A row of the page: the number of a format in release 0.1.0, whether files of that release say so, and the number now.
+struct FormatRow {
+    old: u32,
+    is_read: bool,
+    now: u32,
+}
+
+fn page_rows() -> Result<BTreeMap<String, FormatRow>, Failure> {
+    let page = std::fs::read_to_string(project().join("docs/operate.md"))?;
+    let (_, section) = page
         .split_once("## Formats on disk\n")
-        .ok_or("no page has the formats")?;
+        .ok_or("the page has no formats")?;
     let section = section.split("\n## ").next().unwrap_or_default();
     let rows = section.lines().filter_map(|line| {
         let cells: Vec<_> = line.strip_prefix("| ")?.split('|').map(str::trim).collect();
-        Some((
-            cells[0].to_owned(),
-            [cells.get(2)?.parse().ok()?, cells.get(3)?.parse().ok()?],
-        ))
+        let (old, is_read) = match cells.get(2)?.strip_suffix('*') {
+            Some(old) => (old, false),
+            None => (*cells.get(2)?, true),
+        };
+        let row = FormatRow {
+            old: old.parse().ok()?,
+            is_read,
+            now: cells.get(3)?.parse().ok()?,
+        };
+        Some((cells[0].to_owned(), row))
     });
     Ok(rows.collect())
 }
 
 /// The files have the numbers of the page: before, those of release 0.1.0, and then no others than these and the present ones.
 pub(super) fn on_disk_as_the_page_says(before: &DiskNumbers, after: &DiskNumbers) -> Result<(), Failure> {
-    let page = page_numbers()?;
+    let page = page_rows()?;
     assert!(before.len() >= 3, "{before:?}");
     assert!(before.keys().eq(after.keys()), "{before:?} {after:?}");
     for (format, numbers) in before {
-        let [old, now] = page[*format];
+        let FormatRow { old, now, .. } = page[*format];
         assert_eq!(*numbers, BTreeSet::from([old]), "{format}");
         assert!(
             after[format].is_subset(&BTreeSet::from([old, now])),
@@ -135,11 +168,11 @@ pub(super) fn on_disk_as_the_page_says(before: &DiskNumbers, after: &DiskNumbers
 
 #[test]
 fn the_page_has_the_number_of_each_format() -> Result<(), Failure> {
-    let page = page_numbers()?;
+    let page = page_rows()?;
     for (format, file, before) in FORMATS {
         let text = std::fs::read(project().join(file))?;
         let number = number_behind(&text, before.as_bytes()).ok_or_else(|| format!("{file} has no {before:?}"))?;
-        let [_, now] = page.get(format).ok_or_else(|| format!("the page has no {format:?}"))?;
+        let FormatRow { now, .. } = page.get(format).ok_or_else(|| format!("the page has no {format:?}"))?;
         assert_eq!(
             number, *now,
             "{format} is another one in {file}: say so in \"Formats on disk\""
@@ -147,6 +180,21 @@ fn the_page_has_the_number_of_each_format() -> Result<(), Failure> {
     }
     let named: BTreeSet<_> = FORMATS.iter().map(|(format, ..)| *format).collect();
     assert_eq!(page.keys().map(String::as_str).collect::<BTreeSet<_>>(), named);
+    Ok(())
+}
+
+#[test]
+fn the_page_says_which_numbers_of_release_0_1_0_are_those_of_its_files() -> Result<(), Failure> {
+    let mut found = DiskNumbers::new();
+    for folder in ["mixer", "rack-a", "rack-b"] {
+        found.extend(numbers_below(unpacked(folder)?.path())?);
+    }
+    let page = page_rows()?;
+    let read = page.iter().filter(|(_, row)| row.is_read);
+    assert_eq!(
+        read.map(|(format, _)| format.as_str()).collect::<Vec<_>>(),
+        found.into_keys().collect::<Vec<_>>()
+    );
     Ok(())
 }
 
