@@ -1,11 +1,9 @@
 #!/usr/bin/env bash
-# Packs the Helm chart into dist/packages, with its alerts and dashboards in the place of the links to them, and the hash of the nats-server that the
-# images have (.tools/bin, or NATS_SERVER). By tar alone: a chart is an archive of one folder, and the same files give the same bytes.
+# Packs the Helm chart into dist/packages, with its alerts and dashboards in the place of the links to them. By tar alone: a chart is an archive of
+# one folder, and the same files give the same bytes.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 version=$(sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' Cargo.toml)
-nats=${NATS_SERVER:-.tools/bin/nats-server}
-[ -e "$nats" ] || { echo "build-chart: $nats is missing; make it with: make tools" >&2; exit 69; }
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || echo 0)}
 for key in version appVersion; do
   grep -q "^$key: $version\$" deploy/helm/platform/Chart.yaml || { echo "build-chart: Chart.yaml has another $key than $version" >&2; exit 1; }
@@ -13,7 +11,6 @@ done
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cp --recursive --dereference deploy/helm/platform "$work/platform"
-sed -i "s/^\(  serverSha256: \).*/\1$(sha256sum "$nats" | cut -d' ' -f1)/" "$work/platform/values.yaml"
 # What checks it is not for who installs it.
 rm -r "$work/platform/ci"
 mkdir -p dist/packages

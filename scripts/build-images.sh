@@ -45,17 +45,17 @@ base() {
   put_licence "$1" ca-certificates
 }
 
-# config NAME TITLE HOME ENTRYPOINT COMMAND PORTS HEALTHCHECK: the lists are JSON.
+# config NAME TITLE HOME ENVIRONMENT ENTRYPOINT COMMAND PORTS HEALTHCHECK: the lists are JSON.
 config() {
   python3 - "$@" "$version" "$revision" "$(sort -u "$work/packages" | paste -sd, | sed 's/,/, /g')" > "$work/$1.json" <<'PY'
 import json, sys
-name, title, home, entrypoint, command, ports, health, version, revision, packages = sys.argv[1:]
+name, title, home, environment, entrypoint, command, ports, health, version, revision, packages = sys.argv[1:]
 label = "org.opencontainers.image."
 second = 1_000_000_000
 config = {
     "User": "65532:65532",
     "WorkingDir": home,
-    "Env": ["PATH=/usr/bin", f"HOME={home}"],
+    "Env": ["PATH=/usr/bin", f"HOME={home}", *json.loads(environment)],
     "Entrypoint": json.loads(entrypoint),
     "Cmd": json.loads(command),
     "ExposedPorts": {f"{port}/tcp": {} for port in json.loads(ports)},
@@ -79,7 +79,9 @@ PY
 
 # The shared libraries of a program and its loader, each where it is looked for, and the licences of the packages that they are of.
 libraries() {
-  local path real package
+  local found path real package
+  found=$(ldd "$2") || fail "ldd does not read $2"
+  case $found in *'not found'*) fail "$2 needs libraries that this machine does not have: $found" ;; esac
   while read -r path; do
     real=$(readlink -f "$path")
     install -D -m 0755 "$real" "$1$path"
@@ -87,7 +89,7 @@ libraries() {
     package=$(dpkg-query --search "$path" "$real" "${real#/usr}" 2>/dev/null | head -n 1 | cut -d: -f1 || true)
     [ -n "$package" ] || fail "$path is of no Debian package"
     put_licence "$1" "$package"
-  done < <(ldd "$2" | grep -o '/[^ ]*' | sort -u)
+  done <<< "$(grep -o '/[^ ]*' <<< "$found" | sort -u)"
 }
 
 : > "$work/packages"
@@ -96,7 +98,7 @@ install -d "$work/rack/usr/bin" "$work/rack/etc/platform"
 install -m 0755 dist/platform "$work/rack/usr/bin/"
 install -m 0644 deploy/container/platform.toml "$work/rack/etc/platform/"
 config platform "Rack agent and command line of the telemetry platform" /var/lib/platform \
-  '["/usr/bin/platform"]' '["run", "-c", "/etc/platform/platform.toml"]' '[]' '[]'
+  '[]' '["/usr/bin/platform"]' '["run", "-c", "/etc/platform/platform.toml"]' '[]' '[]'
 scripts/oci-image.py "dist/packages/platform-$version.oci.tar" "$work/platform.json" "$work/rack"
 
 # The programs are a layer of their own: what is below them changes rarely.
@@ -107,9 +109,9 @@ install -D -m 0755 "$nats" "$work/base/usr/bin/nats-server"
 install -D -m 0644 /usr/share/common-licenses/Apache-2.0 "$work/base/usr/share/doc/nats-server/copyright"
 install -d "$work/programs/usr/bin" "$work/programs/etc/platform"
 install -m 0755 dist/platform dist/platform-mixer "$work/programs/usr/bin/"
-sed "s/^server_sha256 = .*/server_sha256 = \"$(sha256sum "$nats" | cut -d' ' -f1)\"/" deploy/container/platform-mixer.toml \
-  > "$work/programs/etc/platform/platform-mixer.toml"
+install -m 0644 deploy/container/platform-mixer.toml "$work/programs/etc/platform/"
 config platform-mixer "Mixer of the telemetry platform, with its bus" /var/lib/platform-mixer \
+  "[\"PLATFORM_SNAKE_SERVER_SHA256=$(sha256sum "$nats" | cut -d' ' -f1)\"]" \
   '["/usr/bin/platform-mixer", "-c", "/etc/platform/platform-mixer.toml"]' '[]' '[8090, 4222, 5432, 4317, 4318]' \
   '["/usr/bin/platform", "doctor", "--mixer", "--ready"]'
 scripts/oci-image.py "dist/packages/platform-mixer-$version.oci.tar" "$work/platform-mixer.json" "$work/base" "$work/programs"

@@ -124,6 +124,8 @@ for name in platform platform-mixer; do
   [ "$(of $name User)" = 65532:65532 ] || fail "$name runs as $(of $name User)"
   install -d -o 0 -g 65532 -m 2775 "$work/volume-$name"
 done
+hash=$(sha256sum "$work/platform-mixer/usr/bin/nats-server" | cut -d' ' -f1)
+of platform-mixer Env | grep -qx "PLATFORM_SNAKE_SERVER_SHA256=$hash" || fail "the image does not pin its nats-server"
 [ "$(ls "$work/platform/usr/bin")" = platform ] || fail "the image platform has other programs: $(ls "$work/platform/usr/bin")"
 
 # Mounted secrets, as fsGroup has them, and the pod's hosts: as the chart does it, the probe asks over loopback by the name of the certificate.
@@ -159,6 +161,16 @@ ask() { inside platform-mixer /usr/bin/platform "$@" --api-url "$api"; }
 # As the health check does it: the Mixer's own user needs no token.
 ask doctor --mixer --wide
 ask token list --output ndjson | grep -q '"name":"monitor"' || fail "the token of the mounted secret is not known"
+# Root beside it does: what forwards ports into the container connects as root.
+said=$(python3 - "https://127.0.0.1:${api##*:}/api/v1/racks" <<'PY'
+import ssl, sys, urllib.error, urllib.request
+try:
+    print(urllib.request.urlopen(sys.argv[1], context=ssl._create_unverified_context()).status)
+except urllib.error.HTTPError as error:
+    print(error.code)
+PY
+)
+[ "$said" = 401 ] || fail "root without a token is answered $said"
 
 invite=$(ask racks invite rack-a 2> /dev/null | grep -o 'plinv1_[^ ]*' | head -n 1)
 printf 'PLATFORM_SNAKE_URL=%s\nPLATFORM_RACK_INVITE=%s\nPLATFORM_BASE_NAME=rack-a\n' "$bus" "$invite" > "$work/platform.env"

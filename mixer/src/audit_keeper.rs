@@ -7,8 +7,8 @@
 //!
 //! # Invariants
 //!
-//! - A flood of refused calls is twice [`LISTED`] entries at once and as many sums at the end of the hour, and one for all others: it never
-//!   waits for the registry, and pushes no decision out.
+//! - A flood of refused calls is twice [`LISTED`] entries at once and as many sums at the end of the hour, and one for all others, in the
+//!   log file too: it never waits for the registry, and pushes no decision out.
 //! - Strangers take no place of callers that are known, and no text of a stranger makes a refusal another one.
 //! - What was refused is told of before the Mixer has stopped.
 //!
@@ -74,7 +74,6 @@ impl RefusalReporter {
     /// Tells that somebody was refused something; never waits.
     pub(crate) fn report(&self, by: &AuditActor, why: String) {
         let (by, is_of_known) = (by.to_string(), by.is_known());
-        tracing::info!(by, why, "a call was refused");
         let refused = CallRefusal { by, why, is_of_known };
         if self.sender.try_send(refused).is_err() {
             self.missed.fetch_add(1, Relaxed);
@@ -125,9 +124,12 @@ impl AuditKeeper {
 
     async fn write(&self, refusals: impl IntoIterator<Item = CallRefusal>) -> Result<(), RegistryError> {
         let now = self.clock.now();
-        let entries = refusals.into_iter().map(|CallRefusal { by, why, .. }| AuditEntry {
-            by,
-            ..AuditEntry::new(LifecycleEvent::CallRefused, &AuditActor::Mixer, now).because(why)
+        let entries = refusals.into_iter().map(|CallRefusal { by, why, .. }| {
+            tracing::info!(by, why, "calls were refused");
+            AuditEntry {
+                by,
+                ..AuditEntry::new(LifecycleEvent::CallRefused, &AuditActor::Mixer, now).because(why)
+            }
         });
         let entries: Vec<_> = entries.collect();
         if entries.is_empty() {

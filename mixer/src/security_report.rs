@@ -64,7 +64,7 @@ pub(crate) fn of_config(config: &MixerConfig) -> Vec<SecurityFinding> {
             "api authentication",
             api.auth != AuthMode::Off,
             format!("api.auth is {}", api.auth.as_str()),
-            "set api.auth to auto or tokens",
+            "set api.auth to auto, own or tokens",
         ),
         SecurityFinding::new(
             "api encryption",

@@ -59,7 +59,8 @@ for one in objects:
         labels = template["metadata"]["labels"]
         ports = {port["name"] for container in template["spec"]["containers"] for port in container.get("ports", [])}
         pods[one["metadata"]["name"]] = (labels, ports)
-        if not one["spec"]["selector"]["matchLabels"].items() <= labels.items():
+        # A Job's is made by Kubernetes.
+        if one["kind"] != "Job" and not one["spec"]["selector"]["matchLabels"].items() <= labels.items():
             fault(one, "its selector does not find its own pods")
     for file, text in one.get("data", {}).items() if one["kind"] == "ConfigMap" else []:
         if file.endswith(".toml"):
@@ -74,6 +75,20 @@ for one in objects:
             fault(one, f"selects {len(found)} of {list(pods)}")
         elif missing := {port["targetPort"] for port in one["spec"].get("ports", [])} - found[0]:
             fault(one, f"leads to ports that the pod does not have: {missing}")
+
+
+def is_selected(selector: dict, labels: dict) -> bool:
+    """Whether a selector of labels and of expressions, which are all `In` here, finds pods."""
+    fits = (labels.get(wanted["key"]) in wanted["values"] for wanted in selector.get("matchExpressions", []))
+    return selector.get("matchLabels", {}).items() <= labels.items() and all(fits)
+
+
+policies = [one for one in objects if one["kind"] == "NetworkPolicy"]
+for name, (labels, ports) in pods.items():
+    found = [policy for policy in policies if is_selected(policy["spec"]["podSelector"], labels)]
+    allowed = {port["port"] for policy in found for rule in policy["spec"]["ingress"] for port in rule.get("ports", [])}
+    if len(found) != 1 or not ports <= allowed:
+        faults.append(f"{case}: {name}: {len(found)} network policies, which let in {allowed} of {ports}")
 
 print(*faults, sep="\n", end="\n" if faults else "", file=sys.stderr)
 kinds = sorted(kind for kind, _ in names)

@@ -179,3 +179,81 @@ fn every_alert_says_where_its_runbook_is_and_every_runbook_has_an_alert() -> Res
     }
     Ok(())
 }
+
+/// The alternatives of the pattern behind the beginning of a matcher.
+fn alternatives<'e>(alerts: &'e [AlertRule], alert: &str, matcher: &str) -> Result<Vec<&'e str>, Failure> {
+    let found = alerts
+        .iter()
+        .find(|one| one.name == alert)
+        .ok_or("there is no such alert")?;
+    let (_, pattern) = found.expr.split_once(matcher).ok_or("it has no such matcher")?;
+    let (pattern, _) = pattern.split_once('"').ok_or("the pattern has no end")?;
+    Ok(pattern.split('|').collect())
+}
+
+/// Whether an alternative, a text or its beginning with `.*` behind it, is one for this text.
+fn fits(alternative: &str, text: &str) -> bool {
+    match alternative.strip_suffix(".*") {
+        Some(begin) => text.starts_with(begin),
+        None => alternative == text,
+    }
+}
+
+#[test]
+fn the_alert_of_refused_rows_asks_for_all_routes_that_take_rows_and_for_no_other() -> Result<(), Failure> {
+    let mixer = TestMixer::with(&[], &[])?;
+    let document = mixer.api.get("/api/v1/openapi.json")?.json;
+    let (mut taking, mut others) = (BTreeSet::new(), BTreeSet::new());
+    for (path, operations) in document["paths"].as_object().ok_or("no paths")? {
+        let operations = operations.as_object().ok_or("no operations")?.values();
+        let of_senders = operations.filter(|operation| {
+            let roles = operation["x-roles"].as_array();
+            roles.is_some_and(|roles| roles.contains(&json!("ingester")))
+        });
+        let of_senders: Vec<&Value> = of_senders.collect();
+        // What senders only ask for may be among them or not.
+        if of_senders.iter().any(|operation| operation["requestBody"].is_object()) {
+            taking.insert(path.as_str());
+        } else if of_senders.is_empty() {
+            others.insert(path.as_str());
+        }
+    }
+    assert!(
+        taking.contains("/v1/logs") && others.contains("/api/v1/sql"),
+        "{taking:?} {others:?}"
+    );
+
+    let alerts = alerts()?;
+    let routes = alternatives(&alerts, "PlatformIngestRefusing", "http_route=~\"")?;
+    let is_asked = |path: &&str| routes.iter().any(|route| fits(route, path));
+    let missed: Vec<&str> = taking.iter().copied().filter(|path| !is_asked(path)).collect();
+    let foreign: Vec<&str> = others.iter().copied().filter(is_asked).collect();
+    let idle = routes
+        .iter()
+        .filter(|route| !taking.iter().any(|path| fits(route, path)));
+    let idle: Vec<&&str> = idle.collect();
+    assert!(
+        missed.is_empty() && foreign.is_empty() && idle.is_empty(),
+        "missed {missed:?}, foreign {foreign:?}, of no route {idle:?}"
+    );
+    // The control: a route of another name is none of them.
+    assert!(!is_asked(&"/v2/logs"));
+    Ok(())
+}
+
+#[test]
+fn the_alert_of_restarts_names_the_containers_of_the_chart() -> Result<(), Failure> {
+    let mut chart = String::new();
+    for entry in std::fs::read_dir(project().join("deploy/helm/platform/templates"))? {
+        chart.push_str(&std::fs::read_to_string(entry?.path())?);
+    }
+    let alerts = alerts()?;
+    let containers = alternatives(&alerts, "PlatformWatchdogRestarts", "container=~\"")?;
+    assert_eq!(containers.len(), 2, "{containers:?}");
+    for container in containers {
+        let lines = chart.lines().map(|line| line.trim_start().trim_start_matches("- "));
+        let named = lines.filter(|line| *line == format!("name: {container}")).count();
+        assert_eq!(named, 1, "{container}");
+    }
+    Ok(())
+}

@@ -158,6 +158,7 @@ pub(super) async fn report_refusals(
         StatusCode::UNAUTHORIZED,
         StatusCode::FORBIDDEN,
         StatusCode::MISDIRECTED_REQUEST,
+        StatusCode::TOO_MANY_REQUESTS,
     ]
     .contains(&response.status())
     {

@@ -35,7 +35,7 @@ struct RequestLabels {
     http_response_status_code: u16,
 }
 
-/// In the extensions of an answer: the status that it is counted with, where the one that it has says nothing.
+/// In the extensions of an answer: the status that it is counted with, where the one that it has says nothing, or is for the client alone.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CountedStatus(pub(super) StatusCode);
 

@@ -373,7 +373,9 @@ impl IntoResponse for ApiProblem {
         self.log();
         let body = serde_json::to_vec(&self.document()).unwrap_or_default();
         let mut response = (self.status, body).into_response();
-        let refusal = match self.has_foreign_words {
+        // How long to wait is never the same twice, and refusals are summed by their text.
+        let has_varying_words = self.has_foreign_words || self.status == StatusCode::TOO_MANY_REQUESTS;
+        let refusal = match has_varying_words {
             true => self.code.to_owned(),
             false => self.detail,
         };

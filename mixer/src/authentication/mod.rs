@@ -9,6 +9,7 @@
 //! | `api.auth` | the Mixer's own user and root, over loopback | everybody else |
 //! |---|---|---|
 //! | `auto` | every right | what their token gives |
+//! | `own` | its own user: every right; root: what a token gives | what their token gives |
 //! | `tokens` | what their token gives | what their token gives |
 //! | `off` (loopback only) | every right | every right |
 //!
@@ -116,7 +117,7 @@ impl ApiAuthenticator {
         self.tokens.authenticate(token.digest())
     }
 
-    /// Who calls without a credential: the Mixer's own user or root over loopback, or anybody if nobody is asked.
+    /// Who calls without a credential: a user that the mode trusts over loopback, or anybody if nobody is asked.
     pub(crate) fn by_connection(
         &self,
         connection: Option<ConnectionEnds>,
@@ -124,8 +125,10 @@ impl ApiAuthenticator {
         match self.mode {
             AuthMode::Off => Ok(ApiCaller::everybody()),
             AuthMode::Tokens => Err(AuthenticationError::Missing),
-            AuthMode::Auto => {
-                let user = connection.and_then(ConnectionEnds::trusted_user);
+            AuthMode::Auto | AuthMode::Own => {
+                let own = nix::unistd::geteuid().as_raw();
+                let user = connection.and_then(ConnectionEnds::local_user);
+                let user = user.filter(|uid| self.mode.trusts_user(*uid, own));
                 let caller = user.map(|uid| ApiCaller::local(uid, self.local_usage(uid)));
                 caller.ok_or(AuthenticationError::Missing)
             }
@@ -159,8 +162,8 @@ impl ConnectionEnds {
         })
     }
 
-    /// The user at the other end, if it is on this machine and is the Mixer's own or root.
-    fn trusted_user(self) -> Option<u32> {
+    /// The user at the other end, if it is on this machine.
+    fn local_user(self) -> Option<u32> {
         if !self.peer.ip().to_canonical().is_loopback() {
             return None;
         }
@@ -168,7 +171,6 @@ impl ConnectionEnds {
         let owner = owner
             .inspect_err(|error| tracing::debug!(%error, "cannot tell whose connection it is"))
             .ok()??;
-        let is_trusted = owner == 0 || owner == nix::unistd::geteuid().as_raw();
-        (is_trusted && owner != UNMAPPED).then_some(owner)
+        (owner != UNMAPPED).then_some(owner)
     }
 }

@@ -95,8 +95,9 @@ config_section! {
         host: IpAddr = "127.0.0.1";
         /// Port of the REST API; 0 takes any free one.
         port: u16 = 8090;
-        /// Who needs a token. auto: everybody but the Mixer's own user and root over loopback; tokens: everybody; off: nobody, on loopback only.
-        auth: AuthMode { Auto = "auto", Tokens = "tokens", Off = "off" } = "auto";
+        /// Who needs a token. auto: everybody but the Mixer's own user and root over loopback; own: everybody but its own user over loopback;
+        /// tokens: everybody; off: nobody, on loopback only.
+        auth: AuthMode { Auto = "auto", Own = "own", Tokens = "tokens", Off = "off" } = "auto";
         /// Host names that the API answers for, beside localhost and addresses: name, or name:port. Others are refused (421), so that no web
         /// page reaches it by a name of its own.
         allowed_hosts: Vec<String> = [];

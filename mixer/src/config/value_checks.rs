@@ -138,8 +138,9 @@ pub(super) fn exposed(settings: &Settings, config: &MixerConfig) -> Vec<ConfigPr
         problems.push(ConfigProblem::Conflict {
             place: settings.place("api.auth"),
             key: "api.auth",
-            sentence: "off is for loopback only, and api.host, postgres.host or otlp.host is not: use auto or tokens"
-                .to_owned(),
+            sentence:
+                "off is for loopback only, and api.host, postgres.host or otlp.host is not: use auto, own or tokens"
+                    .to_owned(),
         });
     }
     let (is_local, place) = match is_external {
@@ -243,7 +244,7 @@ pub(super) fn bad_second_person(settings: &Settings, config: &MixerConfig) -> Op
     }
     let has_approve = api.dual_control().contains(&DualControlAction::Approve);
     let sentence = if !api.second_person.is_empty() && api.auth == AuthMode::Off {
-        "with api.auth = \"off\" nobody is told apart, and there is no second person: use auto or tokens"
+        "with api.auth = \"off\" nobody is told apart, and there is no second person: use auto, own or tokens"
     } else if has_approve && config.enrollment.auto_adopt {
         "enrollment.auto_adopt admits every Rack without anybody's approval: set it to false"
     } else {

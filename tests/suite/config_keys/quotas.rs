@@ -78,6 +78,15 @@ fn a_caller_gets_what_the_quotas_say_and_a_token_with_its_own_gets_those() -> Re
         said.iter().find(|said| said.0 == 429).ok_or("no bound")?,
         "quotas.requests",
     );
+    // Whoever runs the Mixer finds out who it is, once in an hour.
+    let refused = eventually("the refusal in the audit log", SOON, || {
+        let rows = mixer.api.rows("/api/v1/audit?kind=call_refused&limit=1000").ok()?;
+        (!rows.is_empty()).then_some(rows)
+    })?;
+    assert_eq!(refused.len(), 1, "{refused:?}");
+    assert_eq!(refused[0]["why"], "POST /api/v1/sql: quota_exceeded");
+    let by = refused[0]["by"].as_str().unwrap_or_default();
+    assert!(by.contains("(token a "), "{by}");
 
     let b = TokenCaller::new(&mixer.api, "b", json!({ "stored_mb": 0 }))?;
     let body = lines(&mut random);

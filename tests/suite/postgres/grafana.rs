@@ -129,6 +129,10 @@ fn store_rows(mixer: &TestMixer, until: Timestamp) -> Result<(), Failure> {
             let ts = ts(number);
             json!({ "ts": ts, "name": name, "type": kind, "value": value, "labels": labels })
         };
+        let share = |name: &str, value: f64, (key, part): (&str, &str)| {
+            let ts = ts(number);
+            json!({ "ts": ts, "name": name, "type": "gauge", "value": value, "labels": { key: part } })
+        };
         let gear = json!({ "gear.id": "sink" });
         [
             metric("rack.spool.waiting", "gauge", 4_096, json!({})),
@@ -143,8 +147,12 @@ fn store_rows(mixer: &TestMixer, until: Timestamp) -> Result<(), Failure> {
             metric("gear.messages.out", "counter", 500 - number, gear.clone()),
             metric("gear.messages.dropped", "counter", 7, gear.clone()),
             metric("gear.errors", "counter", 9, gear),
-            metric("system.cpu.utilization", "gauge", 1, json!({})),
-            metric("system.memory.utilization", "gauge", 1, json!({})),
+            // The panels show the share that is taken, not the average of all shares.
+            share("system.cpu.utilization", 0.25, ("cpu.mode", "user")),
+            share("system.cpu.utilization", 0.25, ("cpu.mode", "total")),
+            share("system.cpu.utilization", 0.75, ("cpu.mode", "idle")),
+            share("system.memory.utilization", 0.5, ("system.memory.state", "used")),
+            share("system.memory.utilization", 0.125, ("system.memory.state", "free")),
         ]
     };
     store(mixer, "metrics", &(0..30).flat_map(of_rack).collect::<Vec<_>>())?;
@@ -237,6 +245,10 @@ fn every_statement_of_the_dashboards_gives_rows_as_grafana_sends_it() -> Result<
             let dropped = dropped.map(|row| row[2].parse::<f64>());
             assert_eq!(dropped.sum::<Result<f64, _>>()?.to_string(), "29");
             assert_eq!(given["Racks"][0][2..], ["4096", "2"], "{:?}", given["Racks"]);
+            for (panel, taken) in [("CPU", "0.25"), ("Memory", "0.5")] {
+                let shown = &given[panel];
+                assert!(shown.iter().all(|row| row[2] == taken), "{panel}: {shown:?}");
+            }
             assert_eq!(given["Log records"], [["30"]]);
             assert_eq!(given["Errors"], [["10"]]);
             let service = &given["Services"][0];

@@ -98,7 +98,8 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
 {{- $names = append $names (printf "%s%s" $name $end) -}}
 {{- end -}}
 {{- end -}}
-{{- $api := dict "host" "0.0.0.0" "port" 8090 "allowed_hosts" (concat $names .Values.api.allowedHosts) -}}
+{{- /* kubectl port-forward connects as root, for whoever may forward. */ -}}
+{{- $api := dict "host" "0.0.0.0" "port" 8090 "auth" "own" "allowed_hosts" (concat $names .Values.api.allowedHosts) -}}
 {{- if .Values.tls.existingSecret -}}
 {{- $_ := set $api "tls_cert" "/etc/platform/tls/tls.crt" -}}
 {{- $_ := set $api "tls_key" "/etc/platform/tls/tls.key" -}}
@@ -147,7 +148,7 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
 {{- else -}}
 {{- $url := .Values.bus.publicUrl | default (printf "nats://%s:4222" (include "platform.busHost" .)) -}}
 {{- $names := concat (list (printf "%s-bus" (include "platform.fullname" .)) (include "platform.busHost" .)) .Values.bus.tlsNames -}}
-{{- $snake := dict "server" "managed" "host" "0.0.0.0" "port" 4222 "url" $url "tls_names" $names "server_binary" "/usr/bin/nats-server" "server_sha256" .Values.bus.serverSha256 -}}
+{{- $snake := dict "server" "managed" "host" "0.0.0.0" "port" 4222 "url" $url "tls_names" $names "server_binary" "/usr/bin/nats-server" -}}
 {{- if .Values.bus.tlsSecret -}}
 {{- $_ := set $snake "tls_cert" "/etc/platform/bus-tls/tls.crt" -}}
 {{- $_ := set $snake "tls_key" "/etc/platform/bus-tls/tls.key" -}}
@@ -162,7 +163,7 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
 {{- if not .Values.objectStore.url }}{{ fail "readers.replicas needs objectStore.url: readers answer from the bucket" }}{{ end -}}
 {{- $config := include "platform.sharedConfig" . | fromJson -}}
 {{- $_ := set $config "base" (dict "name" (printf "%s-reader" (include "platform.fullname" .))) -}}
-{{- $_ := set $config "snake" (dict "server" "managed" "host" "127.0.0.1" "server_binary" "/usr/bin/nats-server" "server_sha256" .Values.bus.serverSha256) -}}
+{{- $_ := set $config "snake" (dict "server" "managed" "host" "127.0.0.1" "server_binary" "/usr/bin/nats-server") -}}
 {{- $theirs := pick (deepCopy .Values.config) "api" "query" "postgres" "observability" "tail" "quotas" -}}
 {{- if $theirs.observability }}{{ $_ := unset $theirs.observability "otlp" }}{{ end -}}
 {{- $config = mustMergeOverwrite $config $theirs (deepCopy .Values.readers.config) -}}
@@ -186,7 +187,7 @@ readOnlyRootFilesystem: true
 capabilities: {drop: [ALL]}
 {{- end -}}
 
-{{/* A probe of liveness: (dict "root" $). Where clients show certificates the kubelet has none. */}}
+{{/* A probe of liveness. Where clients show certificates the kubelet has none, and `platform doctor --ready` fails where a restart would not help. */}}
 {{- define "platform.alive" -}}
 {{- if .Values.tls.clientCaKey -}}
 tcpSocket: {port: api}
@@ -195,12 +196,36 @@ httpGet: {path: /healthz, port: api, scheme: {{ ternary "HTTPS" "HTTP" (ne .Valu
 {{- end -}}
 {{- end -}}
 
-{{/* The container of a Mixer: (dict "root" $ "part" "mixer" "config" $config "resources" …). */}}
+{{/* What pods of a Mixer have in common, above their containers. */}}
+{{- define "platform.mixerPod" -}}
+serviceAccountName: {{ include "platform.serviceAccountName" . }}
+automountServiceAccountToken: false
+# Kubernetes' variables of services (PLATFORM_…) would be settings.
+enableServiceLinks: false
+terminationGracePeriodSeconds: {{ .Values.terminationGracePeriodSeconds }}
+securityContext: {{ include "platform.podSecurity" . | nindent 2 }}
+{{- with .Values.imagePullSecrets }}
+imagePullSecrets: {{ toYaml . | nindent 2 }}
+{{- end }}
+{{- if .Values.tls.existingSecret }}
+# The readiness probe asks over loopback, by the name that the certificate has.
+hostAliases:
+  - {ip: 127.0.0.1, hostnames: [{{ include "platform.host" . }}]}
+{{- end }}
+{{- with .Values.nodeSelector }}
+nodeSelector: {{ toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.tolerations }}
+tolerations: {{ toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{/* The container of a Mixer: (dict "root" $ "part" "mixer" "config" $config "resources" …), and with "command" one that runs this command alone. */}}
 {{- define "platform.mixerContainer" -}}
 {{- $root := .root -}}
 {{- $values := .root.Values -}}
 {{- $tls := ne $values.tls.existingSecret "" -}}
-name: mixer
+name: platform-mixer
 image: {{ include "platform.image" (dict "image" $values.image "root" $root) }}
 imagePullPolicy: {{ $values.image.pullPolicy }}
 securityContext: {{ include "platform.containerSecurity" $root | nindent 2 }}
@@ -235,6 +260,9 @@ env:
 envFrom:
   - secretRef: {name: {{ . }}}
 {{- end }}
+{{- if .command }}
+args: {{ toJson .command }}
+{{- else }}
 ports:
   - {name: api, containerPort: {{ .config.api.port }}}
   {{- if and (eq .part "mixer") (eq .config.snake.server "managed") }}
@@ -264,6 +292,7 @@ readinessProbe:
   periodSeconds: 15
   timeoutSeconds: 12
   failureThreshold: 3
+{{- end }}
 resources: {{ toYaml .resources | nindent 2 }}
 volumeMounts:
   - {name: data, mountPath: /var/lib/platform-mixer}

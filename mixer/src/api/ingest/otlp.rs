@@ -88,6 +88,8 @@ pub(in crate::api) async fn refuse_in_kind(mut request: Request, next: Next) -> 
     let (mut head, body) = response.into_parts();
     let problem = problem_of(&head.headers, body).await;
     let detail = detail_of(&problem);
+    // The status that it has so far: gRPC's all have 200, and 5xx is what the Mixer cannot do.
+    head.extensions.insert(CountedStatus(head.status));
     if is_retriable(head.status) {
         head.status = StatusCode::SERVICE_UNAVAILABLE;
     }
@@ -102,8 +104,6 @@ pub(in crate::api) async fn refuse_in_kind(mut request: Request, next: Next) -> 
     if is_grpc {
         let mut refusal = grpc::refusal(code, detail, retry);
         refusal.extensions_mut().extend(head.extensions);
-        // All of gRPC's have 200.
-        refusal.extensions_mut().insert(CountedStatus(head.status));
         return refusal;
     }
     head.headers

@@ -8,6 +8,7 @@
 //!
 //! # Invariants
 //!
+//! - What is made 503 for the client is counted with the status that it had: 5xx in the metrics is what the Mixer cannot do.
 //! - A request whose first record has a time is known again by its bytes: what a client repeats after an unclear answer is stored
 //!   once. Records without a time have that of the first arrival then.
 
@@ -33,6 +34,7 @@ use super::refused_letters::BodyOrigin;
 use super::{end_after_refusal, headers};
 use crate::access::ApiCaller;
 use crate::api::authorization::RequestCaller;
+use crate::api::exposition::CountedStatus;
 use crate::api::problem::ApiProblem;
 use crate::api::query_params::NoParams;
 
@@ -150,6 +152,7 @@ pub(super) async fn retriable(response: Response) -> Response {
     let (mut head, body) = response.into_parts();
     let problem = problem_of(&head.headers, body).await;
     let problem = ApiProblem::busy(detail_of(&problem));
+    head.extensions.insert(CountedStatus(head.status));
     head.status = StatusCode::SERVICE_UNAVAILABLE;
     head.headers.remove(CONTENT_LENGTH);
     head.headers.remove(CONTENT_ENCODING);

@@ -38,7 +38,7 @@ fn security_schemes() -> Value {
         "token": {
             "type": "http",
             "scheme": "bearer",
-            "description": "An API token, `plt_` and 64 hexadecimal digits. With `api.auth = \"auto\"` the Mixer's own user and root need none over loopback.",
+            "description": "An API token, `plt_` and 64 hexadecimal digits. With `api.auth = \"auto\"` the Mixer's own user and root need none over loopback, with `\"own\"` its own user.",
         },
     })
 }

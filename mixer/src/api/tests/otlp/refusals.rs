@@ -207,6 +207,18 @@ async fn frames_of_grpc_that_are_wrong_are_refused() {
     api.close().await;
 }
 
+/// What `/metrics` says.
+async fn metrics(api: &OtlpApi) -> String {
+    let admin = api
+        .api
+        .token("admin", &[AccessRole::Admin], AccessScope::default())
+        .await;
+    let main = api.server.addr();
+    let request = with_token(Request::get("/metrics"), &admin).header(header::HOST, main.to_string());
+    let metrics = ask_at(main, ExportWay::Json, request, Bytes::new()).await;
+    String::from_utf8(metrics.body.to_vec()).unwrap()
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn refusals_over_grpc_are_counted_with_the_status_that_they_have_over_http() {
     let api = OtlpApi::new().await;
@@ -216,14 +228,7 @@ async fn refusals_over_grpc_are_counted_with_the_status_that_they_have_over_http
     api.export(way, Table::Logs, b"\xff\xff").await;
     let (_, _, service) = SIGNALS[0];
     api.ask(way, api.bare_request(way, service), Bytes::new()).await;
-    let admin = api
-        .api
-        .token("admin", &[AccessRole::Admin], AccessScope::default())
-        .await;
-    let main = api.server.addr();
-    let request = with_token(Request::get("/metrics"), &admin).header(header::HOST, main.to_string());
-    let metrics = ask_at(main, ExportWay::Json, request, Bytes::new()).await;
-    let text = String::from_utf8(metrics.body.to_vec()).unwrap();
+    let text = metrics(&api).await;
     for status in [200, 400, 401] {
         let line = format!(
             "platform_http_server_request_duration_seconds_count{{http_request_method=\"POST\",http_route=\"/v1/logs\",\
@@ -314,6 +319,11 @@ async fn a_quota_that_is_used_up_is_503_with_the_time_to_wait_and_never_429() {
         api.export(way, Table::Logs, &sent).await.message(way);
         api.api.clock.forward(Duration::from_secs(60));
     }
+    // That a caller wants too much is no fault of the Mixer.
+    let text = metrics(&api).await;
+    let refused = "http_route=\"/v1/logs\",http_response_status_code=\"429\"} 3\n";
+    assert!(text.contains(refused), "{text}");
+    assert!(!text.contains("http_response_status_code=\"5"), "{text}");
     api.close().await;
 }
 

@@ -142,6 +142,10 @@ async fn a_used_up_quota_is_a_reason_to_send_again_later() {
     assert_eq!(said.0, StatusCode::SERVICE_UNAVAILABLE, "{}", said.2);
     assert!(detail(&said).contains("quotas.ingest_mb"), "{}", said.2);
     let wait: u64 = said.1[header::RETRY_AFTER].to_str().unwrap().parse().unwrap();
+    let (_, _, metrics) = bench.send(Method::GET, "/metrics", &[], "").await;
+    let counted = "http_route=\"/loki/api/v1/push\",http_response_status_code=\"429\"} 1\n";
+    assert!(metrics.contains(counted), "{metrics}");
+    assert!(!metrics.contains("http_response_status_code=\"5"), "{metrics}");
     bench.api.clock.forward(Duration::from_secs(wait));
     assert_eq!(push().await.0, StatusCode::NO_CONTENT);
     bench.close().await;
