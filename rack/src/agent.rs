@@ -40,7 +40,7 @@ use crate::telemetry::{RecorderParts, RowBatcher, TelemetryCounters, TelemetryLa
 
 pub use agent_status::AgentStatus;
 use agent_status::{AgentChannels, StatusWatch};
-pub use bus_access::{bus_options, is_admitted};
+pub use bus_access::{bus_options, is_admitted, kept_invite};
 use bus_access::{claim, connect, options_of, require_trust};
 use mixer_tasks::MixerTasks;
 

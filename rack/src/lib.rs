@@ -47,7 +47,7 @@ mod tap;
 pub mod telemetry;
 mod wire_consumer;
 
-pub use agent::{AgentParts, AgentStatus, KeptInvite, RackAgent, bus_options, is_admitted, join};
+pub use agent::{AgentParts, AgentStatus, KeptInvite, RackAgent, bus_options, is_admitted, join, kept_invite};
 pub use error::Error;
 pub use identity::RackIdentity;
 pub use mixer_session::enrollment_options;

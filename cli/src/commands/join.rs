@@ -1,4 +1,4 @@
-//! `platform join`: keeps an invite in the state of this machine's Rack.
+//! `platform join`: keeps an invite in the state of this machine's Rack, or says whether that has one or needs none any more.
 //!
 //! Not here: what the Rack does with it at its start (`rack`).
 
@@ -16,6 +16,9 @@ use crate::error::Error;
 const LONGEST: u64 = 4_096;
 
 pub(crate) fn run(global: &GlobalArgs, args: &JoinArgs) -> Result<(), Error> {
+    if args.check {
+        return check(&config_of(global)?);
+    }
     let text = match &args.invite {
         Some(text) => text.clone(),
         None => {
@@ -27,13 +30,9 @@ pub(crate) fn run(global: &GlobalArgs, args: &JoinArgs) -> Result<(), Error> {
     let invite: RackInvite = text
         .parse()
         .map_err(|error| Error::Usage(format!("the invite: {error}")))?;
-    let settings = chassis::config::load(&SCHEMA, &sources(global)).map_err(|bad| Error::Config(bad.to_string()))?;
-    let config = RackConfig::of(&settings).map_err(|bad| Error::Config(bad.to_string()))?;
+    let config = config_of(global)?;
     let (name, url, cluster) = (invite.name.clone(), invite.url.clone(), invite.cluster);
-    let kept = rack::join(&config, invite, &os_entropy()).map_err(|error| Error::Process {
-        exit: error.exit(),
-        reason: error.to_string(),
-    })?;
+    let kept = rack::join(&config, invite, &os_entropy()).map_err(refused)?;
     writeln!(
         io::stdout(),
         "this Rack joins {url} as {name} at its next start; its key is {}",
@@ -48,4 +47,33 @@ pub(crate) fn run(global: &GlobalArgs, args: &JoinArgs) -> Result<(), Error> {
         )?;
     }
     Ok(())
+}
+
+/// Says whether the Rack was admitted or keeps an invite, without making or changing anything.
+fn check(config: &RackConfig) -> Result<(), Error> {
+    let entropy = os_entropy();
+    let invite = rack::kept_invite(config, &entropy).map_err(refused)?;
+    let said = match invite {
+        _ if rack::is_admitted(config, &entropy) => "this Rack was admitted".to_owned(),
+        Some(invite) => format!("this Rack keeps an invite to {} as {}", invite.url, invite.name),
+        None => {
+            return Err(Error::NotFound(
+                "this Rack has no invite, and no Mixer has admitted it: `platform racks invite` at its Mixer, then `platform join` here".to_owned(),
+            ));
+        }
+    };
+    writeln!(io::stdout(), "{said}")?;
+    Ok(())
+}
+
+fn config_of(global: &GlobalArgs) -> Result<RackConfig, Error> {
+    let settings = chassis::config::load(&SCHEMA, &sources(global)).map_err(|bad| Error::Config(bad.to_string()))?;
+    RackConfig::of(&settings).map_err(|bad| Error::Config(bad.to_string()))
+}
+
+fn refused(error: rack::Error) -> Error {
+    Error::Process {
+        exit: error.exit(),
+        reason: error.to_string(),
+    }
 }

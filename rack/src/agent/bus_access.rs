@@ -37,6 +37,15 @@ pub fn is_admitted(config: &RackConfig, entropy: &Entropy) -> bool {
     state.and_then(|state| state.identity()).is_some()
 }
 
+/// The invite that the Rack with this configuration joined with, by its state file; nothing is made or changed for it.
+///
+/// # Errors
+/// If the state file cannot be used.
+pub fn kept_invite(config: &RackConfig, entropy: &Entropy) -> Result<Option<RackInvite>, Error> {
+    let state = StateFile::look(&config.base, entropy)?;
+    Ok(state.and_then(|state| state.joined().cloned()))
+}
+
 /// The connection to the bus. That of an invited Rack is held until it is admitted: its bus knows its users, and not this one yet.
 pub(super) async fn connect(
     options: BusOptions,
