@@ -96,12 +96,14 @@ package platform
 
 root=$work/platform-mixer
 file 755 "$dist/platform-mixer" usr/bin/platform-mixer
+file 755 deploy/debian/platform-mixer/platform-mixer-admin usr/sbin/platform-mixer-admin
 file 755 "$bus" usr/lib/platform-mixer/nats-server
 # Not in the configuration, which is the operator's and stays as it is when an upgrade brings another server.
 mkdir -p "$root/usr/lib/systemd/system/platform-mixer.service.d"
 sed "s/@sha256@/$(sha256sum "$bus" | cut -d' ' -f1)/" deploy/debian/platform-mixer/bus-server.conf \
   > "$root/usr/lib/systemd/system/platform-mixer.service.d/bus-server.conf"
 packed deploy/debian/platform-mixer/platform-mixer.1 usr/share/man/man1/platform-mixer.1.gz
+packed deploy/debian/platform-mixer/platform-mixer-admin.8 usr/share/man/man8/platform-mixer-admin.8.gz
 file 644 deploy/debian/platform-mixer/platform-mixer.toml etc/platform/platform-mixer.toml
 file 644 deploy/debian/platform-mixer/first.yaml etc/platform/first.yaml
 libc_of "$dist/platform-mixer" > /dev/null
