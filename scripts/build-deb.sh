@@ -18,6 +18,7 @@ bus=${NATS_SERVER:-.tools/bin/nats-server}
 for needed in "$dist/platform" "$dist/platform-mixer" "$dist/platform.cdx.json" "$dist/platform-mixer.cdx.json" "$dist/share/man/man1/platform.1" "$bus"; do
   [ -e "$needed" ] || { echo "build-deb: $needed is missing: make build tools" >&2; exit 69; }
 done
+command -v objdump >/dev/null || { echo "build-deb: objdump is missing, which says what libraries a program needs: apt install binutils" >&2; exit 69; }
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 umask 022
@@ -60,7 +61,10 @@ package() { # NAME: the package of what lies in $root
   [ ! -e "$source/lintian-overrides" ] || file 644 "$source/lintian-overrides" "usr/share/lintian/overrides/$1"
   pages "$1"
   mkdir -p "$root/DEBIAN"
-  install -m 755 "$source"/{postinst,prerm,postrm} "$root/DEBIAN/"
+  for script in postinst prerm postrm; do
+    sed "s/@name@/$1/g" "deploy/debian/$script" > "$work/$script"
+    file 755 "$work/$script" "DEBIAN/$script"
+  done
   (cd "$root" && find etc -type f -printf '/%p\n' | LC_ALL=C sort) > "$root/DEBIAN/conffiles"
   {
     sed -n '1,/^Priority/p' "$source/control"
@@ -92,12 +96,14 @@ package platform
 
 root=$work/platform-mixer
 file 755 "$dist/platform-mixer" usr/bin/platform-mixer
+file 755 deploy/debian/platform-mixer/platform-mixer-admin usr/sbin/platform-mixer-admin
 file 755 "$bus" usr/lib/platform-mixer/nats-server
 # Not in the configuration, which is the operator's and stays as it is when an upgrade brings another server.
 mkdir -p "$root/usr/lib/systemd/system/platform-mixer.service.d"
 sed "s/@sha256@/$(sha256sum "$bus" | cut -d' ' -f1)/" deploy/debian/platform-mixer/bus-server.conf \
   > "$root/usr/lib/systemd/system/platform-mixer.service.d/bus-server.conf"
 packed deploy/debian/platform-mixer/platform-mixer.1 usr/share/man/man1/platform-mixer.1.gz
+packed deploy/debian/platform-mixer/platform-mixer-admin.8 usr/share/man/man8/platform-mixer-admin.8.gz
 file 644 deploy/debian/platform-mixer/platform-mixer.toml etc/platform/platform-mixer.toml
 file 644 deploy/debian/platform-mixer/first.yaml etc/platform/first.yaml
 libc_of "$dist/platform-mixer" > /dev/null

@@ -1,124 +1,24 @@
 #!/usr/bin/env python3
 """The part of package-test.sh that runs in its root, as root, in namespaces of its own.
 
-It is the service manager of the two programs: it starts what a unit says, as whom and where the unit says, and waits for READY=1. What only a
-real systemd does (namespaces of files, filters of system calls) is judged by systemd-analyze and not felt by the programs here. What the
-packages ask of it is written down by a systemctl of the test.
+Not here: how the two programs run and what systemctl answers (package_test_services.py).
 """
 import glob
-import grp
 import hashlib
 import json
 import os
 import pwd
-import shlex
 import shutil
-import signal
-import socket
 import subprocess
+import threading
 import time
 
-SOON = 120
+from package_test_services import SOON, Service, asked, check, eventually, manager, run, script, tell, unit
+
 PACKAGES = ["platform-mixer", "platform"]
-ASKED = "/tmp/systemctl"
 POLICY = "/usr/sbin/policy-rc.d"
 NEW = sorted(glob.glob("/packages/*.deb"))
 OLD = sorted(glob.glob("/packages/old/*.deb"))
-
-
-def fail(what):
-    for path in sorted(glob.glob("/tmp/*.stderr") + glob.glob("/var/lib/platform*/logs/*.log")):
-        with open(path, errors="replace") as file:
-            print(f"--- the end of {path}\n{''.join(file.readlines()[-30:])}")
-    raise SystemExit(f"FAILED: {what}")
-
-
-def run(*command, expect=0, **more):
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, **more)
-    if done.returncode != expect:
-        fail(f"{shlex.join(command)}: exit {done.returncode}\n{done.stdout}\n{done.stderr}")
-    return done.stdout + done.stderr
-
-
-def check(holds, what):
-    if not holds:
-        fail(what)
-    print(f"ok: {what}", flush=True)
-
-
-def eventually(what, ask):
-    deadline = time.monotonic() + SOON
-    while time.monotonic() < deadline:
-        answer = ask()
-        if answer:
-            return answer
-        time.sleep(0.1)
-    fail(f"waited {SOON} s in vain for {what}")
-
-
-def unit(name):
-    """The settings of a unit and what a package puts beside it; of those that are given twice the last."""
-    lines, path = [], f"/usr/lib/systemd/system/{name}.service"
-    for part in [path, *sorted(glob.glob(f"{path}.d/*.conf"))]:
-        with open(part) as file:
-            lines += [line.strip() for line in file if "=" in line and not line.startswith("#")]
-    return dict(line.split("=", 1) for line in lines)
-
-
-class Service:
-    """A program as its unit has it started."""
-
-    def __init__(self, name):
-        self.name, self.unit = name, unit(name)
-        user, group = pwd.getpwnam(self.unit["User"]), grp.getgrnam(self.unit["Group"])
-        more = [grp.getgrnam(name).gr_gid for name in self.unit.get("SupplementaryGroups", "").split()]
-        environment = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8"}
-        environment |= dict(word.split("=", 1) for word in self.unit.get("Environment", "").split())
-        secrets = self.unit["EnvironmentFile"].removeprefix("-")
-        if os.path.exists(secrets):
-            with open(secrets) as file:
-                environment |= dict(line.strip().split("=", 1) for line in file if "=" in line and not line.startswith("#"))
-        notify = f"/run/{name}.notify"
-        if os.path.exists(notify):
-            os.unlink(notify)
-        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        self.socket.bind(notify)
-        os.chmod(notify, 0o666)
-        seconds = int(self.unit["WatchdogSec"].removesuffix("s"))
-        environment |= {"NOTIFY_SOCKET": notify, "WATCHDOG_USEC": str(seconds * 1_000_000)}
-        first = self.unit.get("ExecStartPre", "").removeprefix("-+")
-        if first:
-            # As root, and its failure is none of the service.
-            subprocess.run(shlex.split(first), env=environment | {"PATH": os.environ["PATH"]}, umask=int(self.unit["UMask"], 8), timeout=SOON)
-        groups = ",".join(str(gid) for gid in [group.gr_gid, *more])
-        confined = ["setpriv", f"--reuid={user.pw_uid}", f"--regid={group.gr_gid}", f"--groups={groups}", "--no-new-privs", "--bounding-set=-all"]
-        self.process = subprocess.Popen(
-            [*confined, *shlex.split(self.unit["ExecStart"])],
-            cwd=self.unit["WorkingDirectory"],
-            env=environment,
-            umask=int(self.unit["UMask"], 8),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=open(f"/tmp/{name}.stderr", "ab"),
-        )
-        self.hears("READY=1")
-
-    def hears(self, line):
-        self.socket.settimeout(SOON)
-        while line not in self.socket.recv(512).decode().splitlines():
-            pass
-
-    def reload(self):
-        command = shlex.split(self.unit["ExecReload"].replace("$MAINPID", str(self.process.pid)))
-        run(*command)
-        self.hears("RELOADING=1")
-        self.hears("READY=1")
-
-    def stop(self):
-        self.process.send_signal(signal.SIGTERM)
-        self.hears("STOPPING=1")
-        code = self.process.wait(SOON)
-        check(code == 0, f"{self.name} stops when it is asked to")
 
 
 def version(package):
@@ -130,41 +30,18 @@ def install(files, **more):
     return run("dpkg", "--force-confold", "-i", *files, **more)
 
 
-def manager():
-    """A machine that runs systemd, as the packages' scripts see it: whatever systemctl is asked succeeds and is written down."""
-    os.makedirs("/run/systemd/system")
-    states = "*is-active*) ;; *StatusText*) echo 'serves http://127.0.0.1:8090' ;;"
-    # Links of units are made without a manager.
-    states += ' --root=*) exec /usr/bin/systemctl "$@" ;;'
-    script("/packages/bin/systemctl", f'case "$*" in {states} *) echo "$*" >> {ASKED} ;; esac')
-    os.environ["PATH"] = f"/packages/bin:{os.environ['PATH']}"
-
-
-def script(path, text):
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    with open(path, "w") as file:
-        file.write(f"#!/bin/sh\n{text}\n")
-    os.chmod(path, 0o755)
-
-
-def asked():
-    """What systemctl was asked since the last time, reloads apart; there must have been some of these."""
-    with open(ASKED) as file:
-        lines = file.read().splitlines()
-    os.unlink(ASKED)
-    reload = "--system daemon-reload"
-    check(reload in lines, "systemd reads its units again")
-    rest = [line for line in lines if line != reload]
-    print(f"and is asked: {rest}", flush=True)
-    return rest
-
-
 def restarts():
     return [f"--system --no-block try-restart {name}.service" for name in PACKAGES]
 
 
 def start():
-    return {name: Service(name) for name in PACKAGES}
+    """Both at once, as at the start of a machine: the Rack is begun before the Mixer is ready."""
+    mixer = Service("platform-mixer")
+    ready = threading.Thread(target=mixer.ready)
+    ready.start()
+    rack = Service("platform").ready()
+    ready.join()
+    return {"platform-mixer": mixer, "platform": rack}
 
 
 def stop(services):
@@ -214,6 +91,7 @@ def first_contact():
     with open("/usr/lib/platform-mixer/nats-server", "rb") as file:
         pin = f"PLATFORM_SNAKE_SERVER_SHA256={hashlib.file_digest(file, 'sha256').hexdigest()}"
     check(unit("platform-mixer")["Environment"] == pin, "the Mixer is told which bus server it may run")
+    check("platform-mixer" not in unit("platform")["After"], "a Rack does not wait for all of its Mixer's start")
     rows = eventually("the first rows", lambda: subprocess.run(["platform", "logs", "-o", "ndjson"], capture_output=True, text=True).stdout)
     first = time.monotonic()
     print(
@@ -238,9 +116,52 @@ def first_contact():
     stop(services)
 
 
+def late_joiner():
+    """A Rack that began before its Mixer, and then waited for approval, joins when it starts again."""
+    alone = Service("platform").ready()
+    check("platform-mixer does not run" in alone.said, "a Rack without its Mixer says why it has not joined")
+    alone.stop()
+    mixer = Service("platform-mixer").ready()
+    tell(mixer.name, "inactive")
+    waits = Service("platform").ready()
+    eventually("the Rack's request", lambda: racks() == {"press-1": "pending"})
+    waits.stop()
+    tell(mixer.name, "active", mixer.status)
+    joins = Service("platform").ready()
+    eventually("its admission", lambda: racks() == {"press-1": "active"})
+    joins.stop()
+    joined = Service("platform").ready()
+    check(joined.said == "", "a Rack that has joined asks for no other invite")
+    stop({"platform-mixer": mixer, "platform": joined})
+
+
+def invited_at():
+    """Where the invite is asked for, by what the Mixer says of itself."""
+    fake = 'case "$1 $2" in "config show") exec /usr/bin/platform "$@" ;; "join --check") exit 1 ;; esac\necho "$5" > /tmp/asked\nexit 69'
+    script("/packages/fake/platform", fake)
+    places = {
+        "serves http://127.0.0.1:8090, bus nats://localhost:4222": "http://127.0.0.1:8090",
+        "serves http://[::]:8091, bus nats://localhost:4222": "http://[::1]:8091",
+        "serves https://0.0.0.0:8443, bus nats://mixer.example.org:4222": "https://localhost:8443",
+        # Another bus, and a Mixer that was to read a wrong file.
+        "serves http://127.0.0.1:8090, bus nats://localhost:4333": "",
+        "configuration refused: see the log": "",
+    }
+    for status, place in places.items():
+        tell("platform-mixer", "active", status)
+        path = {"PATH": f"/packages/fake:{os.environ['PATH']}"}
+        open("/tmp/asked", "w").close()
+        done = subprocess.run(["/usr/lib/platform/join-local"], env=path, capture_output=True, text=True, timeout=SOON)
+        with open("/tmp/asked") as file:
+            found = file.read().strip()
+        check((done.returncode, found) == (0, place), f"{status}: the invite is asked for at {place or 'no place'}: {found}")
+        check("platform racks approve press-1" in done.stderr, "and the operator is told what to do")
+    tell("platform-mixer", "inactive")
+
+
 def racks():
-    lines = run("platform", "racks", "list", "-o", "ndjson").splitlines()
-    return {rack["name"]: rack["state"] for rack in map(json.loads, lines)}
+    done = subprocess.run(["platform", "racks", "list", "-o", "ndjson"], capture_output=True, text=True, check=True)
+    return {rack["name"]: rack["state"] for rack in map(json.loads, done.stdout.splitlines())}
 
 
 def stranger():
@@ -283,6 +204,8 @@ def upgrade():
         text = file.read().replace('name = ""', 'name = "press-1"')
     with open(own["platform"], "w") as file:
         file.write(text)
+    late_joiner()
+    invited_at()
     services = start()
     check(see("before the upgrade")[0]["entity_name"] == "press-1", "the changed conffile is in force")
 
@@ -306,8 +229,10 @@ def upgrade():
     install(NEW)
     check(sorted(asked()) == sorted(restarts()), "an upgrade restarts what runs")
     script(POLICY, "exit 101")
-    install(NEW)
+    said = install(NEW)
     check(asked() == [], "unless the machine's policy forbids it")
+    told = [f"{name}: the program of before still runs" in said for name in PACKAGES]
+    check(all(told), "of which the operator is told")
     os.unlink(POLICY)
     check(all(not version(name).startswith("0.0.9") and " ii" in version(name) for name in PACKAGES), "the newer version is installed")
     for name, path in own.items():
@@ -338,6 +263,15 @@ def removal():
     services = start()
     check(shown("after the upgrade"), "what was removed and installed again goes on")
     stop(services)
+    services = start()
+    said = run("dpkg", "--purge", *PACKAGES, expect=1)
+    check(all(f"{name}.service still runs" in said for name in PACKAGES), "a purge of what could not be stopped is refused")
+    check(os.path.exists("/var/lib/platform-mixer/data/registry.redb"), "and leaves its data")
+    stop(services)
+    # What `platform init` leaves beside the configuration.
+    os.makedirs("/etc/platform", exist_ok=True)
+    for left in ["platform.env.before", "platform.toml.before.1", "platform-mixer.env", "first.yaml.before"]:
+        open(f"/etc/platform/{left}", "w").close()
     run("dpkg", "--purge", *PACKAGES)
     gone = ["/var/lib/platform-mixer", "/var/lib/platform", "/etc/platform"]
     check(not any(map(os.path.exists, gone)), "a purge takes data and configuration")
@@ -346,15 +280,71 @@ def removal():
     check(left == [], "dpkg knows of nothing")
 
 
-def purge_of_a_mount():
-    """Data on a disk of its own: its mount point cannot be removed."""
-    data = "/var/lib/platform"
+def restore():
+    """The registry and the keys of a backup come back as the service's, on a machine that kept the rows alone."""
+    services = start()
+    see("before the loss")
+    made = subprocess.run(["platform", "backup", "-o", "ndjson"], capture_output=True, text=True, check=True)
+    folder = "/srv/mixer/" + os.path.basename(json.loads(made.stdout)["folder"])
+    stop(services)
+    data = "/var/lib/platform-mixer/data"
+    run("cp", "-a", f"{data}/backups", "/srv/mixer")
+    shutil.rmtree(f"{data}/backups")
+    run("cp", "-a", data, "/srv/mixer-rows")
+    run("dpkg", "--purge", "platform-mixer")
+    install([path for path in NEW if "/platform-mixer_" in path])
+    run("cp", "-a", "/srv/mixer-rows", data)
+    for lost in ["registry.redb", "cluster.key"]:
+        os.unlink(f"{data}/{lost}")
+    shutil.rmtree(f"{data}/keys")
+    secrets = unit("platform-mixer")["EnvironmentFile"].removeprefix("-")
+    with open(secrets, "w") as file:
+        file.write("# Of this machine.\nPLATFORM_LOGGING_LEVEL='warn'\n")
+    os.chmod(secrets, 0o600)
+
+    # Where systemd runs it runs the command, under what the unit says.
+    script("/packages/bin/systemd-run", 'printf "%s\\n" "$*"')
+    said = run("platform-mixer-admin", "copy", "$HOME", "a b").strip()
+    for key in ["User", "UMask", "WorkingDirectory", "EnvironmentFile"]:
+        check(f" -p {key}={unit('platform-mixer')[key]} " in said, f"platform-mixer-admin gives {key} as the unit does")
+    check(said.endswith(unit("platform-mixer")["ExecStart"] + " copy $$HOME a b"), f"and the arguments: {said}")
+    # Elsewhere it does the same by itself.
+    os.rename("/run/systemd/system", "/run/systemd/away")
+    run("platform-mixer-admin", expect=64)
+    check('level = "warn"' in run("platform-mixer-admin", "config", "show"), "platform-mixer-admin has the environment of the service")
+    run("platform-mixer-admin", "restore", folder)
+    os.rename("/run/systemd/away", "/run/systemd/system")
+    for file in ["registry.redb", "cluster.key"]:
+        facts = os.stat(f"{data}/{file}")
+        owner = (pwd.getpwuid(facts.st_uid).pw_name, oct(facts.st_mode & 0o777))
+        check(owner == ("platform-mixer", "0o600"), f"{file} of the backup is the service's: {owner}")
+    services = start()
+    check(shown("before the loss"), "rows of before the loss are there")
+    check(racks() == {"press-1": "active"} and see("after the loss"), "and the Rack goes on, which knows the cluster by its key")
+    stop(services)
+    asked()
+
+
+def purge_of_other_places():
+    """Data on a disk of its own, with another one mounted in it, and data that a link leads to."""
+    data, elsewhere = "/var/lib/platform", "/srv/elsewhere"
     run("mount", "-t", "tmpfs", "data", data)
     os.makedirs(f"{data}/data/spool")
-    run("dpkg", "--purge", *PACKAGES)
-    check(os.path.ismount(data) and os.listdir(data) == [], "a purge empties a folder that is a mount point")
+    os.makedirs(f"{data}/backup")
+    run("mount", "-t", "tmpfs", "backup", f"{data}/backup")
+    open(f"{data}/backup/kept", "w").close()
+    shutil.move("/var/lib/platform-mixer", elsewhere)
+    os.symlink(elsewhere, "/var/lib/platform-mixer")
+    os.symlink("/srv/rows", f"{elsewhere}/rows")
+    said = run("dpkg", "--purge", *PACKAGES)
+    check(os.listdir(data) == ["backup"] and os.path.exists(f"{data}/backup/kept"), "a purge empties a mount point, and not a disk that is mounted in it")
+    check(os.listdir(elsewhere) == [], "a purge empties the folder that a link leads to")
+    stays = ["Device or resource busy", f"{data} itself stays", "platform-mixer/rows was a link", "/var/lib/platform-mixer itself stays"]
+    check(all(part in said for part in stays), f"and says what stays: {said}")
+    run("umount", f"{data}/backup")
     run("umount", data)
     shutil.rmtree(data)  # what lay below the mount
+    os.unlink("/var/lib/platform-mixer")
     asked()
 
 
@@ -363,8 +353,9 @@ def main():
     journald()
     first_contact()
     judged()
-    purge_of_a_mount()
+    purge_of_other_places()
     upgrade()
+    restore()
     removal()
     print("packages: 1 passed, 0 failed")
 

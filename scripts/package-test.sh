@@ -44,6 +44,7 @@ for package in platform platform-mixer; do
   rm -rf "$work/old"
 done
 install -m 755 scripts/package-test-inside.py "$work/root/packages/inside.py"
+install -m 644 scripts/package_test_services.py "$work/root/packages/"
 unshare --net --pid --mount --uts --ipc --fork --kill-child --mount-proc="$work/root/proc" bash -euc '
   ip link set lo up
   hostname press-1

@@ -47,9 +47,7 @@ mod tap;
 pub mod telemetry;
 mod wire_consumer;
 
-pub use agent::{
-    AdmissionStatus, AgentParts, AgentStatus, KeptInvite, RackAgent, admission_status, bus_options, join,
-};
+pub use agent::{AdmissionStatus, AgentParts, AgentStatus, KeptInvite, RackAgent, admission_status, bus_options, join};
 pub use error::Error;
 pub use identity::RackIdentity;
 pub use mixer_session::enrollment_options;

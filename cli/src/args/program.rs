@@ -13,6 +13,9 @@ use super::shared::ApiArgs;
 pub(crate) struct JoinArgs {
     /// What `platform racks invite` printed [default: read from standard input]
     pub(crate) invite: Option<String>,
+    /// Only say whether this Rack was admitted or keeps an invite (exit code 1 if neither)
+    #[arg(long, conflicts_with = "invite")]
+    pub(crate) check: bool,
 }
 
 #[derive(Debug, ClapArgs)]

@@ -1,4 +1,4 @@
-//! `platform join`: keeps an invite in the state of this machine's Rack.
+//! `platform join`: keeps an invite in the state of this machine's Rack, or says whether that has one or needs none any more.
 //!
 //! Not here: what the Rack does with it at its start (`rack`).
 
@@ -6,6 +6,7 @@ use std::io::{self, Read, Write};
 
 use chassis::os_entropy;
 use model::RackInvite;
+use rack::AdmissionStatus;
 use rack::config::{RackConfig, SCHEMA};
 
 use crate::args::{GlobalArgs, JoinArgs};
@@ -16,6 +17,9 @@ use crate::error::Error;
 const LONGEST: u64 = 4_096;
 
 pub(crate) fn run(global: &GlobalArgs, args: &JoinArgs) -> Result<(), Error> {
+    if args.check {
+        return check(&config_of(global)?);
+    }
     let text = match &args.invite {
         Some(text) => text.clone(),
         None => {
@@ -27,13 +31,9 @@ pub(crate) fn run(global: &GlobalArgs, args: &JoinArgs) -> Result<(), Error> {
     let invite: RackInvite = text
         .parse()
         .map_err(|error| Error::Usage(format!("the invite: {error}")))?;
-    let settings = chassis::config::load(&SCHEMA, &sources(global)).map_err(|bad| Error::Config(bad.to_string()))?;
-    let config = RackConfig::of(&settings).map_err(|bad| Error::Config(bad.to_string()))?;
+    let config = config_of(global)?;
     let (name, url, cluster) = (invite.name.clone(), invite.url.clone(), invite.cluster);
-    let kept = rack::join(&config, invite, &os_entropy()).map_err(|error| Error::Process {
-        exit: error.exit(),
-        reason: error.to_string(),
-    })?;
+    let kept = rack::join(&config, invite, &os_entropy()).map_err(refused)?;
     writeln!(
         io::stdout(),
         "this Rack joins {url} as {name} at its next start; its key is {}",
@@ -48,4 +48,31 @@ pub(crate) fn run(global: &GlobalArgs, args: &JoinArgs) -> Result<(), Error> {
         )?;
     }
     Ok(())
+}
+
+/// Says whether the Rack was admitted or keeps an invite, without making or changing anything.
+fn check(config: &RackConfig) -> Result<(), Error> {
+    let said = match rack::admission_status(config, &os_entropy()).map_err(refused)? {
+        AdmissionStatus::Admitted(name) => format!("a Mixer admitted this Rack as {name}"),
+        AdmissionStatus::Invited(name) => format!("this Rack keeps an invite as {name}"),
+        AdmissionStatus::NotStarted | AdmissionStatus::Unapproved => {
+            return Err(Error::NotFound(
+                "this Rack has no invite, and no Mixer has admitted it: `platform racks invite` at its Mixer, then `platform join` here".to_owned(),
+            ));
+        }
+    };
+    writeln!(io::stdout(), "{said}")?;
+    Ok(())
+}
+
+fn config_of(global: &GlobalArgs) -> Result<RackConfig, Error> {
+    let settings = chassis::config::load(&SCHEMA, &sources(global)).map_err(|bad| Error::Config(bad.to_string()))?;
+    RackConfig::of(&settings).map_err(|bad| Error::Config(bad.to_string()))
+}
+
+fn refused(error: rack::Error) -> Error {
+    Error::Process {
+        exit: error.exit(),
+        reason: error.to_string(),
+    }
 }

@@ -1,5 +1,7 @@
 //! Invites with real Racks: each admits one, and none once it is revoked.
 
+use std::path::Path;
+
 use harness::process;
 
 use super::*;
@@ -95,5 +97,39 @@ fn a_rack_with_a_revoked_invite_is_refused_and_joins_with_a_new_one() -> Result<
     rack.start()?;
     becomes(&mixer, "press", "active")?;
     assert_eq!(shown(&mixer, "press")?["key_fingerprint"], key);
+    Ok(())
+}
+
+#[test]
+fn a_rack_says_whether_it_has_joined_and_an_invite_admits_one_that_waits() -> Result<(), Failure> {
+    let mixer = strict()?;
+    let mut rack = TestRack::new("press", &mixer.bus_url, "")?;
+    let check = |folder: &Path| process::run(&binary("platform")?, &["join", "--check"], folder, &[]);
+    let fresh = check(rack.path())?;
+    assert_eq!(fresh.code, Some(1), "{}{}", fresh.out, fresh.err);
+
+    // A start alone is no admission: it waits.
+    rack.spawn()?;
+    rack.process()?.line("pending ", SOON)?;
+    rack.kill9()?;
+    let waits = check(rack.path())?;
+    assert_eq!(waits.code, Some(1), "{}{}", waits.out, waits.err);
+    assert!(waits.err.contains("no Mixer has admitted it"), "{}", waits.err);
+
+    join(&rack, &invite(&mixer, "press")?)?;
+    let invited = check(rack.path())?;
+    assert_eq!(invited.code, Some(0), "{}{}", invited.out, invited.err);
+    assert_eq!(
+        invited.out.trim(),
+        "this Rack keeps an invite as press"
+    );
+    rack.start()?;
+    becomes(&mixer, "press", "active")?;
+    // Whoever reads the state file of a Rack that runs changes nothing in it.
+    let admitted = check(rack.path())?;
+    assert_eq!(
+        (admitted.code, admitted.out.trim()),
+        (Some(0), "a Mixer admitted this Rack as press")
+    );
     Ok(())
 }
