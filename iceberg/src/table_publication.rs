@@ -27,7 +27,7 @@ use crate::day_manifests::{FileChanges, ManifestBuilder, SnapshotManifests};
 use crate::error::IcebergError;
 use crate::garbage;
 use crate::manifest_list::write_manifest_list;
-use crate::metadata_folder::{MetadataFolder, MetadataVersion, content_digest, version_name};
+use crate::metadata_folder::{MetadataFolder, MetadataVersion, content_digest, version_name, version_of};
 use crate::partition_spec::{LAST_PARTITION_ID, PartitionUnit, specs_json};
 use crate::published_state::PublishedState;
 use crate::snapshot_history::{KEPT_SNAPSHOTS, KEPT_VERSIONS, LIST_NUMBER, kept, milliseconds, newest, summary};
@@ -152,7 +152,7 @@ impl TablePublication {
     pub(crate) fn notice_others(&mut self) -> Result<(), IcebergError> {
         let known = self.state.as_ref().map(|state| state.version);
         if let Some(version) = known
-            && self.folder.get_version(version + 1)?.is_some()
+            && self.folder.newest(version)?.is_some()
         {
             self.state = None;
         }
@@ -165,7 +165,8 @@ impl TablePublication {
     }
 
     /// Deletes objects that nobody names; how many. If something is missing that the newest version names, it forgets what is there
-    /// instead, so that the next publication makes it anew.
+    /// instead, so that the next publication makes it anew. So it does if there is a later version than the newest one that it knows:
+    /// what that one names is no garbage.
     pub(crate) fn collect_garbage(&mut self, now: Timestamp) -> Result<u64, IcebergError> {
         let Some(state) = &self.state else {
             return Ok(0);
@@ -174,6 +175,18 @@ impl TablePublication {
             return Ok(0);
         };
         let there = self.folder.list()?;
+        let last = there.keys().filter_map(|name| version_of(name)).max();
+        if let Some(last) = last.filter(|last| *last > newest.version) {
+            let (table, known) = (self.table.name(), newest.version);
+            warn!(
+                table,
+                known,
+                last,
+                "another publisher wrote a later version of a table of the Iceberg catalogue; nothing of it is deleted"
+            );
+            self.state = None;
+            return Ok(0);
+        }
         let manifests = state.manifests.to_list();
         let lists = state.snapshots.iter().map(|snapshot| snapshot.manifest_list.as_str());
         let mut named = lists.chain(manifests.iter().map(|manifest| manifest.path.as_str()));

@@ -217,8 +217,46 @@ async fn what_another_publisher_is_about_to_name_is_no_garbage() {
     let before = catalog.names_of("logs");
     assert_eq!(collect(&mut publisher, start.plus(HOUR)), 0);
     assert_eq!(catalog.names_of("logs"), before);
-    // A later version is never garbage here, whatever it is; what it does not name is.
+    // Who does not know the last version does not know what it names.
+    assert_eq!(collect(&mut publisher, start.plus(HOUR * 3)), 0);
+    assert_eq!(catalog.names_of("logs"), before);
+    assert!(publisher.is_due());
+    std::fs::remove_file(catalog.path("logs", "v9.metadata.json")).unwrap();
+    publisher.publish(store.files(), start).unwrap();
     assert_eq!(collect(&mut publisher, start.plus(HOUR * 3)), 3);
-    assert!(catalog.names_of("logs").contains("v9.metadata.json"));
     assert_eq!(catalog.load("logs").summary("total-records"), "2");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_publisher_that_fell_behind_deletes_nothing_of_what_later_versions_name() {
+    let store = TestStore::new().await;
+    store.add_logs("2026-11-20T09:00:00Z", 2).await;
+    let catalog = store.catalog();
+    let mut publisher = catalog.publisher();
+    let start = Timestamp::from(SystemTime::now());
+    publisher.publish(store.files(), start).unwrap();
+    store.add_logs("2026-11-21T09:00:00Z", 3).await;
+    catalog.publisher().publish(store.files(), start).unwrap();
+    let late = start.plus(HOUR * 3);
+    let before = catalog.names_of("logs");
+    assert_eq!(collect(&mut publisher, late), 0);
+    assert_eq!(catalog.names_of("logs"), before);
+    assert!(publisher.is_due());
+    catalog.assert_whole("logs");
+    // It goes on from what the other one published: the first snapshot has expired by then.
+    publisher.publish(store.files(), late).unwrap();
+    let logs = catalog.load("logs");
+    assert_eq!((logs.version, logs.snapshots().len()), (3, 1));
+    assert_eq!(
+        collect(&mut publisher, late),
+        1,
+        "the manifest list of the first snapshot"
+    );
+    assert_eq!(
+        logs.manifests()
+            .iter()
+            .map(|manifest| catalog.entries_of(manifest).len())
+            .sum::<usize>(),
+        2
+    );
 }
