@@ -124,6 +124,10 @@ impl MetadataFolder {
         Ok(self.objects.get(&self.object(&version_name(version)), MOST_METADATA)?)
     }
 
+    fn has_version(&self, version: u64) -> Result<bool, IcebergError> {
+        Ok(self.objects.get(&self.object(&version_name(version)), 0)?.is_some())
+    }
+
     /// The number in the hint, if it is one.
     pub(crate) fn hint(&self) -> Result<Option<u64>, IcebergError> {
         let hint = self.objects.get(&self.object(VERSION_HINT), MOST_HINT)?;
@@ -134,19 +138,16 @@ impl MetadataFolder {
         self.put(VERSION_HINT, version.to_string().into_bytes())
     }
 
-    /// The newest version if it is newer than `known`, which is 0 if none is known. It may be no metadata:
-    /// [`MetadataFolder::parse`] says it.
+    /// The newest version if it is newer than `known`, which is 0 if none is known; whatever there is if the known one is gone. It may
+    /// be no metadata: [`MetadataFolder::parse`] says it.
     pub(crate) fn newest(&self, known: u64) -> Result<Option<(u64, Bytes)>, IcebergError> {
         let hint = self.hint()?;
         let (mut known, mut newest) = (known, None);
-        if known > 0 && hint.is_none_or(|hint| hint < known) && self.get_version(known)?.is_none() {
-            // What was known is gone: the catalogue was lost and made anew.
-            known = 0;
-        }
         if let Some(hint) = hint.filter(|hint| *hint > known) {
             newest = self.get_version(hint)?.map(|content| (hint, content));
         }
-        if newest.is_none() && known == 0 {
+        // What was known is gone if the catalogue was made anew, or if it was collected while no hint could be written.
+        if newest.is_none() && (known == 0 || !self.has_version(known)?) {
             let names = self.list()?;
             let last = names.keys().filter_map(|name| version_of(name)).max();
             // What appears there after the list is found below.
@@ -180,13 +181,19 @@ impl MetadataFolder {
         })
     }
 
-    /// Publishes a version; `None` if somebody published one with its number before.
+    /// Publishes a version; `None` if somebody published one with its number before, or a later one: the version that had the number
+    /// may have been collected since.
     pub(crate) fn create(
         &self,
         version: u64,
         metadata: &TableMetadata,
     ) -> Result<Option<MetadataVersion>, IcebergError> {
         let content = Bytes::from(metadata.to_json()?);
+        if let Some(hint) = self.hint()?.filter(|hint| *hint >= version)
+            && self.has_version(hint)?
+        {
+            return Ok(None);
+        }
         let created = self
             .objects
             .create(&self.object(&version_name(version)), content.clone())?;
