@@ -32,7 +32,7 @@ pub const NAMESPACE: &str = "telemetry";
 
 /// The object with the number of a recent version.
 pub(crate) const VERSION_HINT: &str = "version-hint.text";
-/// Bytes of a manifest or a manifest list, at most: 100,000 files in one day, each with bounds of all its columns.
+/// Bytes of a manifest or a manifest list, at most, whether written or read.
 const MOST_AVRO: usize = 128 << 20;
 /// Bytes of a hint, at most: a number.
 const MOST_HINT: usize = 64;
@@ -94,7 +94,16 @@ impl MetadataFolder {
         Ok(self.objects.list(&self.name)?.into_iter().filter_map(name).collect())
     }
 
+    /// # Errors
+    /// If it cannot be written, or could not be read back.
     pub(crate) fn put(&self, name: &str, content: Vec<u8>) -> Result<(), IcebergError> {
+        if content.len() > MOST_AVRO {
+            let reason = format!(
+                "it has {} bytes, more than {MOST_AVRO}: larger data files (storage.segment_size_mb) make it smaller",
+                content.len()
+            );
+            return Err(IcebergError::refused(self.uri(name), reason));
+        }
         Ok(self.objects.put(&self.object(name), content.into())?)
     }
 
@@ -241,7 +250,24 @@ fn version_number(text: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use model::Table;
+
     use super::*;
+
+    #[test]
+    fn what_could_not_be_read_back_is_not_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let objects = SideObjects::in_folder(dir.path().join("iceberg"));
+        let folder = MetadataFolder::new(&objects, CatalogTable::base(Table::Logs));
+        folder.put("a-m.avro", vec![0; 9]).unwrap();
+        assert_eq!(folder.get_avro(&folder.uri("a-m.avro")).unwrap().len(), 9);
+        let refused = folder.put("b-m.avro", vec![0; MOST_AVRO + 1]).unwrap_err().to_string();
+        assert!(
+            refused.contains("b-m.avro") && refused.contains("134217729 bytes"),
+            "{refused}"
+        );
+        assert_eq!(folder.list().unwrap().len(), 1);
+    }
 
     #[test]
     fn only_plain_numbers_are_versions() {

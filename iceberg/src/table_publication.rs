@@ -10,7 +10,7 @@
 //!
 //! - A version names only what is there: it is created after what it names, and the hint is written after it.
 //! - After an error nothing is known any more of what is there: it is read again. So it does not matter whether the version whose
-//!   creation failed exists.
+//!   creation failed exists. What an attempt found out about data files is not lost: the next one goes on from there.
 //! - Times do not go back from version to version, nor do lists whose numbers are ordered: a writer that another one pushed out of
 //!   the store, and that does not know it yet, publishes nothing over what that one published.
 
@@ -23,7 +23,7 @@ use tracing::warn;
 use uuid::Uuid;
 
 use crate::catalog_table::CatalogTable;
-use crate::day_manifests::{FileChanges, ManifestBuilder, SnapshotManifests};
+use crate::day_manifests::{FileChanges, ManifestBuilder, ManifestDrafts, SnapshotManifests};
 use crate::error::IcebergError;
 use crate::garbage;
 use crate::manifest_list::write_manifest_list;
@@ -67,6 +67,8 @@ pub(crate) struct TablePublication {
     settings: CatalogSettings,
     /// What is there; `None` before it was read, and after an error.
     state: Option<PublishedState>,
+    /// What attempts wrote that did not end in a version.
+    drafts: ManifestDrafts,
     /// The links that the newest version names, if this process published it.
     links: Vec<Arc<PublishedFile>>,
     /// The version after which nothing was left to collect.
@@ -81,6 +83,7 @@ impl TablePublication {
             folder: MetadataFolder::new(objects, table),
             settings,
             state: None,
+            drafts: ManifestDrafts::default(),
             links: Vec::new(),
             collected: None,
         }
@@ -211,6 +214,7 @@ impl TablePublication {
 
     /// Takes note of what is published now.
     fn settle(&mut self, mut state: PublishedState, files: &TableFiles) -> Result<(), IcebergError> {
+        self.drafts = ManifestDrafts::default();
         let links = files.all().iter().filter(|file| file.is_pinned());
         self.links = links.cloned().collect();
         let hint = Some(state.version);
@@ -226,7 +230,7 @@ impl TablePublication {
 
     /// The next version, if there is one; what it names is written.
     fn draft(
-        &self,
+        &mut self,
         state: &mut PublishedState,
         files: &TableFiles,
         number: u64,
@@ -236,6 +240,7 @@ impl TablePublication {
         let mut builder = ManifestBuilder {
             folder: &self.folder,
             schemas: &mut state.schemas,
+            drafts: &mut self.drafts,
             snapshot_id: files.snapshot_id(self.uuid, version),
             sequence_number: i64::try_from(version).unwrap_or(i64::MAX),
             changes: FileChanges::default(),
