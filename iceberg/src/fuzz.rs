@@ -210,7 +210,7 @@ fn metadata(bytes: &[u8]) -> bool {
     );
     let own = TableSchemas::new(LOGS).ok();
     if let Some(mut schemas) = own.and_then(|own| own.with_known(&metadata.schemas)) {
-        let current = schemas.current(&BTreeSet::from([metadata.current_schema_id]));
+        let current = schemas.current(&BTreeSet::from([metadata.current_schema_id]), None);
         assert!(schemas.get(current.id).is_some(), "the current schema is known");
     }
     let all = metadata.snapshots.as_slice();

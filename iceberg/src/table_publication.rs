@@ -257,7 +257,8 @@ impl TablePublication {
         if is_same && state.newest.is_some() {
             return Ok(None);
         }
-        let current_schema = state.schemas.current(&state.manifests.schema_ids());
+        let last_schema = before.map(|before| before.current_schema_id);
+        let current_schema = state.schemas.current(&state.manifests.schema_ids(), last_schema);
         let now = milliseconds(now);
         let updated = before.map_or(now, |before| now.max(before.last_updated_ms.saturating_add(1)));
         let parent = snapshots.last().map(|last| last.snapshot_id);
