@@ -18,6 +18,8 @@
 //!
 //! Which columns a file has: [`crate::schema`].
 
+use std::ops::Neg;
+
 use model::Timestamp;
 use parquet::file::metadata::ColumnChunkMetaData;
 use parquet::file::statistics::{Statistics, ValueStatistics};
@@ -75,27 +77,14 @@ fn bounds(kind: IcebergType, chunks: &[&ColumnChunkMetaData]) -> (Option<Vec<u8>
             _ => None,
         })
         .map(|(least, most)| (least.to_le_bytes().to_vec(), most.to_le_bytes().to_vec())),
-        // Iceberg has minus zero before zero; statistics need not tell them apart.
-        IcebergType::Float => extremes(chunks, |statistics| match statistics {
-            Statistics::Float(values) => pair(values).filter(|(least, most)| !least.is_nan() && !most.is_nan()),
+        IcebergType::Float => fractions(chunks, |statistics| match statistics {
+            Statistics::Float(values) => pair(values),
             _ => None,
-        })
-        .map(|(least, most)| {
-            (
-                if least == 0.0 { -0.0 } else { least },
-                if most == 0.0 { 0.0 } else { most },
-            )
         })
         .map(|(least, most): (f32, f32)| (least.to_le_bytes().to_vec(), most.to_le_bytes().to_vec())),
-        IcebergType::Double => extremes(chunks, |statistics| match statistics {
-            Statistics::Double(values) => pair(values).filter(|(least, most)| !least.is_nan() && !most.is_nan()),
+        IcebergType::Double => fractions(chunks, |statistics| match statistics {
+            Statistics::Double(values) => pair(values),
             _ => None,
-        })
-        .map(|(least, most)| {
-            (
-                if least == 0.0 { -0.0 } else { least },
-                if most == 0.0 { 0.0 } else { most },
-            )
         })
         .map(|(least, most): (f64, f64)| (least.to_le_bytes().to_vec(), most.to_le_bytes().to_vec())),
         IcebergType::Boolean => extremes(chunks, |statistics| match statistics {
@@ -118,6 +107,20 @@ fn bounds(kind: IcebergType, chunks: &[&ColumnChunkMetaData]) -> (Option<Vec<u8>
         IcebergType::Uuid | IcebergType::Binary => None,
     };
     found.unzip()
+}
+
+/// As [`extremes`], none if NaN is among them. Iceberg has minus zero before zero; statistics need not tell them apart.
+fn fractions<T: Copy + Default + PartialOrd + Neg<Output = T>>(
+    chunks: &[&ColumnChunkMetaData],
+    range: impl Fn(&Statistics) -> Option<(T, T)>,
+) -> Option<(T, T)> {
+    let is_ordered = |(least, most): &(T, T)| least.partial_cmp(most).is_some();
+    let (least, most) = extremes(chunks, |statistics| range(statistics).filter(is_ordered))?;
+    let zero = T::default();
+    Some((
+        if least == zero { -zero } else { least },
+        if most == zero { zero } else { most },
+    ))
 }
 
 fn pair<T: Clone>(values: &ValueStatistics<T>) -> Option<(T, T)> {

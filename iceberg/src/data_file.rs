@@ -65,6 +65,13 @@ impl DataFile {
         found
     }
 
+    /// Whether this is what is known of a file: in a store that was restored another one may have its place.
+    pub(crate) fn is_of(&self, file: &PublishedFile) -> bool {
+        let range = [&self.lower, &self.upper].map(|bounds| bounds.get(&TS_COLUMN_ID).cloned());
+        let wanted = [file.min_ts, file.max_ts].map(|at| Some(bounds::of_timestamp(at)));
+        (self.size, self.rows) == (file.size, file.rows) && range == wanted
+    }
+
     /// Takes from a footer what it says of the columns that the table has. What it does not say, or says of another type, stays
     /// unknown.
     fn measure(&mut self, footer: &ParquetMetaData, schema: &IcebergSchema) {

@@ -1,19 +1,23 @@
-//! The manifests of a snapshot: one for each day, length of partitions and schema of files, reused while the day does not change.
+//! The manifests of a snapshot: for each day, length of partitions and schema of files one, or several where it has very many files,
+//! reused while the day does not change.
 //!
 //! ```text
-//! files of a day ─┬─ as they were ──────────────────────> the day's manifests, unread
+//! files of a day ─┬─ as they were ──────────────────────────────────────> the day's manifests, unread
 //!                 └─ changed ─> its manifests read back ─┬─> files that stay: entries as they are, existing
-//!                                                        └─> others: entries from their footers, added
+//!                                                        └─> others, added: entries of drafts, else from their footers
 //! ```
 //!
 //! A day is known not to have changed by the digest of its files: the one that this process made its manifests of, or the one in
-//! the name of its only manifest. A day of several manifests, which a spec has that changed on it, is read back once.
+//! the name of its only manifest. A day of several manifests is read back once.
 //!
 //! # Invariants
 //!
 //! - Entries of one day are in memory at a time.
 //! - A file that stays keeps the snapshot and the sequence number with which it came.
-//! - A manifest that is lost or damaged is made anew, and its files count as added.
+//! - A manifest that is lost or damaged is made anew, and its files count as deleted and added: who reads a table by its changes would
+//!   have them twice otherwise.
+//! - What an attempt described stays described until a version is there, however it ends: its manifests are drafts, from which the
+//!   next attempt takes entries. One of a day whose footers could not all be read has those that could.
 //!
 //! # Not here
 //!
@@ -25,12 +29,19 @@ use engine::PublishedFile;
 
 use crate::data_file::DataFile;
 use crate::error::IcebergError;
+use crate::file_descriptions::{READ_AT_ONCE, describe_at_once};
 use crate::manifest::{EntryStatus, ManifestEntry, read_manifest, write_manifest};
 use crate::manifest_list::ManifestFile;
 use crate::metadata_folder::{MetadataFolder, content_digest, intact};
 use crate::partition_spec::PartitionUnit;
+use crate::schema::IcebergSchema;
 use crate::table_files::{FilesDigest, ManifestDay, TableFiles};
+use crate::table_metadata::{TOTAL_FILES, TOTAL_ROWS, TableSnapshot};
 use crate::table_schemas::TableSchemas;
+
+/// Files of a manifest, at most. With bounds of the longest texts in forty promoted columns, an entry has some 13 KiB: all of them stay
+/// far below what is read back of a manifest.
+pub(crate) const MOST_FILES: usize = 4_096;
 
 /// A manifest and what its name says.
 #[derive(Debug, Clone)]
@@ -76,20 +87,38 @@ impl DayManifests {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct SnapshotManifests {
     days: BTreeMap<ManifestDay, DayManifests>,
+    /// Files and rows of those that the snapshot had and that are lost.
+    lost: (u64, u64),
 }
 
 impl SnapshotManifests {
     /// Those of a list that was read back; those that `is_there` does not know are left out, so that they are made anew.
     pub(crate) fn of_list(folder: &MetadataFolder, list: Vec<ManifestFile>, is_there: impl Fn(&str) -> bool) -> Self {
-        let mut days = BTreeMap::<_, DayManifests>::new();
+        let mut all = Self::default();
         for file in list {
             let day = ManifestDay::of(file.unit, file.partition_lower);
+            let (files, rows) = counts_of(&file);
             let is_there = folder.name_of(&file.path).is_some_and(&is_there);
-            if let Some(manifest) = NamedManifest::of(folder, file).filter(|_| is_there) {
-                days.entry(day).or_default().manifests.push(manifest);
+            match NamedManifest::of(folder, file).filter(|_| is_there) {
+                Some(manifest) => all.days.entry(day).or_default().manifests.push(manifest),
+                None => all.lost = (all.lost.0.saturating_add(files), all.lost.1.saturating_add(rows)),
             }
         }
-        Self { days }
+        all
+    }
+
+    /// Those of a snapshot whose list is lost.
+    pub(crate) fn lost(snapshot: &TableSnapshot) -> Self {
+        let count = |key: &str| snapshot.summary.get(key).and_then(|count| count.parse::<u64>().ok());
+        Self {
+            lost: [TOTAL_FILES, TOTAL_ROWS].map(|key| count(key).unwrap_or(0)).into(),
+            ..Self::default()
+        }
+    }
+
+    /// Lost files do not count as deleted.
+    pub(crate) const fn forget_lost(&mut self) {
+        self.lost = (0, 0);
     }
 
     /// In the order of their days.
@@ -116,11 +145,22 @@ pub(crate) struct FileChanges {
     pub(crate) is_change: bool,
 }
 
+/// Manifests of a publication that has not come to its end: no version names them.
+#[derive(Debug, Default)]
+pub(crate) struct ManifestDrafts {
+    /// The schema and the address of each. The schema may have another number by the next attempt.
+    days: BTreeMap<ManifestDay, Vec<(IcebergSchema, String)>>,
+}
+
+/// Entries by the URIs of their files, each with the number of the file's schema.
+type FileEntries<'a> = HashMap<&'a str, (i32, ManifestEntry)>;
+
 /// Makes the manifests of one snapshot.
 #[derive(Debug)]
 pub(crate) struct ManifestBuilder<'a> {
     pub(crate) folder: &'a MetadataFolder,
     pub(crate) schemas: &'a mut TableSchemas,
+    pub(crate) drafts: &'a mut ManifestDrafts,
     pub(crate) snapshot_id: i64,
     pub(crate) sequence_number: i64,
     pub(crate) changes: FileChanges,
@@ -133,6 +173,7 @@ impl ManifestBuilder<'_> {
         files: &TableFiles,
         previous: &SnapshotManifests,
     ) -> Result<SnapshotManifests, IcebergError> {
+        self.count_deleted(previous.lost);
         let mut days = BTreeMap::new();
         for (day, files) in files.by_day() {
             let digest = FilesDigest::of(&files);
@@ -147,13 +188,11 @@ impl ManifestBuilder<'_> {
         for (_, gone) in previous.days.iter().filter(|(day, _)| !days.contains_key(*day)) {
             self.changes.is_change = true;
             for NamedManifest { file, .. } in &gone.manifests {
-                self.count_deleted(
-                    file.added_files.saturating_add(file.existing_files),
-                    file.added_rows.saturating_add(file.existing_rows),
-                );
+                self.count_deleted(counts_of(file));
             }
         }
-        Ok(SnapshotManifests { days })
+        let lost = (0, 0);
+        Ok(SnapshotManifests { days, lost })
     }
 
     fn rewrite(
@@ -163,35 +202,29 @@ impl ManifestBuilder<'_> {
         previous: &[NamedManifest],
     ) -> Result<Vec<NamedManifest>, IcebergError> {
         let mut known = self.read_back(previous)?;
-        let mut groups = BTreeMap::<i32, (Vec<&PublishedFile>, Vec<ManifestEntry>)>::new();
+        let (mut entries, mut new) = (FileEntries::new(), Vec::new());
         for &file in files {
-            let before = known.remove(file.uri.as_str());
-            let (schema_id, entry) = match before {
-                Some(same) if (same.1.file.size, same.1.file.rows) == (file.size, file.rows) => same,
+            match known.remove(file.uri.as_str()) {
+                Some(same) if same.1.file.is_of(file) => {
+                    entries.insert(&file.uri, same);
+                }
                 replaced => {
                     if let Some((_, gone)) = replaced {
-                        self.count_deleted(1, gone.file.rows);
+                        self.count_deleted((1, gone.file.rows));
                     }
-                    self.describe(file)?
+                    new.push(file);
                 }
-            };
-            let (files, entries) = groups.entry(schema_id).or_default();
-            files.push(file);
-            entries.push(entry);
+            }
         }
         for (_, gone) in known.into_values() {
-            self.count_deleted(1, gone.file.rows);
+            self.count_deleted((1, gone.file.rows));
         }
-        let mut manifests = Vec::new();
-        for (schema_id, (files, entries)) in groups {
-            let digest = FilesDigest::of(&files).with_schema(schema_id);
-            // One that is damaged has the same files, which count as added.
-            let is_taken_over = entries.iter().all(|entry| entry.status == EntryStatus::Existing);
-            let same = previous.iter().find(|before| is_taken_over && before.digest == digest);
-            manifests.push(match same {
-                Some(same) => same.clone(),
-                None => self.write(day, schema_id, digest, &entries)?,
-            });
+        if !new.is_empty() {
+            entries.extend(self.describe(day, &new)?);
+        }
+        let manifests = self.write_all(day, files, entries, previous)?;
+        if !new.is_empty() {
+            self.keep_drafts(day, &manifests);
         }
         // Of a day with several manifests, this is how it is known that nothing changed.
         let names = |manifests: &[NamedManifest]| -> BTreeSet<String> {
@@ -202,47 +235,138 @@ impl ManifestBuilder<'_> {
     }
 
     /// The entries of manifests by the URIs of their files, as they are when they are taken over, each with the schema of its file.
-    fn read_back(&self, manifests: &[NamedManifest]) -> Result<HashMap<String, (i32, ManifestEntry)>, IcebergError> {
-        let mut known = HashMap::new();
-        for manifest in manifests
-            .iter()
-            .filter(|manifest| self.schemas.get(manifest.schema_id).is_some())
-        {
-            let path = &manifest.file.path;
-            let content = self.folder.get_avro(path);
-            let entries = content.and_then(|content| read_manifest(&content).map_err(|error| error.of_object(path)));
-            for mut entry in intact(entries)?.unwrap_or_default() {
-                if entry.sequence_number < self.sequence_number {
-                    entry.status = EntryStatus::Existing;
-                    known.insert(entry.file.path.clone(), (manifest.schema_id, entry));
-                }
+    fn read_back(
+        &mut self,
+        manifests: &[NamedManifest],
+    ) -> Result<HashMap<String, (i32, ManifestEntry)>, IcebergError> {
+        let (mut known, number) = (HashMap::new(), self.sequence_number);
+        for NamedManifest { schema_id, file, .. } in manifests {
+            let entries = match self.schemas.get(*schema_id) {
+                Some(_) => self.entries_of(&file.path)?,
+                None => None,
+            };
+            let is_earlier = |entry: &ManifestEntry| entry.sequence_number < number;
+            let Some(entries) = entries.filter(|entries| entries.iter().all(is_earlier)) else {
+                self.count_deleted(counts_of(file));
+                continue;
+            };
+            for mut entry in entries {
+                entry.status = EntryStatus::Existing;
+                known.insert(entry.file.path.clone(), (*schema_id, entry));
             }
         }
         Ok(known)
     }
 
-    fn count_deleted(&mut self, files: u64, rows: u64) {
+    /// The entries of a manifest; `None` if it is damaged.
+    fn entries_of(&self, path: &str) -> Result<Option<Vec<ManifestEntry>>, IcebergError> {
+        let content = self.folder.get_avro(path);
+        intact(content.and_then(|content| read_manifest(&content).map_err(|error| error.of_object(path))))
+    }
+
+    fn count_deleted(&mut self, (files, rows): (u64, u64)) {
         let changes = &mut self.changes;
         changes.deleted_files = changes.deleted_files.saturating_add(files);
         changes.deleted_rows = changes.deleted_rows.saturating_add(rows);
     }
 
-    /// The entry of a file that comes with this snapshot, and the schema of the file.
-    fn describe(&mut self, file: &PublishedFile) -> Result<(i32, ManifestEntry), IcebergError> {
-        self.changes.added_files += 1;
-        self.changes.added_rows += file.rows;
-        let footer = file.footer()?;
-        let schema_id = self.schemas.of_file(footer.as_deref())?;
-        let Some(schema) = self.schemas.get(schema_id) else {
-            return Err(IcebergError::refused(file.uri.as_str(), "its schema is unknown"));
-        };
-        let entry = ManifestEntry {
+    /// The entries of files that come with this snapshot.
+    fn describe<'f>(&mut self, day: ManifestDay, files: &[&'f PublishedFile]) -> Result<FileEntries<'f>, IcebergError> {
+        let mut drafted = self.read_drafts(day)?;
+        let (mut described, mut missing) = (FileEntries::new(), Vec::new());
+        for &file in files {
+            match drafted.remove(file.uri.as_str()).filter(|(_, known)| known.is_of(file)) {
+                Some((schema_id, known)) => {
+                    described.insert(&file.uri, (schema_id, self.added(known)));
+                }
+                None => missing.push(file),
+            }
+        }
+        for some in missing.chunks(READ_AT_ONCE) {
+            let mut outcome = Ok(());
+            for (&file, found) in some.iter().zip(describe_at_once(self.schemas, some)) {
+                match found {
+                    Ok((schema, known)) => {
+                        let schema_id = self.schemas.id_of(schema);
+                        described.insert(&file.uri, (schema_id, self.added(known)));
+                    }
+                    Err(error) => outcome = outcome.and(Err(error)),
+                }
+            }
+            if let Err(error) = outcome {
+                if let Ok(manifests) = self.write_all(day, files, described, &[]) {
+                    self.keep_drafts(day, &manifests);
+                }
+                return Err(error);
+            }
+        }
+        self.changes.added_files += files.len() as u64;
+        self.changes.added_rows += files.iter().map(|file| file.rows).sum::<u64>();
+        Ok(described)
+    }
+
+    fn added(&self, file: DataFile) -> ManifestEntry {
+        ManifestEntry {
             status: EntryStatus::Added,
             snapshot_id: self.snapshot_id,
             sequence_number: self.sequence_number,
-            file: DataFile::new(file, footer.as_deref(), schema),
+            file,
+        }
+    }
+
+    /// What earlier attempts described of a day's files, by their URIs.
+    fn read_drafts(&mut self, day: ManifestDay) -> Result<HashMap<String, (i32, DataFile)>, IcebergError> {
+        let mut drafted = HashMap::new();
+        for (schema, path) in self.drafts.days.get(&day).into_iter().flatten() {
+            let schema_id = self.schemas.id_of(schema.clone());
+            for ManifestEntry { file, .. } in self.entries_of(path)?.unwrap_or_default() {
+                drafted.insert(file.path.clone(), (schema_id, file));
+            }
+        }
+        Ok(drafted)
+    }
+
+    /// Takes note of the manifests of a day for the next attempt. Where there are none, earlier drafts may still serve.
+    fn keep_drafts(&mut self, day: ManifestDay, manifests: &[NamedManifest]) {
+        let draft = |NamedManifest { schema_id, file, .. }: &NamedManifest| {
+            Some((self.schemas.get(*schema_id)?.clone(), file.path.clone()))
         };
-        Ok((schema_id, entry))
+        let drafts: Vec<_> = manifests.iter().filter_map(draft).collect();
+        if !drafts.is_empty() {
+            self.drafts.days.insert(day, drafts);
+        }
+    }
+
+    /// The manifests of those files that have entries: previous ones as far as they say the same, new ones of the others.
+    fn write_all(
+        &self,
+        day: ManifestDay,
+        files: &[&PublishedFile],
+        mut entries: FileEntries<'_>,
+        previous: &[NamedManifest],
+    ) -> Result<Vec<NamedManifest>, IcebergError> {
+        let mut groups = BTreeMap::<i32, (Vec<&PublishedFile>, Vec<ManifestEntry>)>::new();
+        for &file in files {
+            if let Some((schema_id, entry)) = entries.remove(file.uri.as_str()) {
+                let (files, entries) = groups.entry(schema_id).or_default();
+                files.push(file);
+                entries.push(entry);
+            }
+        }
+        let mut manifests = Vec::new();
+        for (schema_id, (files, entries)) in groups {
+            for (files, entries) in files.chunks(MOST_FILES).zip(entries.chunks(MOST_FILES)) {
+                let digest = FilesDigest::of(files).with_schema(schema_id);
+                // One that is damaged has the same files, which count as added.
+                let is_taken_over = entries.iter().all(|entry| entry.status == EntryStatus::Existing);
+                let same = previous.iter().find(|before| is_taken_over && before.digest == digest);
+                manifests.push(match same {
+                    Some(same) => same.clone(),
+                    None => self.write(day, schema_id, digest, entries)?,
+                });
+            }
+        }
+        Ok(manifests)
     }
 
     fn write(
@@ -297,4 +421,12 @@ impl ManifestBuilder<'_> {
             partition_upper: partitions().max().unwrap_or_default(),
         }
     }
+}
+
+/// Files and rows of a manifest.
+const fn counts_of(manifest: &ManifestFile) -> (u64, u64) {
+    (
+        manifest.added_files.saturating_add(manifest.existing_files),
+        manifest.added_rows.saturating_add(manifest.existing_rows),
+    )
 }

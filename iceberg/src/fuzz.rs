@@ -27,7 +27,7 @@ use crate::catalog_table::CatalogTable;
 use crate::data_file::DataFile;
 use crate::day_manifests::SnapshotManifests;
 use crate::manifest::{EntryStatus, ManifestEntry, read_manifest, write_manifest};
-use crate::manifest_list::{ManifestFile, read_manifest_list, write_manifest_list};
+use crate::manifest_list::{read_manifest_list, sample_manifest, write_manifest_list};
 use crate::metadata_folder::{MetadataFolder, hinted_version, version_name, version_of};
 use crate::partition_spec::{LAST_PARTITION_ID, PartitionUnit, specs_json};
 use crate::schema::IcebergSchema;
@@ -118,21 +118,9 @@ fn manifest(bytes: &[u8]) -> bool {
 
 /// A manifest list: what is read is written, and read as the same again; its manifests have their days.
 fn manifest_list(folder: MetadataFolder) -> FuzzTarget {
-    let manifest = |unit: PartitionUnit, day: &str| ManifestFile {
-        path: folder.uri(&format!(
-            "{day}-0-00112233445566778899aabbccddeeff-0011223344556677-m.avro"
-        )),
-        length: 4_321,
-        unit,
-        sequence_number: 7,
-        min_sequence_number: 2,
-        added_snapshot_id: i64::MAX,
-        added_files: 1,
-        existing_files: 20,
-        added_rows: 100,
-        existing_rows: 5_000_000_000,
-        partition_lower: -5,
-        partition_upper: 492_023,
+    let manifest = |unit: PartitionUnit, day: &str| {
+        let name = format!("{day}-0-00112233445566778899aabbccddeeff-0011223344556677-m.avro");
+        sample_manifest(&folder.uri(&name), unit)
     };
     let files = [
         manifest(PartitionUnit::Hour, "2026-11-21-h"),
@@ -210,7 +198,7 @@ fn metadata(bytes: &[u8]) -> bool {
     );
     let own = TableSchemas::new(LOGS).ok();
     if let Some(mut schemas) = own.and_then(|own| own.with_known(&metadata.schemas)) {
-        let current = schemas.current(&BTreeSet::from([metadata.current_schema_id]));
+        let current = schemas.current(&BTreeSet::from([metadata.current_schema_id]), None);
         assert!(schemas.get(current.id).is_some(), "the current schema is known");
     }
     let all = metadata.snapshots.as_slice();

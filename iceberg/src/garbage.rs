@@ -5,7 +5,8 @@
 //! - Deleted is only what the newest version of the metadata does not name, with all snapshots that it lists and the few versions of
 //!   its log, and what is older than twice the age to which snapshots are kept: another publisher may be about to name what is young.
 //!   What earlier versions alone name is for nobody any more: a snapshot within its age is in the newest one.
-//! - Later versions than the known one stay, as does what this program does not write.
+//! - Whoever calls this knows the last version that is there. What appears later is young.
+//! - What this program does not write stays.
 //! - What could not be read for reasons of the disk or the bucket deletes nothing. A damaged object names nothing: no reader can
 //!   follow it.
 

@@ -18,7 +18,7 @@
 //! | `manifest`, `manifest_list` | the Avro files of a snapshot |
 //! | `table_metadata` | the JSON file that names snapshots and schemas |
 //! | `catalog_table`, `metadata_folder`, `table_index` | names: of tables, of their objects, the list of tables |
-//! | `table_files`, `table_schemas`, `day_manifests`, `snapshot_history` | what a new version of a table consists of |
+//! | `table_files`, `table_schemas`, `file_descriptions`, `day_manifests`, `snapshot_history` | what a new version of a table consists of |
 //! | `published_state`, `garbage`, `table_publication` | one table: what goes, what is new |
 //! | `catalog`, `publisher` | all tables: what is served, what is published |
 //!
@@ -40,6 +40,7 @@ mod catalog_table;
 mod data_file;
 mod day_manifests;
 mod error;
+mod file_descriptions;
 #[cfg(any(test, feature = "fuzz"))]
 pub mod fuzz;
 mod garbage;

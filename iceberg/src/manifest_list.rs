@@ -191,28 +191,31 @@ fn bound(from: &mut AvroDecoder<'_>) -> Result<i32, AvroDamage> {
         .map_err(|_| AvroDamage("a partition is no int"))
 }
 
+/// A manifest with another number in each field.
+#[cfg(any(test, feature = "fuzz"))]
+pub(crate) fn sample_manifest(path: &str, unit: PartitionUnit) -> ManifestFile {
+    ManifestFile {
+        path: path.to_owned(),
+        length: 4321,
+        unit,
+        sequence_number: 7,
+        min_sequence_number: 2,
+        added_snapshot_id: i64::MAX,
+        added_files: 1,
+        existing_files: 20,
+        added_rows: 100,
+        existing_rows: 5_000_000_000,
+        partition_lower: -5,
+        partition_upper: 492_023,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::Value;
 
+    use super::sample_manifest as manifest;
     use super::*;
-
-    fn manifest(path: &str, unit: PartitionUnit) -> ManifestFile {
-        ManifestFile {
-            path: path.to_owned(),
-            length: 4321,
-            unit,
-            sequence_number: 7,
-            min_sequence_number: 2,
-            added_snapshot_id: i64::MAX,
-            added_files: 1,
-            existing_files: 20,
-            added_rows: 100,
-            existing_rows: 5_000_000_000,
-            partition_lower: -5,
-            partition_upper: 492_023,
-        }
-    }
 
     #[test]
     fn the_schema_has_the_numbers_of_the_specification() {

@@ -32,7 +32,7 @@ pub const NAMESPACE: &str = "telemetry";
 
 /// The object with the number of a recent version.
 pub(crate) const VERSION_HINT: &str = "version-hint.text";
-/// Bytes of a manifest or a manifest list, at most: 100,000 files in one day, each with bounds of all its columns.
+/// Bytes of a manifest or a manifest list, at most, whether written or read.
 const MOST_AVRO: usize = 128 << 20;
 /// Bytes of a hint, at most: a number.
 const MOST_HINT: usize = 64;
@@ -94,7 +94,16 @@ impl MetadataFolder {
         Ok(self.objects.list(&self.name)?.into_iter().filter_map(name).collect())
     }
 
+    /// # Errors
+    /// If it cannot be written, or could not be read back.
     pub(crate) fn put(&self, name: &str, content: Vec<u8>) -> Result<(), IcebergError> {
+        if content.len() > MOST_AVRO {
+            let reason = format!(
+                "it has {} bytes, more than {MOST_AVRO}: larger data files (storage.segment_size_mb) make it smaller",
+                content.len()
+            );
+            return Err(IcebergError::refused(self.uri(name), reason));
+        }
         Ok(self.objects.put(&self.object(name), content.into())?)
     }
 
@@ -124,6 +133,10 @@ impl MetadataFolder {
         Ok(self.objects.get(&self.object(&version_name(version)), MOST_METADATA)?)
     }
 
+    fn has_version(&self, version: u64) -> Result<bool, IcebergError> {
+        Ok(self.objects.get(&self.object(&version_name(version)), 0)?.is_some())
+    }
+
     /// The number in the hint, if it is one.
     pub(crate) fn hint(&self) -> Result<Option<u64>, IcebergError> {
         let hint = self.objects.get(&self.object(VERSION_HINT), MOST_HINT)?;
@@ -134,19 +147,16 @@ impl MetadataFolder {
         self.put(VERSION_HINT, version.to_string().into_bytes())
     }
 
-    /// The newest version if it is newer than `known`, which is 0 if none is known. It may be no metadata:
-    /// [`MetadataFolder::parse`] says it.
+    /// The newest version if it is newer than `known`, which is 0 if none is known; whatever there is if the known one is gone. It may
+    /// be no metadata: [`MetadataFolder::parse`] says it.
     pub(crate) fn newest(&self, known: u64) -> Result<Option<(u64, Bytes)>, IcebergError> {
         let hint = self.hint()?;
         let (mut known, mut newest) = (known, None);
-        if known > 0 && hint.is_none_or(|hint| hint < known) && self.get_version(known)?.is_none() {
-            // What was known is gone: the catalogue was lost and made anew.
-            known = 0;
-        }
         if let Some(hint) = hint.filter(|hint| *hint > known) {
             newest = self.get_version(hint)?.map(|content| (hint, content));
         }
-        if newest.is_none() && known == 0 {
+        // What was known is gone if the catalogue was made anew, or if it was collected while no hint could be written.
+        if newest.is_none() && (known == 0 || !self.has_version(known)?) {
             let names = self.list()?;
             let last = names.keys().filter_map(|name| version_of(name)).max();
             // What appears there after the list is found below.
@@ -180,13 +190,19 @@ impl MetadataFolder {
         })
     }
 
-    /// Publishes a version; `None` if somebody published one with its number before.
+    /// Publishes a version; `None` if somebody published one with its number before, or a later one: the version that had the number
+    /// may have been collected since.
     pub(crate) fn create(
         &self,
         version: u64,
         metadata: &TableMetadata,
     ) -> Result<Option<MetadataVersion>, IcebergError> {
         let content = Bytes::from(metadata.to_json()?);
+        if let Some(hint) = self.hint()?.filter(|hint| *hint >= version)
+            && self.has_version(hint)?
+        {
+            return Ok(None);
+        }
         let created = self
             .objects
             .create(&self.object(&version_name(version)), content.clone())?;
@@ -234,7 +250,24 @@ fn version_number(text: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use model::Table;
+
     use super::*;
+
+    #[test]
+    fn what_could_not_be_read_back_is_not_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let objects = SideObjects::in_folder(dir.path().join("iceberg"));
+        let folder = MetadataFolder::new(&objects, CatalogTable::base(Table::Logs));
+        folder.put("a-m.avro", vec![0; 9]).unwrap();
+        assert_eq!(folder.get_avro(&folder.uri("a-m.avro")).unwrap().len(), 9);
+        let refused = folder.put("b-m.avro", vec![0; MOST_AVRO + 1]).unwrap_err().to_string();
+        assert!(
+            refused.contains("b-m.avro") && refused.contains("134217729 bytes"),
+            "{refused}"
+        );
+        assert_eq!(folder.list().unwrap().len(), 1);
+    }
 
     #[test]
     fn only_plain_numbers_are_versions() {

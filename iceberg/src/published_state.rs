@@ -85,9 +85,16 @@ impl PublishedState {
                 .as_ref()
                 .is_some_and(|list| list.iter().all(|manifest| is_there(&manifest.path)));
             let is_known = |name: &str| there.contains_key(name);
-            self.manifests = SnapshotManifests::of_list(folder, list.unwrap_or_default(), is_known);
+            self.manifests = match list {
+                Some(list) => SnapshotManifests::of_list(folder, list, is_known),
+                None => SnapshotManifests::lost(&current),
+            };
             snapshots.retain(|snapshot| is_there(&snapshot.manifest_list));
             snapshots.extend(is_whole.then_some(current));
+            if snapshots.is_empty() {
+                // Nobody follows the changes of a snapshot that is not listed.
+                self.manifests.forget_lost();
+            }
         }
         self.is_stale = snapshots.len() < all;
         self.snapshots = snapshots;

@@ -13,7 +13,7 @@ use model::Timestamp;
 
 use crate::day_manifests::FileChanges;
 use crate::table_files::TableFiles;
-use crate::table_metadata::TableSnapshot;
+use crate::table_metadata::{TOTAL_FILES, TOTAL_ROWS, TableSnapshot};
 
 /// Snapshots of a table, at most.
 pub(crate) const KEPT_SNAPSHOTS: usize = 100;
@@ -60,8 +60,8 @@ pub(crate) fn summary(changes: &FileChanges, files: &TableFiles, number: u64) ->
         ("deleted-data-files", changes.deleted_files),
         ("added-records", changes.added_rows),
         ("deleted-records", changes.deleted_rows),
-        ("total-records", files.rows()),
-        ("total-data-files", files.all().len() as u64),
+        (TOTAL_ROWS, files.rows()),
+        (TOTAL_FILES, files.all().len() as u64),
         ("total-files-size", files.bytes()),
         (LIST_NUMBER, number),
     ];

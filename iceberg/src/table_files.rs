@@ -4,6 +4,7 @@
 //!
 //! - Files are sorted by segment and version: the same files have the same digest, however they were listed.
 //! - A digest for a manifest also has the places of the files: those of one version move with the tree, and within an object store.
+//!   And what the manifest says of them: in a store that was restored another file may have the number, the version and the place.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -120,6 +121,10 @@ impl FilesDigest {
             add_key(&mut hasher, file);
             hasher.update((file.uri.len() as u64).to_be_bytes());
             hasher.update(&file.uri);
+            hasher.update(file.size.to_be_bytes());
+            hasher.update(file.rows.to_be_bytes());
+            hasher.update(file.min_ts.micros().to_be_bytes());
+            hasher.update(file.max_ts.micros().to_be_bytes());
         }
         Self(hasher)
     }

@@ -25,6 +25,9 @@ pub(crate) const FORMAT_VERSION: u8 = 2;
 pub(crate) const MOST_METADATA: usize = 16 << 20;
 /// The branch that readers follow.
 pub(crate) const MAIN_BRANCH: &str = "main";
+/// Keys of a snapshot's summary: data files, and rows, that it has.
+pub(crate) const TOTAL_FILES: &str = "total-data-files";
+pub(crate) const TOTAL_ROWS: &str = "total-records";
 /// The property by which Spark decodes a row at a time. In batches it knows only some encodings, not `DELTA_LENGTH_BYTE_ARRAY`, which ids have
 /// in our files, and fails.
 pub(crate) const ROW_READS: (&str, &str) = ("read.parquet.vectorization.enabled", "false");
@@ -94,7 +97,7 @@ pub(crate) struct SnapshotReference {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) struct TableSnapshot {
-    /// Its number, at random.
+    /// Its number: it follows from the table, the version and the files.
     pub(crate) snapshot_id: i64,
     /// The snapshot before it.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -10,7 +10,7 @@
 //!
 //! - A version names only what is there: it is created after what it names, and the hint is written after it.
 //! - After an error nothing is known any more of what is there: it is read again. So it does not matter whether the version whose
-//!   creation failed exists.
+//!   creation failed exists. What an attempt found out about data files is not lost: the next one goes on from there.
 //! - Times do not go back from version to version, nor do lists whose numbers are ordered: a writer that another one pushed out of
 //!   the store, and that does not know it yet, publishes nothing over what that one published.
 
@@ -23,11 +23,11 @@ use tracing::warn;
 use uuid::Uuid;
 
 use crate::catalog_table::CatalogTable;
-use crate::day_manifests::{FileChanges, ManifestBuilder, SnapshotManifests};
+use crate::day_manifests::{FileChanges, ManifestBuilder, ManifestDrafts, SnapshotManifests};
 use crate::error::IcebergError;
 use crate::garbage;
 use crate::manifest_list::write_manifest_list;
-use crate::metadata_folder::{MetadataFolder, MetadataVersion, content_digest, version_name};
+use crate::metadata_folder::{MetadataFolder, MetadataVersion, content_digest, version_name, version_of};
 use crate::partition_spec::{LAST_PARTITION_ID, PartitionUnit, specs_json};
 use crate::published_state::PublishedState;
 use crate::snapshot_history::{KEPT_SNAPSHOTS, KEPT_VERSIONS, LIST_NUMBER, kept, milliseconds, newest, summary};
@@ -67,6 +67,8 @@ pub(crate) struct TablePublication {
     settings: CatalogSettings,
     /// What is there; `None` before it was read, and after an error.
     state: Option<PublishedState>,
+    /// What attempts wrote that did not end in a version.
+    drafts: ManifestDrafts,
     /// The links that the newest version names, if this process published it.
     links: Vec<Arc<PublishedFile>>,
     /// The version after which nothing was left to collect.
@@ -81,6 +83,7 @@ impl TablePublication {
             folder: MetadataFolder::new(objects, table),
             settings,
             state: None,
+            drafts: ManifestDrafts::default(),
             links: Vec::new(),
             collected: None,
         }
@@ -152,7 +155,7 @@ impl TablePublication {
     pub(crate) fn notice_others(&mut self) -> Result<(), IcebergError> {
         let known = self.state.as_ref().map(|state| state.version);
         if let Some(version) = known
-            && self.folder.get_version(version + 1)?.is_some()
+            && self.folder.newest(version)?.is_some()
         {
             self.state = None;
         }
@@ -165,7 +168,8 @@ impl TablePublication {
     }
 
     /// Deletes objects that nobody names; how many. If something is missing that the newest version names, it forgets what is there
-    /// instead, so that the next publication makes it anew.
+    /// instead, so that the next publication makes it anew. So it does if there is a later version than the newest one that it knows:
+    /// what that one names is no garbage.
     pub(crate) fn collect_garbage(&mut self, now: Timestamp) -> Result<u64, IcebergError> {
         let Some(state) = &self.state else {
             return Ok(0);
@@ -174,6 +178,18 @@ impl TablePublication {
             return Ok(0);
         };
         let there = self.folder.list()?;
+        let last = there.keys().filter_map(|name| version_of(name)).max();
+        if let Some(last) = last.filter(|last| *last > newest.version) {
+            let (table, known) = (self.table.name(), newest.version);
+            warn!(
+                table,
+                known,
+                last,
+                "another publisher wrote a later version of a table of the Iceberg catalogue; nothing of it is deleted"
+            );
+            self.state = None;
+            return Ok(0);
+        }
         let manifests = state.manifests.to_list();
         let lists = state.snapshots.iter().map(|snapshot| snapshot.manifest_list.as_str());
         let mut named = lists.chain(manifests.iter().map(|manifest| manifest.path.as_str()));
@@ -198,6 +214,7 @@ impl TablePublication {
 
     /// Takes note of what is published now.
     fn settle(&mut self, mut state: PublishedState, files: &TableFiles) -> Result<(), IcebergError> {
+        self.drafts = ManifestDrafts::default();
         let links = files.all().iter().filter(|file| file.is_pinned());
         self.links = links.cloned().collect();
         let hint = Some(state.version);
@@ -213,7 +230,7 @@ impl TablePublication {
 
     /// The next version, if there is one; what it names is written.
     fn draft(
-        &self,
+        &mut self,
         state: &mut PublishedState,
         files: &TableFiles,
         number: u64,
@@ -223,6 +240,7 @@ impl TablePublication {
         let mut builder = ManifestBuilder {
             folder: &self.folder,
             schemas: &mut state.schemas,
+            drafts: &mut self.drafts,
             snapshot_id: files.snapshot_id(self.uuid, version),
             sequence_number: i64::try_from(version).unwrap_or(i64::MAX),
             changes: FileChanges::default(),
@@ -239,7 +257,8 @@ impl TablePublication {
         if is_same && state.newest.is_some() {
             return Ok(None);
         }
-        let current_schema = state.schemas.current(&state.manifests.schema_ids());
+        let last_schema = before.map(|before| before.current_schema_id);
+        let current_schema = state.schemas.current(&state.manifests.schema_ids(), last_schema);
         let now = milliseconds(now);
         let updated = before.map_or(now, |before| now.max(before.last_updated_ms.saturating_add(1)));
         let parent = snapshots.last().map(|last| last.snapshot_id);

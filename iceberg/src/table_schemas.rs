@@ -5,7 +5,10 @@
 //! - A schema that was there before has its number again; a number never means another schema.
 //! - A manifest has files of one schema, their own. So the columns of a table follow from its manifests alone, and no file is
 //!   read again to know what is left when others are gone.
-//! - A base table has its own columns. What a spec promotes is only in that spec's table.
+//! - A base table has its own columns. What a spec promotes is only in that spec's table, which keeps its columns while it has no
+//!   files: statements that name them work.
+//! - A release may add own columns behind those of the one before: schemas with the first of them are of an earlier release, and its
+//!   manifests stay.
 //! - No column of any file has a greater number than the last one of the table, whether the table has the column or not: readers that meet
 //!   such a column call the file damaged.
 //!
@@ -21,7 +24,7 @@ use serde_json::Value;
 
 use crate::catalog_table::CatalogTable;
 use crate::error::IcebergError;
-use crate::schema::{IcebergSchema, merged};
+use crate::schema::{IcebergColumn, IcebergSchema, merged};
 
 /// The property of a table that names the columns it does not have because its files disagree on their types, as a JSON array.
 pub(crate) const LEFT_OUT: &str = "platform.columns-left-out";
@@ -69,7 +72,7 @@ impl TableSchemas {
         for schema in schemas {
             let id = i32::try_from(schema.get("schema-id")?.as_i64()?).ok()?;
             let schema = IcebergSchema::from_json(schema)?;
-            let is_possible = (0..MOST_SCHEMAS).contains(&id) && merged(&self.own, [&schema]).schema == schema;
+            let is_possible = (0..MOST_SCHEMAS).contains(&id) && self.is_published(&schema);
             if !is_possible || known.insert(id, schema).is_some() {
                 return None;
             }
@@ -77,12 +80,24 @@ impl TableSchemas {
         Some(Self { known, ..self })
     }
 
+    /// Whether a publisher writes such a schema, or one of an earlier release did.
+    fn is_published(&self, schema: &IcebergSchema) -> bool {
+        let pairs = self.own.columns.iter().zip(&schema.columns);
+        let (own, later) = self
+            .own
+            .columns
+            .split_at(pairs.take_while(|(own, column)| own == column).count());
+        let is_later = |column: &IcebergColumn| later.iter().any(|own| own.id == column.id);
+        let before = IcebergSchema { columns: own.to_vec() };
+        !own.is_empty() && !schema.columns.iter().any(is_later) && merged(&before, [schema]).schema == *schema
+    }
+
     pub(crate) fn get(&self, id: i32) -> Option<&IcebergSchema> {
         self.known.get(&id)
     }
 
     /// The number of a schema, which it gets if it has none yet.
-    fn id_of(&mut self, schema: IcebergSchema) -> i32 {
+    pub(crate) fn id_of(&mut self, schema: IcebergSchema) -> i32 {
         if let Some((id, _)) = self.known.iter().find(|(_, known)| **known == schema) {
             return *id;
         }
@@ -92,17 +107,17 @@ impl TableSchemas {
     }
 
     /// The schema of a file. A piece of no spec, whose footer is not known, counts as one with the table's own columns alone.
-    pub(crate) fn of_file(&mut self, footer: Option<&ParquetMetaData>) -> Result<i32, IcebergError> {
-        let schema = match footer.filter(|_| self.has_promoted) {
+    pub(crate) fn of_file(&self, footer: Option<&ParquetMetaData>) -> Result<IcebergSchema, IcebergError> {
+        Ok(match footer.filter(|_| self.has_promoted) {
             Some(footer) => merged(&self.own, [&IcebergSchema::of_footer(footer)?]).schema,
             None => self.own.clone(),
-        };
-        Ok(self.id_of(schema))
+        })
     }
 
-    /// The schema of a table whose manifests have these.
-    pub(crate) fn current(&mut self, manifests: &BTreeSet<i32>) -> CurrentSchema {
-        let of_files = manifests.iter().filter_map(|id| self.known.get(id));
+    /// The schema of a table whose manifests have these; where it has none, with the columns of its `last` one.
+    pub(crate) fn current(&mut self, manifests: &BTreeSet<i32>, last: Option<i32>) -> CurrentSchema {
+        let last = last.filter(|_| manifests.is_empty());
+        let of_files = manifests.iter().chain(&last).filter_map(|id| self.known.get(id));
         let all = merged(&self.own, of_files);
         CurrentSchema {
             id: self.id_of(all.schema),
@@ -135,13 +150,14 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::schema::{IcebergColumn, IcebergType};
+    use crate::schema::IcebergType;
 
     #[test]
     fn a_schema_keeps_its_number_over_json_and_a_new_one_gets_the_next() {
         let logs = CatalogTable::base(Table::Logs);
         let mut schemas = TableSchemas::new(logs).unwrap();
-        assert_eq!(schemas.of_file(None).unwrap(), 0);
+        let of_piece = schemas.of_file(None).unwrap();
+        assert_eq!(schemas.id_of(of_piece.clone()), 0);
         let mut other = schemas.own.clone();
         other.columns.push(IcebergColumn {
             id: 1_000,
@@ -151,8 +167,10 @@ mod tests {
         });
         assert_eq!(schemas.id_of(other.clone()), 1);
         let mut again = TableSchemas::new(logs).unwrap().with_known(&schemas.to_json()).unwrap();
-        assert_eq!((again.id_of(other), again.of_file(None).unwrap()), (1, 0));
-        assert_eq!(again.current(&BTreeSet::from([0])).id, 0);
+        assert_eq!((again.id_of(other), again.id_of(of_piece)), (1, 0));
+        assert_eq!(again.current(&BTreeSet::from([0]), Some(1)).id, 0);
+        assert_eq!(again.current(&BTreeSet::new(), Some(1)).id, 1, "without files");
+        assert_eq!(again.current(&BTreeSet::new(), None).id, 0);
         assert_eq!(again.last_column_id(), 1_000);
         let messages = TableSchemas::new(CatalogTable::base(Table::Messages)).unwrap();
         assert_eq!(
@@ -182,6 +200,47 @@ mod tests {
         schemas.retain(&BTreeSet::from([0]));
         assert_eq!(schemas.known.keys().copied().collect::<Vec<_>>(), [0, 3]);
         assert_eq!((schemas.id_of(with(1_002)), schemas.id_of(with(1_000))), (3, 4));
+    }
+
+    #[test]
+    fn schemas_of_an_earlier_release_have_the_first_of_the_own_columns() {
+        let new = || TableSchemas::new(CatalogTable::base(Table::Logs)).unwrap();
+        let known = |change: &dyn Fn(&mut Vec<IcebergColumn>)| {
+            let mut schema = new().own;
+            change(&mut schema.columns);
+            new().with_known(&[schema.to_json(0)])
+        };
+        let promoted = IcebergColumn {
+            id: 1_000,
+            name: "city".to_owned(),
+            required: false,
+            kind: IcebergType::String,
+        };
+        let mut earlier = known(&|columns| columns.truncate(5)).unwrap();
+        assert_eq!(
+            earlier.current(&BTreeSet::from([0]), None).id,
+            1,
+            "the table has all columns"
+        );
+        assert_eq!(earlier.get(1), Some(&new().own));
+        let with_promoted = known(&|columns| {
+            columns.truncate(5);
+            columns.push(promoted.clone());
+        });
+        let mut with_promoted = with_promoted.unwrap();
+        assert_eq!(with_promoted.current(&BTreeSet::from([0]), None).id, 1);
+        let names = with_promoted
+            .get(1)
+            .unwrap()
+            .columns
+            .iter()
+            .map(|column| column.name.as_str());
+        assert_eq!(names.last(), Some("city"));
+        // A column is missing in the middle, is another one, or is none of a release.
+        assert!(known(&|columns| drop(columns.remove(2))).is_none());
+        assert!(known(&|columns| columns[6].kind = IcebergType::Long).is_none());
+        assert!(known(&|columns| columns[0].name = "time".to_owned()).is_none());
+        assert!(known(&|columns| columns.clear()).is_none());
     }
 
     #[test]

@@ -173,6 +173,24 @@ async fn a_publisher_that_was_pushed_out_publishes_no_older_list_over_a_newer_on
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_number_is_not_given_again_though_the_version_that_had_it_was_collected() {
+    let store = TestStore::new().await;
+    store.add_logs("2026-11-20T09:00:00Z", 2).await;
+    let catalog = store.catalog();
+    let (mut ours, mut other) = (catalog.publisher(), catalog.publisher());
+    publish(&mut ours, store.files(), 0);
+    publish(&mut other, store.files_without(|_| true), 1);
+    publish(&mut other, store.files(), 2);
+    std::fs::remove_file(catalog.path("logs", "v2.metadata.json")).unwrap();
+    store.add_logs("2026-11-21T09:00:00Z", 3).await;
+    assert_eq!(publish(&mut ours, store.files(), 3).versions["logs"], 4);
+    assert!(!catalog.names_of("logs").contains("v2.metadata.json"));
+    let logs = catalog.load("logs");
+    assert_eq!((logs.version, logs.snapshots().len()), (4, 4));
+    catalog.assert_whole("logs");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_publisher_notices_what_another_one_published_though_its_own_list_is_the_same() {
     let store = TestStore::new().await;
     store.add_logs("2026-11-20T09:00:00Z", 2).await;

@@ -168,6 +168,68 @@ async fn one_changed_byte_of_any_object_makes_no_wrong_table() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn files_whose_manifest_is_lost_or_damaged_take_their_own_place_and_are_not_new() {
+    let store = TestStore::new().await;
+    store.add_logs("2026-11-20T09:00:00Z", 2).await;
+    store.add_logs("2026-11-21T09:00:00Z", 3).await;
+    let before = store.files();
+    store.add_logs("2026-11-21T10:00:00Z", 4).await;
+    let all = store.files();
+    store.add_logs("2026-11-21T11:00:00Z", 5).await;
+    let one_more = store.files();
+    let counts = |table: &TestTable| {
+        let keys = [
+            "added-data-files",
+            "added-records",
+            "deleted-data-files",
+            "deleted-records",
+        ];
+        (
+            table.summary("operation"),
+            keys.map(|key| table.summary(key).parse::<u64>().unwrap()),
+        )
+    };
+    let case = |folder: &str, harm: &dyn Fn(&TestCatalog, &TestTable), list: &PublishedFiles| {
+        let catalog = store.catalog_in(folder);
+        publish(&mut catalog.publisher(), before.clone(), 0);
+        publish(&mut catalog.publisher(), all.clone(), 1);
+        harm(&catalog, &catalog.load("logs"));
+        publish(&mut catalog.publisher(), list.clone(), 2);
+        let third = catalog.load("logs");
+        assert_eq!(
+            (third.version, rows(&catalog).to_string()),
+            (3, third.summary("total-records")),
+            "{folder}"
+        );
+        counts(&third)
+    };
+    let list_of = |table: &TestTable| local(table.current()["manifest-list"].as_str().unwrap()).to_owned();
+    let overwrite = |counts: [u64; 4]| ("overwrite".to_owned(), counts);
+
+    let damaged = |_: &TestCatalog, table: &TestTable| {
+        let manifests = table.manifests();
+        std::fs::write(local(&manifests[1].path), "damaged").unwrap();
+    };
+    assert_eq!(case("damaged", &damaged, &one_more), overwrite([3, 12, 2, 7]));
+    let lost = |_: &TestCatalog, table: &TestTable| std::fs::remove_file(local(&table.manifests()[1].path)).unwrap();
+    assert_eq!(case("lost", &lost, &all), overwrite([2, 7, 2, 7]));
+    let without_list = |_: &TestCatalog, table: &TestTable| std::fs::remove_file(list_of(table)).unwrap();
+    assert_eq!(case("list", &without_list, &all), overwrite([3, 9, 3, 9]));
+    // Without any earlier snapshot there is nobody who has read one.
+    let alone = |catalog: &TestCatalog, table: &TestTable| {
+        for snapshot in table.snapshots() {
+            std::fs::remove_file(local(snapshot["manifest-list"].as_str().unwrap())).unwrap();
+        }
+        assert!(catalog.names_of("logs").contains("v2.metadata.json"));
+    };
+    assert_eq!(case("alone", &alone, &all), ("append".to_owned(), [3, 9, 0, 0]));
+    assert_eq!(
+        case("whole", &|_, _| {}, &one_more),
+        ("append".to_owned(), [1, 5, 0, 0])
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_damaged_list_of_tables_is_named_and_written_anew() {
     let (store, catalog) = published().await;
     let path = catalog.folder.join("telemetry").join("tables.json");

@@ -4,16 +4,23 @@ use std::time::SystemTime;
 
 use super::*;
 
+/// A store with two rows of one day and three of the next one, a folder for its catalogue, and the time now: the disk says when an
+/// object was written and when a name went.
+async fn two_days() -> (TestStore, TestCatalog, Timestamp) {
+    let store = TestStore::new().await;
+    store.add_logs("2026-11-20T09:00:00Z", 2).await;
+    store.add_logs("2026-11-21T09:00:00Z", 3).await;
+    let catalog = store.catalog();
+    (store, catalog, Timestamp::from(SystemTime::now()))
+}
+
 fn snapshots_of(catalog: &TestCatalog) -> usize {
     catalog.load("logs").snapshots().len()
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_snapshot_expires_its_age_after_the_next_one_took_its_place() {
-    let store = TestStore::new().await;
-    store.add_logs("2026-11-20T09:00:00Z", 2).await;
-    store.add_logs("2026-11-21T09:00:00Z", 3).await;
-    let catalog = store.catalog();
+    let (store, catalog, _) = two_days().await;
     let mut publisher = catalog.publisher();
     publish(&mut publisher, store.files(), 0);
     let left = || store.files_without(|file| file.rows == 2);
@@ -57,13 +64,8 @@ fn remove_from_tree(store: &TestStore, rows: u64) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_link_goes_after_the_age_of_snapshots_since_it_is_the_only_name_whoever_published_it() {
-    let store = TestStore::new().await;
-    store.add_logs("2026-11-20T09:00:00Z", 2).await;
-    store.add_logs("2026-11-21T09:00:00Z", 3).await;
-    let catalog = store.catalog();
+    let (store, catalog, start) = two_days().await;
     let left = || store.files_without(|file| file.rows == 2);
-    // The disk says when a name went.
-    let start = Timestamp::from(SystemTime::now());
     let at = |minutes: u64| start.plus(Duration::from_secs(60 * minutes));
     catalog.publisher().publish(store.files(), at(0)).unwrap();
     assert_eq!(links(&catalog), 2);
@@ -92,12 +94,8 @@ async fn a_link_goes_after_the_age_of_snapshots_since_it_is_the_only_name_whoeve
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_table_that_cannot_be_published_keeps_the_links_of_its_newest_version() {
-    let store = TestStore::new().await;
-    store.add_logs("2026-11-20T09:00:00Z", 2).await;
-    store.add_logs("2026-11-21T09:00:00Z", 3).await;
-    let catalog = store.catalog();
+    let (store, catalog, start) = two_days().await;
     let mut publisher = catalog.publisher();
-    let start = Timestamp::from(SystemTime::now());
     let late = start.plus(Duration::from_secs(600_000));
     publisher.publish(store.files(), start).unwrap();
     remove_from_tree(&store, 2);
@@ -114,12 +112,8 @@ async fn a_table_that_cannot_be_published_keeps_the_links_of_its_newest_version(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hundred_snapshots_are_kept_and_garbage_is_what_nobody_names() {
-    let store = TestStore::new().await;
-    store.add_logs("2026-11-20T09:00:00Z", 2).await;
-    store.add_logs("2026-11-21T09:00:00Z", 3).await;
-    let catalog = store.catalog();
+    let (store, catalog, start) = two_days().await;
     let mut publisher = catalog.publisher();
-    let start = Timestamp::from(SystemTime::now());
     let mut version = 0;
     let mut churn = |publisher: &mut CatalogPublisher, times: u64| {
         for _ in 0..times {
@@ -217,8 +211,46 @@ async fn what_another_publisher_is_about_to_name_is_no_garbage() {
     let before = catalog.names_of("logs");
     assert_eq!(collect(&mut publisher, start.plus(HOUR)), 0);
     assert_eq!(catalog.names_of("logs"), before);
-    // A later version is never garbage here, whatever it is; what it does not name is.
+    // Who does not know the last version does not know what it names.
+    assert_eq!(collect(&mut publisher, start.plus(HOUR * 3)), 0);
+    assert_eq!(catalog.names_of("logs"), before);
+    assert!(publisher.is_due());
+    std::fs::remove_file(catalog.path("logs", "v9.metadata.json")).unwrap();
+    publisher.publish(store.files(), start).unwrap();
     assert_eq!(collect(&mut publisher, start.plus(HOUR * 3)), 3);
-    assert!(catalog.names_of("logs").contains("v9.metadata.json"));
     assert_eq!(catalog.load("logs").summary("total-records"), "2");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_publisher_that_fell_behind_deletes_nothing_of_what_later_versions_name() {
+    let store = TestStore::new().await;
+    store.add_logs("2026-11-20T09:00:00Z", 2).await;
+    let catalog = store.catalog();
+    let mut publisher = catalog.publisher();
+    let start = Timestamp::from(SystemTime::now());
+    publisher.publish(store.files(), start).unwrap();
+    store.add_logs("2026-11-21T09:00:00Z", 3).await;
+    catalog.publisher().publish(store.files(), start).unwrap();
+    let late = start.plus(HOUR * 3);
+    let before = catalog.names_of("logs");
+    assert_eq!(collect(&mut publisher, late), 0);
+    assert_eq!(catalog.names_of("logs"), before);
+    assert!(publisher.is_due());
+    catalog.assert_whole("logs");
+    // It goes on from what the other one published: the first snapshot has expired by then.
+    publisher.publish(store.files(), late).unwrap();
+    let logs = catalog.load("logs");
+    assert_eq!((logs.version, logs.snapshots().len()), (3, 1));
+    assert_eq!(
+        collect(&mut publisher, late),
+        1,
+        "the manifest list of the first snapshot"
+    );
+    assert_eq!(
+        logs.manifests()
+            .iter()
+            .map(|manifest| catalog.entries_of(manifest).len())
+            .sum::<usize>(),
+        2
+    );
 }

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::large_futures, reason = "tests")]
 
+mod attempts;
 mod crashes;
 mod damage;
 mod expiry;

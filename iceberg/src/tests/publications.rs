@@ -221,6 +221,45 @@ async fn times_do_not_go_back_when_the_clock_does() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_table_of_an_earlier_release_gets_a_new_column_and_keeps_its_snapshots_and_manifests() {
+    let store = TestStore::new().await;
+    store.add_logs("2026-11-20T09:00:00Z", 2).await;
+    store.add_logs("2026-11-21T09:00:00Z", 3).await;
+    let catalog = store.catalog();
+    publish(&mut catalog.publisher(), store.files(), 0);
+    // That release did not know the last column.
+    let path = catalog.path("logs", "v1.metadata.json");
+    let mut metadata: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    let columns = metadata["schemas"][0]["fields"].as_array_mut().unwrap();
+    let (all, _) = (columns.len(), columns.pop());
+    std::fs::write(&path, metadata.to_string()).unwrap();
+    let first = catalog.load("logs");
+    store.add_logs("2026-11-21T10:00:00Z", 4).await;
+    publish(&mut catalog.publisher(), store.files(), 1);
+    let second = catalog.load("logs");
+    let of_schemas = |table: &TestTable| -> Vec<i64> {
+        let snapshots = table.snapshots();
+        snapshots
+            .iter()
+            .map(|snapshot| snapshot["schema-id"].as_i64().unwrap())
+            .collect()
+    };
+    assert_eq!((second.version, of_schemas(&second)), (2, vec![0, 1]));
+    assert_eq!(second.metadata["current-schema-id"], 1);
+    let schemas = second.metadata["schemas"].as_array().unwrap();
+    let columns = schemas.iter().map(|schema| schema["fields"].as_array().unwrap().len());
+    assert_eq!(columns.collect::<Vec<_>>(), [all - 1, all]);
+    let manifests = second.manifests();
+    assert_eq!(manifests.len(), 3, "files of either schema on one day");
+    assert_eq!(manifests[..2], first.manifests());
+    assert_eq!(
+        (second.summary("operation"), second.summary("added-records")),
+        ("append".to_owned(), "4".to_owned())
+    );
+    catalog.assert_whole("logs");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn partitions_of_another_length_are_in_manifests_of_their_own() {
     let store = TestStore::new().await;
     store.add_logs("2026-11-21T08:00:00Z", 3).await;

@@ -39,6 +39,28 @@ async fn a_reader_looks_no_more_often_than_it_may() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_reader_finds_the_newest_version_though_the_hint_stayed_behind_and_its_own_was_collected() {
+    let store = TestStore::new().await;
+    store.add_logs("2026-11-20T09:00:00Z", 2).await;
+    // The hint names the known version, or a later one that was collected too.
+    for hint in ["1", "2"] {
+        let catalog = store.catalog_in(&format!("catalogue-{hint}"));
+        let mut publisher = catalog.publisher();
+        publish(&mut publisher, store.files(), 0);
+        let reader = catalog.reader();
+        let version = || reader.load("logs").unwrap().map(|table| table.version);
+        assert_eq!(version(), Some(1));
+        publish(&mut publisher, store.files_without(|_| true), 1);
+        publish(&mut publisher, store.files(), 2);
+        std::fs::write(catalog.path("logs", "version-hint.text"), hint).unwrap();
+        std::fs::remove_file(catalog.path("logs", "v2.metadata.json")).unwrap();
+        assert_eq!(version(), Some(1), "{hint}: as long as it is there");
+        std::fs::remove_file(catalog.path("logs", "v1.metadata.json")).unwrap();
+        assert_eq!(version(), Some(3), "{hint}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn while_the_storage_fails_the_known_version_is_served_and_a_failure_is_not_met_again_at_once() {
     let store = TestStore::new().await;
     store.add_logs("2026-11-20T09:00:00Z", 2).await;

@@ -83,14 +83,17 @@ async fn columns_come_and_go_with_the_files_that_have_them() {
     assert_ne!(fourth.current()["schema-id"], third.current()["schema-id"]);
     assert_eq!(fourth.metadata["schemas"].as_array().unwrap().len(), 4);
 
-    // A spec without files keeps its table.
+    // A spec without files keeps its table, and its columns for whoever names them in a statement.
     publish(&mut catalog.publisher(), store.files_without(|_| true), 4);
     let fifth = catalog.load("messages_order");
     assert_eq!(
         (fifth.summary("total-records"), fifth.promoted()),
-        ("0".to_owned(), Vec::new())
+        ("0".to_owned(), wanted(&[("city", "string")]))
     );
     assert_eq!(catalog.reader().tables().unwrap().len(), 6);
+    let earlier = store.files_without(|file| !is_of_day(file, "2026-11-19"));
+    publish(&mut catalog.publisher(), earlier, 5);
+    assert_eq!(catalog.load("messages_order").promoted(), wanted(&[("amount", "long")]));
     for table in ["messages", "messages_order"] {
         catalog.assert_whole(table);
     }
