@@ -235,7 +235,7 @@ mod tests {
             .columns
             .iter()
             .map(|column| column.name.as_str());
-        assert_eq!(names.last(), Some("city"));
+        assert_eq!(names.next_back(), Some("city"));
         // A column is missing in the middle, is another one, or is none of a release.
         assert!(known(&|columns| drop(columns.remove(2))).is_none());
         assert!(known(&|columns| columns[6].kind = IcebergType::Long).is_none());
