@@ -8,9 +8,10 @@
 //! # Invariants
 //!
 //! - What is served was published: nothing here makes metadata.
-//! - A catalogue that reads looks at most every two seconds for newer versions of a table, however often it is asked; who asks
-//!   meanwhile waits for that look. So it is while the storage does not answer: what was known before is served, or the error that
-//!   was met. One that shares what its process publishes reads nothing from the first publication on.
+//! - A catalogue that reads looks at most every two seconds for newer versions of a table, however often it is asked. Who asks
+//!   during a look gets the known version, and waits only where there is none. While the storage does not answer, or the newer
+//!   version is damaged, what was known before is served, or the error that was met. One that shares what its process publishes
+//!   reads nothing from the first publication on.
 //! - A table that was served stays, without files if it has none.
 //!
 //! # Not here
@@ -19,15 +20,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use engine::SideObjects;
 use model::Timestamp;
 use parking_lot::Mutex;
 use serde::Serialize;
 use serde_json::value::RawValue;
-use tracing::warn;
 
+use crate::cached_look::{CachedLook, LookPolicy};
 use crate::catalog_table::CatalogTable;
 use crate::error::IcebergError;
 use crate::metadata_folder::{MetadataFolder, MetadataVersion, version_name};
@@ -40,90 +41,16 @@ pub use crate::metadata_folder::NAMESPACE;
 /// The time between two looks for newer versions.
 const LOOK_AGAIN: Duration = Duration::from_secs(2);
 
-/// See the module.
-#[derive(Debug)]
+/// What is known of each table: a look at one does not hold up the others.
+type TableLooks = BTreeMap<CatalogTable, Arc<CachedLook<MetadataVersion>>>;
+
+/// See the module. Clones are the same catalogue.
+#[derive(Debug, Clone)]
 pub struct IcebergCatalog {
     objects: SideObjects,
-    rest: Duration,
-    names: Mutex<CachedLook<BTreeSet<CatalogTable>>>,
-    /// Each with a lock of its own: a look at one table does not hold up the others.
-    tables: Mutex<BTreeMap<CatalogTable, Arc<Mutex<CachedLook<MetadataVersion>>>>>,
-}
-
-/// How recent something is.
-#[derive(Debug, Clone, Copy)]
-enum CacheFreshness {
-    Never,
-    LookedAt(Instant),
-    /// The publisher of this process brings what is new.
-    Shared,
-}
-
-impl CacheFreshness {
-    fn is_due(self, rest: Duration) -> bool {
-        match self {
-            Self::Never => true,
-            Self::LookedAt(at) => at.elapsed() >= rest,
-            Self::Shared => false,
-        }
-    }
-}
-
-/// What was read, and when it is looked for again.
-#[derive(Debug)]
-struct CachedLook<T> {
-    value: Option<T>,
-    freshness: CacheFreshness,
-    /// Why the last look failed, if the storage did not answer.
-    failure: Option<String>,
-}
-
-impl<T> Default for CachedLook<T> {
-    fn default() -> Self {
-        Self {
-            value: None,
-            freshness: CacheFreshness::Never,
-            failure: None,
-        }
-    }
-}
-
-impl<T: Clone> CachedLook<T> {
-    /// What the publisher of this process brings.
-    const fn shared(value: T) -> Self {
-        Self {
-            value: Some(value),
-            freshness: CacheFreshness::Shared,
-            failure: None,
-        }
-    }
-
-    /// What is known, after a look if one is due. It gives what is newer than the known value.
-    fn get(
-        &mut self,
-        rest: Duration,
-        look: impl FnOnce(Option<&T>) -> Result<Option<T>, IcebergError>,
-    ) -> Result<Option<T>, IcebergError> {
-        if self.freshness.is_due(rest) {
-            match look(self.value.as_ref()) {
-                Ok(newer) => {
-                    self.value = newer.or_else(|| self.value.take());
-                    self.failure = None;
-                }
-                Err(IcebergError::Storage(error)) => {
-                    if self.failure.replace(error.to_string()).is_none() {
-                        warn!(%error, "could not look for what is new in the Iceberg catalogue; it is tried again");
-                    }
-                }
-                Err(damage) => return Err(damage),
-            }
-            self.freshness = CacheFreshness::LookedAt(Instant::now());
-        }
-        match (&self.value, &self.failure) {
-            (None, Some(reason)) => Err(IcebergError::Away(reason.clone())),
-            (value, _) => Ok(value.clone()),
-        }
-    }
+    looks: LookPolicy,
+    names: Arc<CachedLook<Arc<BTreeSet<CatalogTable>>>>,
+    tables: Arc<Mutex<TableLooks>>,
 }
 
 /// A table as a client loads it.
@@ -133,6 +60,8 @@ pub struct LoadedTable {
     pub metadata_location: String,
     /// The metadata, as it was published.
     pub metadata: Arc<RawValue>,
+    /// What tells it apart from other metadata, of the same version too: hex digits.
+    pub digest: Arc<str>,
     /// Its version, which grows with every publication of the table.
     pub version: u64,
     /// How the table's objects are reached, without credentials. Empty for files.
@@ -175,10 +104,27 @@ impl IcebergCatalog {
     pub(crate) fn with_rest(objects: SideObjects, rest: Duration) -> Self {
         Self {
             objects,
-            rest,
-            names: Mutex::default(),
-            tables: Mutex::default(),
+            looks: LookPolicy::After(rest),
+            names: Arc::default(),
+            tables: Arc::default(),
         }
+    }
+
+    /// The same catalogue for who must not wait: where a look is due that nobody makes, it gives an error in place of the look.
+    #[must_use]
+    pub fn at_once(&self) -> Self {
+        let looks = match self.looks {
+            LookPolicy::After(rest) => LookPolicy::AtOnce(rest),
+            others => others,
+        };
+        Self { looks, ..self.clone() }
+    }
+
+    /// The same catalogue without looks: it gives what is known, however old that is. It does not block.
+    #[must_use]
+    pub fn as_known(&self) -> Self {
+        let looks = LookPolicy::Never;
+        Self { looks, ..self.clone() }
     }
 
     /// The names of all tables, sorted. None before anything was published.
@@ -209,50 +155,61 @@ impl IcebergCatalog {
         Ok(Some(LoadedTable {
             metadata_location: folder.uri(&version_name(newest.version)),
             metadata: newest.text,
+            digest: newest.digest,
             version: newest.version,
             config: self.client_config(),
         }))
     }
 
-    /// All tables in short.
+    /// All tables in short that can be read, and why the first of the others cannot. Once the storage did not answer, it is not
+    /// asked for the rest of them: they are as they are known.
     ///
     /// # Errors
-    /// As [`IcebergCatalog::load`].
-    pub fn overview(&self) -> Result<Vec<TableOverview>, IcebergError> {
-        let mut tables = Vec::new();
-        for table in self.names()? {
-            let newest = self.newest(table)?;
-            tables.extend(newest.map(|newest| overview(table, &newest)));
+    /// If the names of the tables cannot be read; [`IcebergCatalog::at_once`], also if a table cannot.
+    pub fn overview(&self) -> Result<(Vec<TableOverview>, Option<IcebergError>), IcebergError> {
+        let names = self.names()?;
+        let mut source = self.clone();
+        if self.names.is_away() {
+            source = self.as_known();
+        }
+        let (mut tables, mut failure) = (Vec::new(), None);
+        for table in names.iter().copied() {
+            match source.newest(table) {
+                Ok(newest) => tables.extend(newest.map(|newest| overview(table, &newest))),
+                Err(error) if matches!(self.looks, LookPolicy::AtOnce(_)) => return Err(error),
+                Err(error) => failure = failure.or(Some(error)),
+            }
+            if self.cached(table).is_away() {
+                source = self.as_known();
+            }
         }
         tables.sort_unstable_by(|a, b| a.name.cmp(&b.name));
-        Ok(tables)
+        Ok((tables, failure))
     }
 
-    /// What this process published is served from now on without being read.
+    /// What this process published is served from now on without being read. It waits for no look.
     pub(crate) fn share(&self, table: CatalogTable, newest: MetadataVersion) {
-        let known = self.known(table);
-        *known.lock() = CachedLook::shared(newest);
+        self.cached(table).share(newest);
     }
 
     /// As [`IcebergCatalog::share`], the names of all tables.
     pub(crate) fn share_names(&self, names: BTreeSet<CatalogTable>) {
-        *self.names.lock() = CachedLook::shared(names);
+        self.names.share(names.into());
     }
 
-    fn names(&self) -> Result<BTreeSet<CatalogTable>, IcebergError> {
-        let mut known = self.names.lock();
-        let names = known.get(self.rest, |_| table_index::read(&self.objects).map(Some))?;
+    fn names(&self) -> Result<Arc<BTreeSet<CatalogTable>>, IcebergError> {
+        let names = self.names.get(self.looks, |_| {
+            table_index::read(&self.objects).map(|names| Some(Arc::new(names)))
+        })?;
         Ok(names.unwrap_or_default())
     }
 
-    fn known(&self, table: CatalogTable) -> Arc<Mutex<CachedLook<MetadataVersion>>> {
+    fn cached(&self, table: CatalogTable) -> Arc<CachedLook<MetadataVersion>> {
         Arc::clone(self.tables.lock().entry(table).or_default())
     }
 
     fn newest(&self, table: CatalogTable) -> Result<Option<MetadataVersion>, IcebergError> {
-        let known = self.known(table);
-        let mut known = known.lock();
-        known.get(self.rest, |known| {
+        self.cached(table).get(self.looks, |known| {
             let folder = MetadataFolder::new(&self.objects, table);
             let newer = folder.newest(known.map_or(0, |known| known.version))?;
             newer
@@ -267,7 +224,9 @@ impl IcebergCatalog {
             return BTreeMap::new();
         };
         let mut config = BTreeMap::from([
-            ("s3.region".to_owned(), settings.region),
+            // Java's client of S3 knows the second one only.
+            ("s3.region".to_owned(), settings.region.clone()),
+            ("client.region".to_owned(), settings.region),
             ("s3.path-style-access".to_owned(), settings.path_style.to_string()),
         ]);
         config.extend(settings.endpoint.map(|endpoint| ("s3.endpoint".to_owned(), endpoint)));

@@ -11,9 +11,11 @@ use uuid::Uuid;
 
 /// See the module.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct CatalogTable {
-    pub(crate) table: Table,
-    pub(crate) spec: Option<SpecName>,
+pub struct CatalogTable {
+    /// Whose rows it has.
+    pub table: Table,
+    /// Only those of this spec.
+    pub spec: Option<SpecName>,
 }
 
 impl CatalogTable {
@@ -30,8 +32,9 @@ impl CatalogTable {
         }
     }
 
-    /// The table with a name, if any can have it.
-    pub(crate) fn parse(name: &str) -> Option<Self> {
+    /// The table with a name, if any can have it; whether there is such a table, the catalogue knows.
+    #[must_use]
+    pub fn parse(name: &str) -> Option<Self> {
         if let Ok(table) = name.parse() {
             return Some(Self::base(table));
         }
@@ -40,7 +43,9 @@ impl CatalogTable {
         Some(Self::of_spec(spec))
     }
 
-    pub(crate) fn name(&self) -> String {
+    /// Its name in the namespace.
+    #[must_use]
+    pub fn name(&self) -> String {
         match self.spec {
             None => self.table.name().to_owned(),
             Some(spec) => format!("{}_{spec}", self.table),
@@ -73,7 +78,11 @@ mod tests {
             "messages_",
             "messages_..",
             "messages_a/b",
+            "messages_a b",
+            "messages_../../x",
+            "messagesorders",
             "logs_order",
+            "logs\u{1f}",
             "../logs",
             "Logs",
         ] {

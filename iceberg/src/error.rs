@@ -53,6 +53,16 @@ impl IcebergError {
         }
     }
 
+    /// The same failure, for who asks while it is not tried again.
+    pub(crate) fn again(&self) -> Self {
+        match self {
+            Self::Storage(error) => Self::Away(error.to_string()),
+            Self::Away(reason) => Self::Away(reason.clone()),
+            Self::Damaged { object, reason } => Self::damaged(object, reason),
+            Self::Refused { object, reason } => Self::refused(object, reason),
+        }
+    }
+
     /// The same damage, of the object with this name: readers of bytes do not know it.
     pub(crate) fn of_object(self, name: &str) -> Self {
         match self {

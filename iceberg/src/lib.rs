@@ -20,6 +20,7 @@
 //! | `catalog_table`, `metadata_folder`, `table_index` | names: of tables, of their objects, the list of tables |
 //! | `table_files`, `table_schemas`, `file_descriptions`, `day_manifests`, `snapshot_history` | what a new version of a table consists of |
 //! | `published_state`, `garbage`, `table_publication` | one table: what goes, what is new |
+//! | `cached_look` | what was read, and when it is looked for again |
 //! | `catalog`, `publisher` | all tables: what is served, what is published |
 //!
 //! # Invariants
@@ -35,6 +36,7 @@
 
 mod avro;
 mod bounds;
+mod cached_look;
 mod catalog;
 mod catalog_table;
 mod data_file;
@@ -61,5 +63,6 @@ mod table_schemas;
 mod tests;
 
 pub use catalog::{IcebergCatalog, LoadedTable, NAMESPACE, TableOverview};
+pub use catalog_table::CatalogTable;
 pub use error::IcebergError;
-pub use publisher::{CatalogPublisher, CatalogSettings, PublishReport};
+pub use publisher::{CatalogPublisher, CatalogSettings, MARGIN, PublishReport};

@@ -44,6 +44,8 @@ const MOST_VERSION: u64 = 1 << 53;
 pub(crate) struct MetadataVersion {
     pub(crate) version: u64,
     pub(crate) text: Arc<RawValue>,
+    /// What tells it apart from others: its number may be given again once a catalogue was lost.
+    pub(crate) digest: Arc<str>,
     pub(crate) metadata: Arc<TableMetadata>,
 }
 
@@ -186,6 +188,7 @@ impl MetadataFolder {
         Ok(MetadataVersion {
             version,
             text: text.into(),
+            digest: content_digest(content).into(),
             metadata: Arc::new(metadata),
         })
     }

@@ -39,7 +39,7 @@ use crate::table_publication::{ListNumber, TablePublication};
 pub use crate::table_publication::CatalogSettings;
 
 /// How much longer than the age of snapshots a link is kept: the tree gives a name up before a version without the file is published.
-const MARGIN: Duration = Duration::from_secs(600);
+pub const MARGIN: Duration = Duration::from_secs(600);
 
 /// Tables whose garbage is collected between two looks for new files, at most.
 const COLLECTED_AT_ONCE: usize = 4;

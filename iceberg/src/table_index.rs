@@ -50,8 +50,10 @@ pub(crate) fn write(objects: &SideObjects, tables: &BTreeSet<CatalogTable>) -> R
     let content = serde_json::Value::from(names).to_string();
     if content.len() > MOST_BYTES {
         let reason = format!(
-            "the names of {} tables take more than {MOST_BYTES} bytes: remove specs",
-            tables.len()
+            "the names of {} tables take more than {MOST_BYTES} bytes: delete {}, without the Mixer, and it begins anew with the \
+             tables that have files",
+            tables.len(),
+            objects.uri(&object())
         );
         return Err(IcebergError::refused("the list of tables", reason));
     }

@@ -120,6 +120,13 @@ fn a_catalogue_that_is_switched_off_is_neither_written_nor_served() -> Result<()
         shown.err
     );
 
+    let one = off.platform(&["catalog", "logs"])?;
+    assert!(
+        one.code != Some(0) && one.err.contains("observability.embedded.iceberg.enabled is false"),
+        "{}",
+        one.err
+    );
+
     let on = TestMixer::with(&[OFTEN], &[])?;
     let listed = eventually("the first publication", SOON, || load(&on, LISTED))?;
     assert_eq!(listed["identifiers"].as_array().map(Vec::len), Some(TABLES.len()));
@@ -379,6 +386,10 @@ fn every_mixer_on_a_bucket_serves_the_same_metadata() -> Result<(), Failure> {
     let below = format!("s3://{BUCKET}/plant/a/iceberg/telemetry/logs/metadata/");
     assert!(location.starts_with(&below), "{location}");
     assert_eq!(read["config"]["s3.endpoint"], url);
+    assert_eq!(
+        (&read["config"]["s3.region"], &read["config"]["client.region"]),
+        (&json!("us-east-1"), &json!("us-east-1"))
+    );
     let config = read["config"].to_string();
     assert!(!config.contains(SECRET) && !config.contains(KEY), "{config}");
     let catalog = reading.api.get("/api/v1/catalog")?.json;

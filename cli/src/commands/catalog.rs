@@ -52,10 +52,7 @@ pub(crate) fn run(args: &CatalogArgs) -> Result<(), Error> {
     if matches!(printer.format, OutputFormat::Table | OutputFormat::Csv) {
         tables.iter_mut().for_each(join_names);
     }
-    match &args.table {
-        None => printer.rows(&tables, COLUMNS)?,
-        Some(name) => one(&tables, name, printer)?,
-    }
+    // They come first: they say why a table is not there.
     if tables.is_empty() && text(&catalog, "reason").is_empty() {
         super::note("no tables yet; they are there once the Mixer that writes the store has published them");
     }
@@ -65,7 +62,10 @@ pub(crate) fn run(args: &CatalogArgs) -> Result<(), Error> {
             super::note(says);
         }
     }
-    Ok(())
+    match &args.table {
+        None => Ok(printer.rows(&tables, COLUMNS)?),
+        Some(name) => one(&tables, name, printer),
+    }
 }
 
 fn object(value: Value) -> Option<Row> {

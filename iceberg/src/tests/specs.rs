@@ -142,7 +142,7 @@ async fn a_column_whose_type_changed_is_left_out_until_the_older_files_are_gone(
 }
 
 fn left_out(catalog: &TestCatalog) -> Vec<String> {
-    let overview = catalog.reader().overview().unwrap();
+    let (overview, _) = catalog.reader().overview().unwrap();
     let table = overview.into_iter().find(|table| table.name == "messages_order");
     table.unwrap().columns_left_out
 }

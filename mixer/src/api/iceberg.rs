@@ -34,11 +34,10 @@ use axum::{Json, Router};
 use http::header::{CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, ETAG};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
-use iceberg::{LoadedTable, NAMESPACE};
+use iceberg::{CatalogTable, LoadedTable, NAMESPACE};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
 
 use super::authorization::RequestCaller;
 use super::ingest::{detail_of, problem_of};
@@ -46,7 +45,7 @@ use super::problem::ApiProblem;
 use super::query_params::{InPath, decoded_pairs, in_path};
 use super::row_response::known_tags;
 use crate::access::ApiCaller;
-use crate::iceberg_catalog::{CatalogService, CatalogTable};
+use crate::iceberg_catalog::CatalogService;
 
 /// What every path begins with.
 const ROOT: &str = "/iceberg/";
@@ -136,7 +135,7 @@ async fn tables(reader: CatalogReader, named: InPath, RawQuery(query): RawQuery)
     decoded_pairs(query.as_deref().unwrap_or_default())?;
     check_namespace(&in_path("namespace", named)?)?;
     let names = reader.catalog.tables().await?;
-    let is_listed = |name: &String| CatalogTable::of_name(name).is_some_and(|table| reader.may_read(table));
+    let is_listed = |name: &String| CatalogTable::parse(name).is_some_and(|table| reader.may_read(table));
     let listed = names.into_iter().filter(is_listed);
     let identifiers: Vec<_> = listed
         .map(|name| json!({ "namespace": [NAMESPACE], "name": name }))
@@ -155,12 +154,12 @@ async fn table(
     let Path((namespace, name)) = named.map_err(|error| ApiProblem::parameter("table", error.body_text()))?;
     check_namespace(&namespace)?;
     let unknown = || ApiProblem::unknown_table(&format!("{NAMESPACE}.{}", shown(&name)));
-    let table = CatalogTable::of_name(&name).ok_or_else(unknown)?;
+    let table = CatalogTable::parse(&name).ok_or_else(unknown)?;
     if !reader.may_read(table) {
         let detail = format!("the token's scope does not have the table {name}: use a token whose scope has it");
         return Err(ApiProblem::forbidden(detail));
     }
-    let loaded = reader.catalog.load(name.clone()).await?.ok_or_else(unknown)?;
+    let loaded = reader.catalog.load(table).await?.ok_or_else(unknown)?;
     let tag = tag(&loaded);
     let caching = [(ETAG, tag.as_str()), (CACHE_CONTROL, "no-cache")];
     if known_tags(&headers).contains(&tag) {
@@ -192,8 +191,7 @@ impl<'a> TableAnswer<'a> {
 
 /// The tag of a table's answer. Metadata that was lost and made anew may have the version of another one.
 fn tag(loaded: &LoadedTable) -> String {
-    let digest = Sha256::digest(loaded.metadata.get().as_bytes());
-    format!("W/\"{}-{}\"", loaded.version, model::hex::encode(&digest[..8]))
+    format!("W/\"{}-{}\"", loaded.version, loaded.digest)
 }
 
 /// An answer; to `HEAD` only that there is one.

@@ -30,8 +30,6 @@ const DEFAULT_URL: &str = "nats://localhost:4222";
 const DEFAULT_PORT: u16 = 4222;
 /// How long queries of one caller wait for each other.
 const OWN_QUERIES_PATIENCE: Duration = Duration::from_secs(10);
-/// How long readers of the Iceberg catalogue may still need files of a snapshot that is not kept any more.
-const AFTER_SNAPSHOT: Duration = Duration::from_secs(600);
 /// The first wait before a request to the collector is sent again.
 const FIRST_EXPORT_PAUSE: Duration = Duration::from_secs(1);
 /// How long to try to reach the bus.
@@ -113,7 +111,7 @@ pub(crate) fn engine_and_bucket(config: &MixerConfig) -> Result<engine::Settings
 /// How long objects stay in the bucket after their removal.
 fn object_grace(iceberg: &IcebergConfig, usual: Duration) -> Duration {
     if iceberg.enabled {
-        usual.max(iceberg.snapshot_age.saturating_add(AFTER_SNAPSHOT))
+        usual.max(iceberg.snapshot_age.saturating_add(iceberg::MARGIN))
     } else {
         usual
     }

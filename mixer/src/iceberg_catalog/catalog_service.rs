@@ -1,19 +1,25 @@
 //! What a Mixer serves of the catalogue: reads on threads that may block, a few at a time.
+//!
+//! # Invariants
+//!
+//! - What is known and need not be looked for again is answered without a place. Where a place or the storage does not come in time, what is
+//!   known is answered, however old it is: an object store that hangs keeps no request longer than [`PATIENCE`] twice.
+//! - A read that nobody waits for any more keeps its place. It ends with the storage's last attempt, or when the engine closes.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use engine::Engine;
-use iceberg::{IcebergCatalog, IcebergError, LoadedTable};
+use iceberg::{CatalogTable, IcebergCatalog, IcebergError, LoadedTable};
 use tokio::sync::Semaphore;
+use tokio::task::JoinError;
 
 use super::catalog_view::{CatalogTableView, CatalogView, StoredTables};
 use super::publication_status::PublicationStatus;
 
 /// Reads of the catalogue at once.
 const PLACES: usize = 4;
-/// How long one waits for its place.
+/// How long one waits for its place, and then for the storage.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Why the catalogue was not read.
@@ -33,21 +39,27 @@ pub(crate) enum CatalogReadError {
     Interrupted(String),
 }
 
+impl From<JoinError> for CatalogReadError {
+    fn from(error: JoinError) -> Self {
+        Self::Interrupted(error.to_string())
+    }
+}
+
 /// The catalogue, as this Mixer serves it.
 #[derive(Debug)]
 pub(crate) struct CatalogService {
     engine: Arc<Engine>,
-    catalog: Arc<IcebergCatalog>,
+    catalog: IcebergCatalog,
     /// None in a Mixer that only reads.
     publication: Option<Arc<PublicationStatus>>,
     places: Arc<Semaphore>,
-    is_failing: AtomicBool,
+    patience: Duration,
 }
 
 impl CatalogService {
     pub(super) fn new(
         engine: Arc<Engine>,
-        catalog: Arc<IcebergCatalog>,
+        catalog: IcebergCatalog,
         publication: Option<Arc<PublicationStatus>>,
     ) -> Self {
         Self {
@@ -55,96 +67,114 @@ impl CatalogService {
             catalog,
             publication,
             places: Arc::new(Semaphore::new(PLACES)),
-            is_failing: AtomicBool::new(false),
+            patience: PATIENCE,
         }
     }
 
     /// Of a Mixer that only reads: of what another one publishes.
     pub(crate) fn of_reader(engine: &Arc<Engine>) -> Arc<Self> {
-        let catalog = Arc::new(IcebergCatalog::open(engine.side_objects()));
+        let catalog = IcebergCatalog::open(engine.side_objects());
         Arc::new(Self::new(Arc::clone(engine), catalog, None))
     }
 
+    /// The same with so much patience.
+    #[cfg(test)]
+    pub(crate) fn of_impatient_reader(engine: &Arc<Engine>, patience: Duration) -> Arc<Self> {
+        let catalog = IcebergCatalog::open(engine.side_objects());
+        let service = Self::new(Arc::clone(engine), catalog, None);
+        Arc::new(Self { patience, ..service })
+    }
+
     /// The names of the tables.
-    pub(crate) async fn tables(self: &Arc<Self>) -> Result<Vec<String>, CatalogReadError> {
-        let tables = self.read(|service| service.catalog.tables()).await?;
-        self.or_not_published((!tables.is_empty()).then_some(tables))
-            .map(Option::unwrap_or_default)
+    pub(crate) async fn tables(&self) -> Result<Vec<String>, CatalogReadError> {
+        let tables = self.ask(IcebergCatalog::tables).await?;
+        if tables.is_empty() {
+            return Err(CatalogReadError::NotPublished);
+        }
+        Ok(tables)
     }
 
     /// A table's metadata; none if there is no such table.
-    pub(crate) async fn load(self: &Arc<Self>, table: String) -> Result<Option<LoadedTable>, CatalogReadError> {
-        let loaded = self.read(move |service| service.catalog.load(&table)).await?;
-        self.or_not_published(loaded)
+    pub(crate) async fn load(&self, table: CatalogTable) -> Result<Option<LoadedTable>, CatalogReadError> {
+        let name = table.name();
+        let loaded = self.ask(move |catalog| catalog.load(&name)).await?;
+        if loaded.is_some() {
+            return Ok(loaded);
+        }
+        // Base tables are always to come, and those of specs while nothing is there.
+        let names = self.catalog.as_known().tables().unwrap_or_default();
+        if table.spec.is_none() || names.is_empty() {
+            return Err(CatalogReadError::NotPublished);
+        }
+        Ok(None)
     }
 
     /// All of it, beside what is stored.
-    pub(crate) async fn view(self: &Arc<Self>) -> Result<CatalogView, CatalogReadError> {
-        self.read(|service| {
-            let stored = StoredTables::of(&service.engine);
-            let mut issue = service.publication.as_ref().and_then(|status| status.issue());
-            let tables = match (&service.publication, service.catalog.overview()) {
-                (_, Ok(tables)) => tables,
-                (None, Err(error)) => return Err(error),
-                (Some(status), Err(error)) => {
-                    issue.get_or_insert(error.to_string());
-                    status.tables().to_vec()
-                }
-            };
-            Ok(CatalogView::new(
-                &stored,
-                &tables,
-                (service.publication.is_some(), issue),
-            ))
-        })
-        .await
+    pub(crate) async fn view(&self) -> Result<CatalogView, CatalogReadError> {
+        let asked = self.ask(IcebergCatalog::overview).await;
+        let (tables, failure) = match (asked, &self.publication) {
+            (Ok((tables, failure)), _) => (tables, failure.map(|error| error.to_string())),
+            (Err(error), None) => return Err(error),
+            (Err(error), Some(_)) => (Vec::new(), Some(error.to_string())),
+        };
+        let issue = self.publication.as_ref().and_then(|status| status.issue());
+        let engine = Arc::clone(&self.engine);
+        let stored = tokio::task::spawn_blocking(move || StoredTables::of(&engine)).await?;
+        Ok(CatalogView::new(
+            &stored,
+            &tables,
+            (self.publication.is_some(), issue.or(failure)),
+        ))
     }
 
-    /// How often publication failed, and what it published last beside what is stored; none in a Mixer that only reads.
+    /// How often publication failed, and what is published beside what is stored; none in a Mixer that only reads. It walks through all files.
     pub(crate) fn publication(&self) -> Option<(u64, Vec<CatalogTableView>)> {
         let status = self.publication.as_ref()?;
-        let stored = StoredTables::of(&self.engine);
-        Some((status.failures(), stored.beside(&status.tables())))
+        let (tables, _) = self.catalog.as_known().overview().unwrap_or_default();
+        Some((status.failures(), StoredTables::of(&self.engine).beside(&tables)))
     }
 
-    /// What is missing may only be so because nothing was published yet.
-    fn or_not_published<T>(&self, found: Option<T>) -> Result<Option<T>, CatalogReadError> {
-        let has_published = self.publication.as_ref().is_none_or(|status| status.has_published());
-        if found.is_none() && !has_published {
-            return Err(CatalogReadError::NotPublished);
+    /// Asks the catalogue: at once if nothing has to be looked for, else in a place, and what is known if that takes too long.
+    async fn ask<T: Send + 'static>(
+        &self,
+        ask: impl Fn(&IcebergCatalog) -> Result<T, IcebergError> + Clone + Send + 'static,
+    ) -> Result<T, CatalogReadError> {
+        if let Ok(known) = ask(&self.catalog.at_once()) {
+            return Ok(known);
         }
-        Ok(found)
+        let (catalog, asked) = (self.catalog.clone(), ask.clone());
+        let read = self.read(move || asked(&catalog)).await;
+        if let Err(CatalogReadError::Busy | CatalogReadError::Storage) = read
+            && let Ok(known) = ask(&self.catalog.as_known())
+        {
+            return Ok(known);
+        }
+        read
     }
 
     async fn read<T: Send + 'static>(
-        self: &Arc<Self>,
-        read: impl FnOnce(&Self) -> Result<T, IcebergError> + Send + 'static,
+        &self,
+        read: impl FnOnce() -> Result<T, IcebergError> + Send + 'static,
     ) -> Result<T, CatalogReadError> {
-        let place = tokio::time::timeout(PATIENCE, Arc::clone(&self.places).acquire_owned()).await;
+        let place = tokio::time::timeout(self.patience, Arc::clone(&self.places).acquire_owned()).await;
         let Ok(Ok(place)) = place else {
             return Err(CatalogReadError::Busy);
         };
-        let service = Arc::clone(self);
         let reading = tokio::task::spawn_blocking(move || {
-            // A requester that leaves does not make room: the read goes on.
             let _place = place;
-            let read = read(&service);
-            service.note(read.as_ref().err());
-            read
+            read()
         });
-        let read = reading.await;
-        let read = read.map_err(|error| CatalogReadError::Interrupted(error.to_string()))?;
-        read.map_err(|error| match error {
+        let Ok(read) = tokio::time::timeout(self.patience, reading).await else {
+            let patience = self.patience;
+            tracing::warn!(
+                ?patience,
+                "the storage of the Iceberg catalogue does not answer; still waiting"
+            );
+            return Err(CatalogReadError::Storage);
+        };
+        read?.map_err(|error| match error {
             IcebergError::Storage(_) | IcebergError::Away(_) => CatalogReadError::Storage,
             damage => CatalogReadError::Damaged(damage.to_string()),
         })
-    }
-
-    /// Tells of a failure once.
-    fn note(&self, failure: Option<&IcebergError>) {
-        let was_failing = self.is_failing.swap(failure.is_some(), Ordering::Relaxed);
-        if let Some(error) = failure.filter(|_| !was_failing) {
-            tracing::warn!(%error, "could not read the Iceberg catalogue; it is tried again when it is asked for");
-        }
     }
 }

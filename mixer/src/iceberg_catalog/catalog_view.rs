@@ -3,11 +3,9 @@
 use std::collections::BTreeMap;
 
 use engine::{Engine, StorageFormat};
-use iceberg::{NAMESPACE, TableOverview};
+use iceberg::{CatalogTable, NAMESPACE, TableOverview};
 use model::{Table, Timestamp};
 use serde::Serialize;
-
-use super::table_name::CatalogTable;
 
 /// The catalogue.
 #[derive(Debug, Serialize)]
@@ -17,8 +15,8 @@ pub(crate) struct CatalogView {
     publishes: bool,
     /// Why tables lack rows, or why there are none, if something about the store says so.
     reason: Option<String>,
-    /// That the last publication failed, if it did: the reason has paths of this machine, and is in the log.
-    trouble: Option<&'static str>,
+    /// Why the last publication failed, or a table cannot be read. It may have paths of this machine.
+    trouble: Option<String>,
     tables: Vec<CatalogTableView>,
 }
 
@@ -117,7 +115,7 @@ impl StoredTables {
     }
 
     fn table(&self, table: &TableOverview) -> CatalogTableView {
-        let stored = CatalogTable::of_name(&table.name).and_then(|of| self.tables.get(&of));
+        let stored = CatalogTable::parse(&table.name).and_then(|of| self.tables.get(&of));
         let stored = stored.copied().unwrap_or_default();
         let behind = stored.latest.zip(table.newest_row.or(stored.earliest));
         CatalogTableView {
@@ -158,7 +156,7 @@ impl CatalogView {
             namespace: NAMESPACE,
             publishes,
             reason: stored.reason(),
-            trouble: trouble.map(|_| "the last publication failed, and the Mixer's log says why"),
+            trouble,
             tables: stored.beside(tables),
         }
     }
@@ -166,7 +164,21 @@ impl CatalogView {
     /// With those tables only that somebody may read.
     pub(crate) fn only(mut self, may_read: impl Fn(CatalogTable) -> bool) -> Self {
         self.tables
-            .retain(|view| CatalogTable::of_name(&view.table).is_some_and(&may_read));
+            .retain(|view| CatalogTable::parse(&view.table).is_some_and(&may_read));
+        self
+    }
+
+    /// Without tables, for who may read none of them because of `reason`.
+    pub(crate) fn withheld(mut self, reason: &str) -> Self {
+        self.reason = Some(reason.to_owned());
+        self.tables.clear();
+        self
+    }
+
+    /// That there is a trouble, without the reason.
+    pub(crate) fn without_details(mut self) -> Self {
+        let told = "the last publication failed, or a table cannot be read: the Mixer's log and its operators' platform catalog say why";
+        self.trouble = self.trouble.map(|_| told.to_owned());
         self
     }
 
@@ -179,5 +191,21 @@ impl CatalogView {
             trouble: None,
             tables: Vec::new(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_does_not_operate_is_told_that_there_is_a_trouble_without_its_details() {
+        let view =
+            |trouble: Option<&str>| CatalogView::new(&StoredTables::default(), &[], (true, trouble.map(str::to_owned)));
+        let reason = "could not write /srv/store/iceberg/x";
+        assert_eq!(view(Some(reason)).trouble.as_deref(), Some(reason));
+        let told = view(Some(reason)).without_details().trouble.unwrap_or_default();
+        assert!(told.contains("the Mixer's log") && !told.contains('/'), "{told}");
+        assert_eq!(view(None).without_details().trouble, None);
     }
 }

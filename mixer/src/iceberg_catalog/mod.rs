@@ -17,9 +17,7 @@ mod catalog_service;
 mod catalog_view;
 mod publication_status;
 mod publisher_thread;
-mod table_name;
 
 pub(crate) use catalog_service::{CatalogReadError, CatalogService};
 pub(crate) use catalog_view::{CatalogTableView, CatalogView};
 pub(crate) use publisher_thread::PublisherThread;
-pub(crate) use table_name::CatalogTable;

@@ -1,25 +1,15 @@
 //! How the publication of the catalogue goes, for `/metrics` and whoever asks.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use iceberg::TableOverview;
 use parking_lot::Mutex;
 
 /// What the publisher's thread tells others.
 #[derive(Debug, Default)]
 pub(crate) struct PublicationStatus {
     failures: AtomicU64,
-    state: Mutex<PublicationState>,
-}
-
-#[derive(Debug, Default)]
-struct PublicationState {
-    has_published: bool,
     /// Why the last attempt failed; none if it did not.
-    issue: Option<String>,
-    /// What was published last.
-    tables: Arc<[TableOverview]>,
+    issue: Mutex<Option<String>>,
 }
 
 impl PublicationStatus {
@@ -28,33 +18,20 @@ impl PublicationStatus {
         self.failures.load(Ordering::Relaxed)
     }
 
-    /// Whether an attempt succeeded since the Mixer started.
-    pub(crate) fn has_published(&self) -> bool {
-        self.state.lock().has_published
-    }
-
     /// Why the last attempt failed, if it did.
     pub(crate) fn issue(&self) -> Option<String> {
-        self.state.lock().issue.clone()
+        self.issue.lock().clone()
     }
 
-    /// What was published last.
-    pub(crate) fn tables(&self) -> Arc<[TableOverview]> {
-        Arc::clone(&self.state.lock().tables)
+    pub(super) fn succeed(&self) {
+        *self.issue.lock() = None;
     }
 
-    pub(super) fn succeed(&self, tables: Vec<TableOverview>) {
-        *self.state.lock() = PublicationState {
-            has_published: true,
-            issue: None,
-            tables: tables.into(),
-        };
-    }
-
-    /// Counts an attempt that failed. Whether it is the first since one that did not.
-    pub(super) fn fail(&self, reason: String) -> bool {
+    /// Counts an attempt that failed. Whether the one before did not, or failed for another reason.
+    pub(super) fn fail(&self, reason: &str) -> bool {
         self.failures.fetch_add(1, Ordering::Relaxed);
-        self.state.lock().issue.replace(reason).is_none()
+        let before = self.issue.lock().replace(reason.to_owned());
+        before.as_deref() != Some(reason)
     }
 }
 
@@ -63,19 +40,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn failures_in_a_row_are_told_once_and_counted_each() {
+    fn each_reason_of_failures_in_a_row_is_told_once_and_each_failure_counted() {
         let status = PublicationStatus::default();
-        assert!(!status.has_published());
         assert_eq!(
-            ["away", "away", "gone"].map(|reason| status.fail(reason.to_owned())),
-            [true, false, false]
+            ["away", "away", "gone", "gone"].map(|reason| status.fail(reason)),
+            [true, false, true, false]
         );
-        assert_eq!((status.failures(), status.issue().as_deref()), (3, Some("gone")));
-        status.succeed(Vec::new());
-        assert_eq!(
-            (status.failures(), status.issue(), status.has_published()),
-            (3, None, true)
-        );
-        assert!(status.fail("away again".to_owned()));
+        assert_eq!((status.failures(), status.issue().as_deref()), (4, Some("gone")));
+        status.succeed();
+        assert_eq!((status.failures(), status.issue()), (4, None));
+        assert!(status.fail("gone"));
     }
 }

@@ -4,14 +4,15 @@
 //!
 //! - Everything that blocks is on this thread, which stands back behind what somebody waits for.
 //! - It ends with the Mixer. One that waits for an object store at that moment is left to itself, and ends with the process.
-//! - A failure is told once, counted each time, and tried again at the next look. A panic is told, and ends nothing but the thread.
+//! - The reason of failures in a row is told once, each is counted, and tried again at the next look. A panic is told, and ends nothing but
+//!   the thread; it counts as a failure for as long as nothing is published.
 
 use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use engine::{Engine, ThreadNiceness};
-use iceberg::{CatalogPublisher, CatalogSettings, IcebergError};
+use iceberg::{CatalogPublisher, CatalogSettings, IcebergCatalog, IcebergError};
 use model::Clock;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
@@ -47,7 +48,8 @@ impl PublisherThread {
         let expiry = settings.snapshot_age.min(EXPIRY);
         let publisher = CatalogPublisher::new(engine.side_objects(), engine.store_id(), settings);
         let status = Arc::new(PublicationStatus::default());
-        let service = CatalogService::new(Arc::clone(engine), publisher.catalog(), Some(Arc::clone(&status)));
+        let catalog = IcebergCatalog::clone(&publisher.catalog());
+        let service = CatalogService::new(Arc::clone(engine), catalog, Some(Arc::clone(&status)));
         let thread = Self {
             engine: Arc::clone(engine),
             publisher,
@@ -63,18 +65,18 @@ impl PublisherThread {
     pub(crate) async fn run(self, stop: CancellationToken) {
         let (end, ends) = mpsc::channel::<()>();
         let (alive, mut died) = oneshot::channel::<()>();
-        let status = Arc::clone(&self.status);
+        let (status, again) = (Arc::clone(&self.status), self.interval.min(self.expiry));
         let work = move || {
             let _alive = alive;
             self.publish_until(&ends);
         };
         let started = std::thread::Builder::new().name("iceberg".to_owned()).spawn(work);
         if let Err(error) = started {
-            return rest(&status, format!("its thread did not start: {error}"), &stop).await;
+            return rest(&status, &format!("its thread did not start: {error}"), (again, &stop)).await;
         }
         tokio::select! {
             () = stop.cancelled() => {}
-            _ = &mut died => return rest(&status, "its thread panicked".to_owned(), &stop).await,
+            _ = &mut died => return rest(&status, "its thread panicked", (again, &stop)).await,
         }
         drop(end);
         if tokio::time::timeout(PATIENCE, died).await.is_err() {
@@ -85,31 +87,35 @@ impl PublisherThread {
     /// Publishes until the other end is gone.
     fn publish_until(mut self, ends: &mpsc::Receiver<()>) {
         engine::lower_thread_priority(ThreadNiceness::Background);
-        let begun = Instant::now();
-        let (mut published, mut expiry, mut cleanup) = (None, begun + self.expiry, begun + CLEANUP);
-        let mut wait = Duration::ZERO;
+        let (mut looked, mut expired, mut cleaned) = (None::<Instant>, Instant::now(), Instant::now());
+        let (mut published, mut wait) = (None::<u64>, Duration::ZERO);
         while let Err(RecvTimeoutError::Timeout) = ends.recv_timeout(wait) {
-            wait = self.interval;
-            let now = Instant::now();
-            let is_expiry = now >= expiry;
-            if is_expiry {
-                expiry = now + self.expiry;
-                if let Err(error) = self.publisher.notice_others() {
-                    self.tell(&error);
-                }
+            let is_look = looked.is_none_or(|at| at.elapsed() >= self.interval);
+            let is_expiry = expired.elapsed() >= self.expiry;
+            if is_expiry && let Err(error) = self.publisher.notice_others() {
+                self.tell(&error);
             }
-            // Snapshots and links that became too old go with a publication.
-            let is_another = published != Some(self.engine.published_number());
-            if is_expiry || is_another || self.publisher.is_due() {
+            let is_another = published.is_some_and(|number| number != self.engine.published_number());
+            // Snapshots and links that became too old go with a publication. Another list waits for its look all the same.
+            if (is_look && (is_another || published.is_none() || self.publisher.is_due())) || (is_expiry && !is_another)
+            {
                 published = self.publish();
             }
-            if now >= cleanup {
-                cleanup = now + CLEANUP;
+            if cleaned.elapsed() >= CLEANUP {
+                cleaned = Instant::now();
                 self.publisher.begin_collection();
             }
             if let Err(error) = self.publisher.collect_garbage(self.clock.now()) {
                 self.tell(&error);
             }
+            if is_look {
+                looked = Some(Instant::now());
+            }
+            if is_expiry {
+                expired = Instant::now();
+            }
+            let until_look = looked.map_or(Duration::ZERO, |at| self.interval.saturating_sub(at.elapsed()));
+            wait = until_look.min(self.expiry.saturating_sub(expired.elapsed()));
         }
     }
 
@@ -117,11 +123,9 @@ impl PublisherThread {
     pub(crate) fn publish(&mut self) -> Option<u64> {
         let files = self.engine.published_files();
         let number = files.number;
-        let published = self.publisher.publish(files, self.clock.now());
-        let tables = published.and_then(|_| self.publisher.catalog().overview());
-        match tables {
-            Ok(tables) => {
-                self.status.succeed(tables);
+        match self.publisher.publish(files, self.clock.now()) {
+            Ok(_) => {
+                self.status.succeed();
                 Some(number)
             }
             Err(error) => {
@@ -132,20 +136,26 @@ impl PublisherThread {
     }
 
     fn tell(&self, error: &IcebergError) {
-        if self.status.fail(error.to_string()) {
+        if self.status.fail(&error.to_string()) {
             tracing::warn!(%error, "could not publish the Iceberg catalogue; retrying");
         }
     }
 }
 
-/// Nothing is published any more: says so, and waits for the Mixer's end.
-async fn rest(status: &PublicationStatus, reason: String, stop: &CancellationToken) {
+/// Nothing is published any more: says so, and counts a failure again and again until the Mixer's end.
+async fn rest(status: &PublicationStatus, reason: &str, (again, stop): (Duration, &CancellationToken)) {
     tracing::error!(
         reason,
         "the Iceberg catalogue is not published until the Mixer starts again"
     );
-    status.fail(format!("{reason}; restart the Mixer"));
-    stop.cancelled().await;
+    let issue = format!("{reason}; restart the Mixer");
+    loop {
+        status.fail(&issue);
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(again) => {}
+        }
+    }
 }
 
 #[cfg(test)]
@@ -153,10 +163,10 @@ mod tests {
     use engine::{PartitionBy, Settings};
 
     use super::*;
-    use crate::testing::{Hand, entropy};
+    use crate::testing::{Hand, entropy, eventually};
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn a_panic_of_the_thread_is_told_and_ends_nothing_else() {
+    async fn a_panic_of_the_thread_is_told_and_counted_until_the_end_and_ends_nothing_else() {
         let dir = tempfile::tempdir().unwrap();
         let settings = Settings::new(dir.path().join("store"));
         let engine = Engine::open(settings, Hand::new().clock(), entropy()).await.unwrap();
@@ -165,18 +175,17 @@ mod tests {
             partition_by: PartitionBy::Hour,
         };
         let broken = Clock::new(|| panic!("of a test"));
-        let (thread, _) = PublisherThread::new(&engine, settings, (broken, Duration::from_secs(3_600)));
+        let (thread, _) = PublisherThread::new(&engine, settings, (broken, Duration::from_millis(5)));
         let status = Arc::clone(&thread.status);
         let stop = CancellationToken::new();
         let running = tokio::spawn(thread.run(stop.clone()));
-        let deadline = Instant::now() + Duration::from_secs(30);
-        while status.issue().is_none() {
-            assert!(Instant::now() < deadline, "waited in vain for the panic");
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        eventually("failures that are counted again", || async {
+            (status.failures() >= 3).then_some(())
+        })
+        .await;
         assert_eq!(
-            (status.failures(), status.issue().as_deref()),
-            (1, Some("its thread panicked; restart the Mixer"))
+            status.issue().as_deref(),
+            Some("its thread panicked; restart the Mixer")
         );
         assert!(!running.is_finished());
         stop.cancel();

@@ -80,9 +80,7 @@ fn scan_all(name: &str, mixer: &TestMixer, bucket: Option<&Link>, python: &Path)
             let output = command.output()?;
             if !output.status.success() {
                 let said = String::from_utf8_lossy(&output.stderr);
-                let last = said.lines().last().unwrap_or("nothing").to_owned();
-                println!("  {engine}, {what}: left out, it says {last}");
-                continue;
+                return Err(format!("{engine}, {what}, {name}: {said}").into());
             }
             let after = counted();
             println!(

@@ -72,6 +72,8 @@ async fn a_token_finds_the_tables_of_its_scope_and_its_refusals_are_icebergs() {
         let (status, body) = read(&api, "/api/v1/catalog", Some(token)).await;
         let shown = body["data"]["tables"].as_array().map(Vec::len);
         assert_eq!((status, shown), (200, Some(tables)), "{body}");
+        let reason = body["data"]["reason"].as_str().unwrap_or_default();
+        assert_eq!(reason.contains("limited to some"), tables == 0, "{body}");
     }
     mixer.close().await;
 }
