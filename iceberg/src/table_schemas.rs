@@ -229,7 +229,7 @@ mod tests {
         });
         let mut with_promoted = with_promoted.unwrap();
         assert_eq!(with_promoted.current(&BTreeSet::from([0]), None).id, 1);
-        let names = with_promoted
+        let mut names = with_promoted
             .get(1)
             .unwrap()
             .columns
