@@ -38,7 +38,7 @@ use crate::object_storage::remote_footer::read_footer;
 use crate::object_storage::state::RemoteFile;
 use crate::{Engine, Error, PartitionBy, ReadView, SpecName};
 pub use folder_list::published_files_of;
-pub use pinned_files::{PINNED, PinnedFiles};
+pub use pinned_files::PinnedFiles;
 
 /// What outside readers may rely on at one moment: Parquet files only.
 #[derive(Debug, Clone, Default)]

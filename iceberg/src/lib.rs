@@ -19,7 +19,7 @@
 //! | `table_metadata` | the JSON file that names snapshots and schemas |
 //! | `catalog_table`, `metadata_folder`, `table_index` | names: of tables, of their objects, the list of tables |
 //! | `table_files`, `table_schemas`, `day_manifests`, `snapshot_history` | what a new version of a table consists of |
-//! | `published_state`, `garbage`, `table_publication` | one table: what goes, what is new |
+//! | `published_state`, `garbage`, `link_expiry`, `table_publication` | one table: what goes, what is new |
 //! | `catalog`, `publisher` | all tables: what is served, what is published |
 //!
 //! # Invariants
@@ -43,6 +43,7 @@ mod error;
 #[cfg(any(test, feature = "fuzz"))]
 pub mod fuzz;
 mod garbage;
+mod link_expiry;
 mod manifest;
 mod manifest_list;
 mod metadata_folder;
