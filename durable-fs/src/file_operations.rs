@@ -165,12 +165,26 @@ pub fn link(path: &Path, second: &Path) -> Result<(), DurableFsError> {
     fs::hard_link(path, second).map_err(DurableFsError::of("link", second))
 }
 
+/// Where the system has names for the open files of a process.
+const OPEN_FILES: &str = "/proc/self/fd";
+
 /// Gives an open file a second name, whatever the name it was opened by means by now.
+///
+/// # Errors
+/// Of the kind [`io::ErrorKind::Unsupported`] where `/proc` is not mounted: no other way is without privileges.
 pub fn link_open(file: &File, second: &Path) -> Result<(), DurableFsError> {
     fault!(Link, "link", second);
-    let open = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let open = format!("{OPEN_FILES}/{}", file.as_raw_fd());
     let linked = linkat(AT_FDCWD, open.as_str(), AT_FDCWD, second, AtFlags::AT_SYMLINK_FOLLOW);
-    linked.map_err(|errno| DurableFsError::of("link", second)(errno.into()))
+    linked.map_err(|errno| DurableFsError::of("link", second)(link_error(errno, Path::new(OPEN_FILES))))
+}
+
+/// What a missing name means: the new one's folder is missing, the file has lost its last name, or open files have none.
+fn link_error(errno: Errno, open_files: &Path) -> io::Error {
+    if errno == Errno::ENOENT && !open_files.exists() {
+        return io::Error::new(io::ErrorKind::Unsupported, "/proc is not mounted");
+    }
+    errno.into()
 }
 
 /// Removes a file that may be missing.
@@ -227,6 +241,26 @@ mod tests {
         assert_eq!(fs::read_to_string(&b).unwrap(), "2");
         rename_to_free(&a, &dir.path().join("c")).unwrap();
         assert!(!a.exists());
+    }
+
+    #[test]
+    fn an_open_file_is_linked_whatever_has_its_name_and_where_proc_is_missing_the_error_says_so() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, second) = (file(dir.path(), "a", "1"), dir.path().join("b"));
+        let open = File::open(&path).unwrap();
+        rename(&file(dir.path(), "c", "2"), &path).unwrap();
+        // It has no name any more.
+        let gone = link_open(&open, &second).unwrap_err();
+        assert_eq!(gone.kind(), io::ErrorKind::NotFound);
+        let open = File::open(&path).unwrap();
+        fs::rename(&path, dir.path().join("d")).unwrap();
+        link_open(&open, &second).unwrap();
+        assert_eq!(fs::read_to_string(&second).unwrap(), "2");
+        let of = |errno, open_files: &Path| link_error(errno, open_files).kind();
+        let missing = dir.path().join("proc/self/fd");
+        assert_eq!(of(Errno::ENOENT, &missing), io::ErrorKind::Unsupported);
+        assert_eq!(of(Errno::ENOENT, dir.path()), io::ErrorKind::NotFound);
+        assert_eq!(of(Errno::EACCES, &missing), io::ErrorKind::PermissionDenied);
     }
 
     #[test]

@@ -17,7 +17,7 @@
 //!
 //! # Not here
 //!
-//! Freeing space: retention and the operator do that.
+//! Freeing space: retention and the operator do that; retention lets go of links too while appends wait.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

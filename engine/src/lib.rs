@@ -50,6 +50,7 @@ mod indexer;
 mod integrity_check;
 mod io_pacing;
 mod layout;
+mod link_folder;
 mod live_tail;
 mod log_follower;
 mod manifest;
@@ -99,12 +100,13 @@ pub use index::{
 };
 pub use index_rebuild::{IndexReport, rebuild_index};
 pub use integrity_check::{CheckReport, FileProblem, check_store};
+pub use link_folder::PINNED;
 pub use live_tail::{ArrivalBatch, ArrivalPosition, LINGER, TailArrival};
 pub use log_follower::{LogEntry, LogFollower};
 pub use manifest_rebuild::{RebuildReport, rebuild_catalogue};
 pub use memtable::HotBatch;
 pub use model::{BadSpecName, SpecName};
-pub use published_files::{PINNED, PinnedFiles, PublishedFile, PublishedFiles, published_files_of};
+pub use published_files::{PinnedFiles, PublishedFile, PublishedFiles, published_files_of};
 pub use repair::repair_store;
 pub use replication::{CopyReport, copy_from_remote, copy_to_remote};
 pub use retention::{

@@ -8,7 +8,9 @@
 //! # Invariants
 //!
 //! - No row is in two files of a list. In an object store each row through the LSN of its last record is in one.
-//! - The number is another one whenever the list is another; rows of files that are still open on the disk do not change it.
+//! - The number is another one whenever the list is another, but for a file that is found damaged; rows of files that are still open
+//!   on the disk do not change it.
+//! - What is found missing or damaged is in no later list of this process, as it is in no later view.
 //! - With an object store no handle is held: the read cache evicts what it has to, whoever holds a list.
 //!
 //! # Limits
@@ -38,12 +40,12 @@ use crate::object_storage::remote_footer::read_footer;
 use crate::object_storage::state::RemoteFile;
 use crate::{Engine, Error, PartitionBy, ReadView, SpecName};
 pub use folder_list::published_files_of;
-pub use pinned_files::{PINNED, PinnedFiles};
+pub use pinned_files::PinnedFiles;
 
 /// What outside readers may rely on at one moment: Parquet files only.
 #[derive(Debug, Clone, Default)]
 pub struct PublishedFiles {
-    /// Another one whenever the list is another, within this process.
+    /// Another one whenever the list is another, within this process; in an object store not for a file that was found damaged.
     pub number: u64,
     /// Whether a later list of the store has a greater one, whoever made it: so of what is in an object store.
     pub is_ordered: bool,
@@ -144,7 +146,8 @@ impl PublishedFile {
     /// It is read now and not kept: this blocks.
     ///
     /// # Errors
-    /// If the file is gone or damaged, or the disk or the object store refuses. A damaged file in a folder is in no later list.
+    /// If the file is gone or damaged, or the disk or the object store refuses. A damaged file, or an object that is gone, is in no
+    /// later list.
     pub fn footer(&self) -> Result<Option<Arc<ParquetMetaData>>, Error> {
         if self.is_piece && self.spec.is_none() {
             return Ok(None);
@@ -158,7 +161,9 @@ impl PublishedFile {
                 let file = handle.find().or_else(|_| handle.open())?;
                 read_metadata(&FilePrefix::new(file, handle.size), &handle.path, false)?
             }
-            PublishedSource::Object(link, file) => read_footer(link, file)?,
+            PublishedSource::Object(link, file) => {
+                read_footer(link, file).inspect_err(|error| leave_out_damaged(link, file, error))?
+            }
             PublishedSource::Path(path) => {
                 let file = File::open(path).map_err(Error::io("open", path))?;
                 read_metadata(&FilePrefix::new(file, self.size), path, false)?
@@ -190,12 +195,23 @@ impl Engine {
     }
 }
 
-/// What the object store's last record names.
+/// An object that is not what was written would hold up its table for ever: later lists do not have it.
+fn leave_out_damaged(link: &RemoteLink, file: &RemoteFile, error: &Error) {
+    let Error::Remote { trouble, .. } = error else {
+        return;
+    };
+    let entry = &file.entry;
+    if link.cache.is_damage(*trouble) && link.recorded.lock().leave_out(entry.id, entry.version) {
+        tracing::error!(rows = entry.rows, %error, "an uploaded data file is damaged or missing: no list of published files has it");
+    }
+}
+
+/// What the object store's last record names and what is sound of it, as far as is known.
 fn recorded_files(link: &Arc<RemoteLink>) -> PublishedFiles {
     // The uploader's next record waits for the lock: names are put together without it.
     let (number, files): (u64, Vec<Arc<RemoteFile>>) = {
         let recorded = link.recorded.lock();
-        (recorded.number, recorded.files.values().cloned().collect())
+        (recorded.number, recorded.sound().cloned().collect())
     };
     let files = files.into_iter().filter(|file| file.entry.form.is_parquet());
     PublishedFiles {

@@ -84,18 +84,22 @@ fn hide_if(
 }
 
 impl DataFileOwner for EngineCore {
-    /// Takes the file out of later snapshots, and has it quarantined. A file that has the name by now, sealed or begun anew, is
-    /// another one.
+    /// Takes the file out of later snapshots and of what outside readers are told of, and has it quarantined. A file that has the
+    /// name by now, sealed or begun anew, is another one.
     fn report_damage(&self, segment: &DataFileHandle, reason: &str) {
         let rows = segment.rows;
         let what = format!(
             "{} is damaged: {reason}; its {rows} rows are missing from answers",
             segment.path.display()
         );
+        let remote = self.remote.as_ref().filter(|_| segment.is_uploaded());
+        if let Some(link) = remote {
+            link.recorded.lock().leave_out(segment.id, segment.version);
+        }
         let (partition, number) = segment.key();
         let is_it = |now: &DataFileHandle| Arc::ptr_eq(now.lineage(), segment.lineage());
         if hide_if(self, segment.table, segment.key(), &what, is_it) {
-            if segment.is_uploaded() {
+            if remote.is_some() {
                 tracing::error!(rows, "{what}; the object stays where it is");
                 return;
             }

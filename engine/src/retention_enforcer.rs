@@ -1,5 +1,5 @@
 //! Retention enforcer, run by the flusher: selects the partitions that expire, records their removal, and removes a partition's folder
-//! when nobody holds a file of it.
+//! when nobody holds a file of it. On a full disk it removes the links that outlive the files too.
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::PathBuf;
@@ -10,6 +10,7 @@ use model::Timestamp;
 
 use crate::Error;
 use crate::engine_core::EngineCore;
+use crate::link_folder::LinkFolder;
 use crate::manifest::FileEntry;
 use crate::retention::clock_guard::{ClockGuard, ClockVerdict, SLACK};
 use crate::retention::external_readers::ExternalReaders;
@@ -26,10 +27,14 @@ pub(crate) struct RetentionEnforcer {
     readers: ExternalReaders,
     /// Rows appended, and those given their arrival time, at the last look, and the counter then.
     seen: (u64, u64, Duration),
+    /// The counter from which links are looked through again on a full disk.
+    next_links: Duration,
 }
 
 /// The time between two looks at how many rows were given their arrival time.
 const LOOK_EVERY: Duration = Duration::from_secs(60);
+/// The time between two looks through the links while the disk is full: there may be a hundred thousand.
+const LINKS_EVERY: Duration = Duration::from_secs(5);
 
 /// Whether so many of `rows` were re-dated that the clock of this machine is the likelier cause than their senders'.
 const fn is_mass_redating(rows: u64, redated: u64) -> bool {
@@ -55,6 +60,7 @@ impl RetentionEnforcer {
             doomed: Vec::new(),
             readers: ExternalReaders::default(),
             seen: (0, 0, counter),
+            next_links: counter,
         }
     }
 
@@ -197,6 +203,25 @@ impl RetentionEnforcer {
         readers.look(now);
         let rest = shared.settings.reader_rest;
         doomed.retain_mut(|doomed| !doomed.advance(&shared.store.layout, readers, rest, now));
+    }
+
+    /// While appends wait for disk space, removes the links that are the only names of published files, whatever their age: what keeps
+    /// their space are outside readers of earlier lists, and retention frees none before.
+    pub(crate) fn release_links(&mut self, shared: &EngineCore) {
+        let now = shared.uptime();
+        if now < self.next_links || !shared.admission.space.check_low() {
+            return;
+        }
+        self.next_links = now + LINKS_EVERY;
+        let links = LinkFolder::below(&shared.store.layout.iceberg);
+        match links.remove_last_names(&HashSet::new(), |_, _| true) {
+            Ok(0) => {}
+            Ok(removed) => tracing::warn!(
+                removed,
+                "the disk is full: released the files that left the store and that snapshots of the Iceberg catalogue kept"
+            ),
+            Err(error) => tracing::warn!(%error, "could not release links of the Iceberg catalogue; retrying"),
+        }
     }
 }
 

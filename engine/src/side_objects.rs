@@ -26,6 +26,7 @@ use model::Timestamp;
 use object_store::path::Path as ObjectPath;
 
 use crate::layout::{canonical, file_uri};
+use crate::link_folder::LinkFolder;
 use crate::object_storage::object_format::{ICEBERG, object_uri};
 use crate::object_storage::{CreateOutcome, RemoteLink};
 use crate::store_tree::data_files;
@@ -72,6 +73,11 @@ impl SideObjects {
             SideFolder::Local(folder) => Some(folder),
             SideFolder::Remote(_) => None,
         }
+    }
+
+    /// The links beside them; `None` of an object store.
+    pub(crate) fn links(&self) -> Option<LinkFolder> {
+        self.folder().map(LinkFolder::below)
     }
 
     /// Where others find an object: `file:///…` or `s3://bucket/…`.

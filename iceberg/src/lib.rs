@@ -19,7 +19,7 @@
 //! | `table_metadata` | the JSON file that names snapshots and schemas |
 //! | `catalog_table`, `metadata_folder`, `table_index` | names: of tables, of their objects, the list of tables |
 //! | `table_files`, `table_schemas`, `file_descriptions`, `day_manifests`, `snapshot_history` | what a new version of a table consists of |
-//! | `published_state`, `garbage`, `table_publication` | one table: what goes, what is new |
+//! | `published_state`, `garbage`, `link_expiry`, `table_publication` | one table: what goes, what is new |
 //! | `cached_look` | what was read, and when it is looked for again |
 //! | `catalog`, `publisher` | all tables: what is served, what is published |
 //!
@@ -46,6 +46,7 @@ mod file_descriptions;
 #[cfg(any(test, feature = "fuzz"))]
 pub mod fuzz;
 mod garbage;
+mod link_expiry;
 mod manifest;
 mod manifest_list;
 mod metadata_folder;
@@ -65,4 +66,5 @@ mod tests;
 pub use catalog::{IcebergCatalog, LoadedTable, NAMESPACE, TableOverview};
 pub use catalog_table::CatalogTable;
 pub use error::IcebergError;
-pub use publisher::{CatalogPublisher, CatalogSettings, MARGIN, PublishReport};
+pub use link_expiry::MARGIN;
+pub use publisher::{CatalogPublisher, CatalogSettings, PublishReport};

@@ -8,8 +8,9 @@
 //! # Invariants
 //!
 //! - A table that did not change is neither read nor written, except for what was there before its first publication here.
-//! - What fails with one table leaves the others published. A publication that failed is tried again with the next list.
-//! - A table one of whose files cannot be had is not published without it.
+//! - What fails with one table leaves the others published, unless it is that an object store does not answer. A publication that
+//!   failed is tried again with the next list.
+//! - A table one of whose files cannot be had is not published without it, until it is found damaged: later lists do not have it.
 //! - Two publishers, as for a moment while a Mixer takes a store over, do not mix: who creates a version has published it, and the
 //!   other reads it and goes on from there.
 //!
@@ -21,9 +22,9 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use engine::{PinnedFiles, PublishedFile, PublishedFiles, SideObjects};
+use engine::{PinnedFiles, PublishedFile, PublishedFiles, RemoteErrorKind, SideObjects};
 use model::Timestamp;
 use tracing::warn;
 use uuid::Uuid;
@@ -31,15 +32,16 @@ use uuid::Uuid;
 use crate::catalog::IcebergCatalog;
 use crate::catalog_table::CatalogTable;
 use crate::error::IcebergError;
+use crate::link_expiry;
 use crate::metadata_folder::intact;
-use crate::table_files::by_table;
+use crate::table_files::{TableFiles, by_table};
 use crate::table_index;
 use crate::table_publication::{ListNumber, TablePublication};
 
 pub use crate::table_publication::CatalogSettings;
 
-/// How much longer than the age of snapshots a link is kept: the tree gives a name up before a version without the file is published.
-pub const MARGIN: Duration = Duration::from_secs(600);
+/// How old a list of objects may become before the next table is published: objects are deleted meanwhile.
+const LIST_AGE: Duration = Duration::from_secs(60);
 
 /// Tables whose garbage is collected between two looks for new files, at most.
 const COLLECTED_AT_ONCE: usize = 4;
@@ -66,6 +68,12 @@ pub struct CatalogPublisher {
     listed: Option<BTreeSet<CatalogTable>>,
     /// Tables whose garbage is to be collected.
     waiting: Vec<CatalogTable>,
+    /// How old a list of files may become while its tables are published; `None` where the files stay.
+    pub(crate) list_age: Option<Duration>,
+    /// The table to go on with, with another list: the last one became too old, or the object store did not answer.
+    next: Option<CatalogTable>,
+    /// Whether links that an earlier process left are what they seem.
+    are_links_checked: bool,
     /// Whether it was told that files have no links.
     is_without_links: bool,
     catalog: Arc<IcebergCatalog>,
@@ -77,13 +85,28 @@ impl CatalogPublisher {
     pub fn new(objects: SideObjects, store: Uuid, settings: CatalogSettings) -> Self {
         Self {
             catalog: Arc::new(IcebergCatalog::open(objects.clone())),
+            list_age: objects.folder().is_none().then_some(LIST_AGE),
             objects,
             store,
             settings,
             tables: BTreeMap::new(),
             listed: None,
             waiting: Vec::new(),
+            next: None,
+            are_links_checked: false,
             is_without_links: false,
+        }
+    }
+
+    /// Takes the list of tables back, of a store that nobody publishes any more: what its snapshots name is not kept for them. The next
+    /// publisher writes it anew. This blocks.
+    ///
+    /// # Errors
+    /// If the disk or the object store refuses.
+    pub fn withdraw(objects: &SideObjects) -> Result<(), IcebergError> {
+        match intact(table_index::read(objects))? {
+            Some(tables) if tables.is_empty() => Ok(()),
+            _ => table_index::write(objects, &BTreeSet::new()),
         }
     }
 
@@ -97,8 +120,12 @@ impl CatalogPublisher {
     /// their own first, links; those that are needed no more go, whatever became of the tables.
     ///
     /// # Errors
-    /// The first one, after all tables were tried. The next call does what is missing.
+    /// The first one, after all tables were tried, or as soon as an object store does not answer. The next call does what is missing.
     pub fn publish(&mut self, files: PublishedFiles, now: Timestamp) -> Result<PublishReport, IcebergError> {
+        if !self.are_links_checked {
+            files.remove_copied_links(&self.objects)?;
+            self.are_links_checked = true;
+        }
         let PinnedFiles {
             list,
             left_out,
@@ -106,7 +133,7 @@ impl CatalogPublisher {
         } = files.pinned(&self.objects)?;
         if let Some(error) = refusal.filter(|_| !std::mem::replace(&mut self.is_without_links, true)) {
             warn!(%error, "the Iceberg catalogue names files as the tree does: an older snapshot may miss some; keep data_dir \
-                           and messages_dir on the file system of store.dir");
+                           and messages_dir on the file system of store.dir, one with hard links, and mount /proc");
         }
         let number = ListNumber {
             number: list.number,
@@ -119,7 +146,7 @@ impl CatalogPublisher {
             .filter_map(|(file, _)| file.spec.map(CatalogTable::of_spec));
         let incomplete: BTreeSet<_> = base.chain(of_specs).collect();
         let published = self.publish_tables(&files, &incomplete, number, now);
-        let unpinned = self.unpin(&files, now);
+        let unpinned = self.remove_links(&files, now);
         if let Some((_, error)) = left_out.into_iter().next() {
             return Err(error.into());
         }
@@ -139,13 +166,25 @@ impl CatalogPublisher {
             number: list.number,
             ..PublishReport::default()
         };
-        let mut outcome = Ok(());
-        let complete = by_table(files, known);
-        for (table, files) in complete.into_iter().filter(|(table, _)| !incomplete.contains(table)) {
-            let published = self.table(table).publish(&files, list, now);
-            match self.share(table, published) {
+        let (began, mut outcome) = (Instant::now(), Ok(()));
+        let next = self.next.take();
+        let complete = by_table(files, known).into_iter();
+        let complete = complete.filter(|(table, _)| !incomplete.contains(table));
+        let (first, later): (Vec<_>, Vec<_>) = complete.partition(|(table, _)| Some(*table) >= next);
+        let mut tables = first.into_iter().chain(later).peekable();
+        while let Some((table, files)) = tables.next() {
+            match self.publish_table(table, &files, list, now) {
                 Ok(is_new) => report.published += usize::from(is_new),
+                // Each of the others would wait for it as long. If it is this table's alone, the next call begins behind it.
+                Err(error) if is_away(&error) => {
+                    self.next = tables.peek().map(|(table, _)| *table);
+                    return Err(error);
+                }
                 Err(error) => outcome = outcome.and(Err(error)),
+            }
+            if self.list_age.is_some_and(|most| began.elapsed() >= most) {
+                self.next = tables.peek().map(|(table, _)| *table);
+                break;
             }
         }
         let newest = self
@@ -157,24 +196,54 @@ impl CatalogPublisher {
         outcome.map(|()| report)
     }
 
+    /// Publishes a table, and serves what it has then, whatever became of it.
+    fn publish_table(
+        &mut self,
+        table: CatalogTable,
+        files: &TableFiles,
+        list: ListNumber,
+        now: Timestamp,
+    ) -> Result<bool, IcebergError> {
+        let publication = self.table(table);
+        let before = publication.newest().map(|newest| newest.version);
+        let published = publication.publish(files, list, now);
+        let Some(newest) = publication.newest().cloned() else {
+            return published;
+        };
+        let renewed = match before == Some(newest.version) {
+            true => Ok(()),
+            false => link_expiry::renew_left(&self.objects, table, &newest),
+        };
+        self.catalog.share(table, newest);
+        published.and_then(|is_new| renewed.map(|()| is_new))
+    }
+
     /// Looks whether somebody else published; [`CatalogPublisher::is_due`] says it. For once in a few minutes.
     ///
     /// # Errors
-    /// The first one, after all tables were tried.
+    /// The first one, after all tables were tried, or as soon as an object store does not answer.
     pub fn notice_others(&mut self) -> Result<(), IcebergError> {
-        let noticed = self.tables.values_mut().map(TablePublication::notice_others);
-        noticed.fold(Ok(()), Result::and)
+        let mut outcome = Ok(());
+        for publication in self.tables.values_mut() {
+            match publication.notice_others() {
+                Err(error) if is_away(&error) => return Err(error),
+                noticed => outcome = outcome.and(noticed),
+            }
+        }
+        outcome
     }
 
-    /// Whether the same list is to be published once more: of some table it is not known what is there.
+    /// Whether a list is to be published once more: of some table it is not known what is there, or the last list became too old.
     #[must_use]
     pub fn is_due(&self) -> bool {
-        self.tables.values().any(TablePublication::is_due)
+        self.next.is_some() || self.tables.values().any(TablePublication::is_due)
     }
 
-    /// Begins a collection of garbage, for which all tables wait now. For once in an hour.
+    /// Begins a collection of garbage, for which all tables wait now. For once in an hour. The next publication looks at the list of
+    /// tables too: somebody may have deleted it, or written an older one.
     pub fn begin_collection(&mut self) {
         self.waiting = self.tables.keys().copied().collect();
+        self.listed = None;
     }
 
     /// Deletes metadata objects that nobody names any more, of a few of the tables that wait for it: publications are to go on.
@@ -195,14 +264,12 @@ impl CatalogPublisher {
         outcome.map(|()| (!tables.is_empty()).then_some(deleted))
     }
 
-    /// Removes the links that neither a list nor a snapshot needs any more: the tree has had no name for the file for longer than
-    /// snapshots are kept. A table whose publication fails keeps those of its newest version.
-    fn unpin(&self, files: &[Arc<PublishedFile>], now: Timestamp) -> Result<(), IcebergError> {
+    /// Removes the links that are due.
+    fn remove_links(&self, files: &[Arc<PublishedFile>], now: Timestamp) -> Result<(), IcebergError> {
+        let listed = files.iter().map(|file| file.uri.as_str()).collect::<HashSet<_>>();
         let published = self.tables.values().flat_map(TablePublication::links);
-        let named: HashSet<_> = files.iter().chain(published).map(|file| file.uri.as_str()).collect();
-        let kept = self.settings.snapshot_age.saturating_add(MARGIN);
-        self.objects.unpin(&named, now.minus(kept))?;
-        Ok(())
+        let published = published.map(|file| file.uri.as_str()).collect::<HashSet<_>>();
+        link_expiry::remove_due(&self.objects, (&listed, &published), self.settings.snapshot_age, now)
     }
 
     fn table(&mut self, table: CatalogTable) -> &mut TablePublication {
@@ -211,15 +278,7 @@ impl CatalogPublisher {
         self.tables.entry(table).or_insert_with(new)
     }
 
-    /// Serves what a table has now, whatever became of its publication.
-    fn share(&self, table: CatalogTable, published: Result<bool, IcebergError>) -> Result<bool, IcebergError> {
-        if let Some(newest) = self.tables.get(&table).and_then(TablePublication::newest) {
-            self.catalog.share(table, newest.clone());
-        }
-        published
-    }
-
-    /// The list of tables, which is read once.
+    /// The list of tables, which is read once for each collection.
     fn read_list(&mut self) -> Result<BTreeSet<CatalogTable>, IcebergError> {
         if let Some(listed) = &self.listed {
             return Ok(listed.clone());
@@ -243,5 +302,46 @@ impl CatalogPublisher {
         }
         self.catalog.share_names(tables);
         Ok(())
+    }
+}
+
+/// Whether an object store does not answer, or refuses everything: what is the matter with one object is not that.
+fn is_away(error: &IcebergError) -> bool {
+    let IcebergError::Storage(error) = error else {
+        return false;
+    };
+    match error {
+        engine::Error::Remote { trouble, .. } => {
+            !matches!(trouble, RemoteErrorKind::Missing | RemoteErrorKind::Damaged)
+        }
+        error => matches!(error, engine::Error::Closed),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_object_store_that_does_not_answer_is_told_from_an_object_that_is_lost() {
+        let is_away_if = |trouble| {
+            let error = engine::Error::Remote {
+                action: "read",
+                object: "logs/v1.metadata.json".to_owned(),
+                trouble,
+                reason: "of a test".to_owned(),
+            };
+            is_away(&IcebergError::Storage(error))
+        };
+        for trouble in [
+            RemoteErrorKind::Failing,
+            RemoteErrorKind::Unreachable,
+            RemoteErrorKind::Denied,
+        ] {
+            assert!(is_away_if(trouble), "{trouble:?}");
+        }
+        assert!(!is_away_if(RemoteErrorKind::Missing) && !is_away_if(RemoteErrorKind::Damaged));
+        assert!(is_away(&IcebergError::Storage(engine::Error::Closed)));
+        assert!(!is_away(&IcebergError::damaged("x", "y")));
     }
 }

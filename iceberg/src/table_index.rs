@@ -5,7 +5,7 @@
 //!
 //! # Invariants
 //!
-//! - A table is in the list only once it has metadata. It never leaves the list.
+//! - A table is in the list only once it has metadata. It leaves the list only when the whole catalogue is withdrawn.
 //! - It is derived: a publisher that finds it missing or damaged writes it anew.
 
 use std::collections::BTreeSet;

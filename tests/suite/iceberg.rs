@@ -91,7 +91,7 @@ fn snapshots_come_at_the_interval_and_stay_for_the_snapshot_age() -> Result<(), 
         }
         assert_eq!(is_there, !is_short, "{snapshot_age}");
     }
-    let rare = TestMixer::with(&[SMALL, ("observability.embedded.iceberg.interval", "\"1h\"")], &[])?;
+    let rare = TestMixer::with(&[SMALL, ("observability.embedded.iceberg.interval", "\"5m\"")], &[])?;
     eventually("the first publication", SOON, || load(&rare, LOGS))?;
     seal(&rare, &mut random)?;
     eventually("a sealed file", SOON, || (sealed_files(&rare)? > 0).then_some(()))?;
@@ -187,6 +187,11 @@ fn what_is_served_is_what_lies_in_the_store_and_counts_each_sealed_row_once() ->
     std::fs::write(&config, std::fs::read_to_string(&config)? + off)?;
     mixer.restart()?;
     assert!(!mixer.path().join("data/iceberg/files").exists());
+    // Nor does it name tables to Mixers that only read.
+    let names = mixer.path().join("data/iceberg/telemetry/tables.json");
+    eventually("an empty list of tables", SOON, || {
+        (std::fs::read_to_string(&names).ok()? == "[]").then_some(())
+    })?;
     Ok(())
 }
 

@@ -403,7 +403,7 @@ impl ConfigLoader<'_> {
 /// The kind in words, with the bounds of a duration where they are narrow.
 fn bounds(key: &ConfigKey) -> String {
     match key.kind {
-        ValueKind::Duration { min_ms, .. } if min_ms > 0 => {
+        ValueKind::Duration { min_ms, .. } if min_ms > 0 && key.kind == ValueKind::span(min_ms) => {
             format!("{}, at least {}", key.kind.words(), HumanDuration::from_millis(min_ms))
         }
         kind => kind.words(),

@@ -2,6 +2,8 @@
 //!
 //! Schemas are `static` tables; the builder functions are `const`. The macro `config_section` writes the tables.
 
+use model::HumanDuration;
+
 /// What a value must be.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum ValueKind {
@@ -71,7 +73,13 @@ impl ValueKind {
             Self::Name { empty: false } => "a name of 1 to 64 letters, digits, _ and -".to_owned(),
             Self::Name { empty: true } => "a name of up to 64 letters, digits, _ and -, or empty".to_owned(),
             Self::BusUrl => "a bus address such as nats://localhost:4222".to_owned(),
-            Self::Duration { .. } => "a duration such as 100ms, 5s or 1h30m".to_owned(),
+            Self::Duration { min_ms, .. } if *self == Self::span(*min_ms) => {
+                "a duration such as 100ms, 5s or 1h30m".to_owned()
+            }
+            Self::Duration { min_ms, max_ms } => {
+                let [min, max] = [*min_ms, *max_ms].map(HumanDuration::from_millis);
+                format!("a duration from {min} to {max}")
+            }
             Self::Word(words) => format!("one of {}", words.join(", ")),
             Self::TextList => "a list of texts".to_owned(),
             Self::TextMap => "a table of texts".to_owned(),
@@ -187,6 +195,12 @@ impl ConfigKey {
     #[must_use]
     pub const fn at_least_ms(self, min_ms: u64) -> Self {
         self.kind(ValueKind::span(min_ms))
+    }
+
+    /// A span of `min_ms` to `max_ms` milliseconds, both included.
+    #[must_use]
+    pub const fn within_ms(self, min_ms: u64, max_ms: u64) -> Self {
+        self.kind(ValueKind::Duration { min_ms, max_ms })
     }
 
     /// Applies without a restart.

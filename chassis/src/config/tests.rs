@@ -32,6 +32,8 @@ config_section! {
         url: String = "nats://localhost:4222", kind(ValueKind::BusUrl);
         /// Wait
         wait: Duration = "1s", at_least_ms(10);
+        /// Pause
+        pause: Duration = "1s", within_ms(10, 300_000);
         /// Subjects
         subjects: Vec<String> = ["a.>"];
         /// Token
@@ -160,7 +162,7 @@ fn section_names_are_case_insensitive_and_lists_come_comma_separated() {
 #[test]
 fn every_problem_is_named_with_its_file_line_and_key_and_all_come_at_once() {
     let text = "[logging]\nlevl = \"info\"\nlevel = \"loud\"\nmax_backups = \"7\"\nmax_size_mb = 0\n\n\
-                [bus]\nwait = \"soon\"\n[base]\nid = 4\n[old.bus]\nurl = \"nats://x:1\"\nport = 4222\nhost = \"x\"\n[loging]\na = 1\n";
+                [bus]\nwait = \"soon\"\npause = \"3h\"\n[base]\nid = 4\n[old.bus]\nurl = \"nats://x:1\"\nport = 4222\nhost = \"x\"\n[loging]\na = 1\n";
     let found = problems(text, &[("PLATFORM_BUS_WAIT", "1ms")]);
     let expected = [
         "tester.toml:2: unknown key logging.levl; the nearest known key is logging.level",
@@ -168,10 +170,11 @@ fn every_problem_is_named_with_its_file_line_and_key_and_all_come_at_once() {
         "tester.toml:4: logging.max_backups must be a whole number from 0 to 100000, not the text \"7\"",
         "tester.toml:5: logging.max_size_mb = 0 is not allowed: it must be a whole number from 1 to 1048576",
         "tester.toml:8: bus.wait must be a duration such as 100ms, 5s or 1h30m, at least 10ms, not the text \"soon\"",
-        "tester.toml:10: base.id is no longer a key: remove the line",
-        "tester.toml:12: old.bus.url is no longer a key: use bus.url",
-        "tester.toml:13: old.bus is no longer a key: the section is [bus] now",
-        "tester.toml:15: unknown section [loging]; the nearest known section is [logging]",
+        "tester.toml:9: bus.pause = \"3h\" is not allowed: it must be a duration from 10ms to 5m",
+        "tester.toml:11: base.id is no longer a key: remove the line",
+        "tester.toml:13: old.bus.url is no longer a key: use bus.url",
+        "tester.toml:14: old.bus is no longer a key: the section is [bus] now",
+        "tester.toml:16: unknown section [loging]; the nearest known section is [logging]",
         "environment PLATFORM_BUS_WAIT: bus.wait = \"1ms\" is not allowed: it must be a duration such as 100ms, 5s or 1h30m, at least 10ms",
     ];
     assert_eq!(found, expected);

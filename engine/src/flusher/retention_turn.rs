@@ -13,6 +13,7 @@ impl MemtableFlusher {
         let wanted = !reads && self.shared.poisoned().is_none() && (due || is_asked);
         let rotated = wanted.then(|| self.check_rotation());
         self.janitor.sweep(&self.shared);
+        self.janitor.release_links(&self.shared);
         rotated
     }
 

@@ -59,6 +59,24 @@ pub(crate) struct RecordedFiles {
     /// That of the last record by which they changed.
     pub(crate) number: u64,
     pub(crate) files: BTreeMap<u64, Arc<RemoteFile>>,
+    /// Versions of them whose objects this process found missing or damaged: outside readers are told of them no more.
+    damaged: BTreeMap<u64, u32>,
+}
+
+impl RecordedFiles {
+    /// Leaves a version of a file out from now on; whether it was there.
+    pub(crate) fn leave_out(&mut self, id: u64, version: u32) -> bool {
+        let Self { files, damaged, .. } = self;
+        let is_named = |id: u64, version: u32| files.get(&id).is_some_and(|file| file.entry.version == version);
+        damaged.retain(|id, version| is_named(*id, *version));
+        is_named(id, version) && damaged.insert(id, version).is_none()
+    }
+
+    /// What outside readers are told of.
+    pub(crate) fn sound(&self) -> impl Iterator<Item = &Arc<RemoteFile>> {
+        let is_sound = move |file: &&Arc<RemoteFile>| self.damaged.get(&file.entry.id) != Some(&file.entry.version);
+        self.files.values().filter(is_sound)
+    }
 }
 
 impl RemoteFile {
@@ -342,6 +360,7 @@ impl RemoteState {
         *state.recorded.lock() = RecordedFiles {
             number: state.number,
             files: state.files.clone(),
+            ..RecordedFiles::default()
         };
         Ok(state)
     }

@@ -12,13 +12,12 @@
 //! - A link is one of the version that the list names, whatever the file's name in the tree means by then, and by its checksum that
 //!   of these bytes: a store that was restored gives numbers again.
 //! - Links are durable when the list is given back.
-//! - A link that shares its bytes with another name, as that in the tree, costs no space and stays. One that is the only name is
-//!   removed some time after it became so, which the inode itself says (`nlink`, `ctime`): no process needs to remember it.
 //!
 //! # Not here
 //!
-//! How long snapshots are read, and which links their lists name: whoever made a catalogue of them says so. Object stores: an object
-//! is never overwritten while a record names it, and outlives it by a grace.
+//! What a link costs and how one is removed: [`crate::link_folder`]. How long snapshots are read, and which links their lists name:
+//! whoever made a catalogue of them says so. Object stores: an object is never overwritten while a record names it, and outlives it
+//! by a grace.
 
 use std::collections::HashSet;
 use std::fs::Metadata;
@@ -31,11 +30,9 @@ use nix::errno::Errno;
 
 use super::{PublishedFile, PublishedFiles, PublishedSource};
 use crate::layout::file_uri;
+use crate::link_folder::LinkFolder;
 use crate::side_objects::SideObjects;
 use crate::{DataFileHandle, Engine, Error};
-
-/// The folder of links, among the side objects.
-pub const PINNED: &str = "files";
 
 impl PublishedFile {
     /// Whether it has a name of its own: whoever holds it keeps nothing in the tree.
@@ -46,31 +43,27 @@ impl PublishedFile {
 }
 
 impl SideObjects {
-    /// Removes links that are the only names of their files since before `before`, unless `named` has their URIs; how many. This
-    /// blocks.
+    /// Removes links that are the only names of their files, except those with URIs in `kept`, if `is_due` says it of the URI and of
+    /// the moment since when it has been so. This blocks.
     ///
     /// # Errors
     /// If the disk refuses.
-    pub fn unpin(&self, named: &HashSet<&str>, before: Timestamp) -> Result<u64, Error> {
-        let Some(folder) = self.folder().map(|folder| folder.join(PINNED)) else {
-            return Ok(0);
-        };
-        let mut removed = 0;
-        for name in names_in(&folder)? {
-            let path = folder.join(name);
-            if named.contains(file_uri(&path).as_str()) {
-                continue;
-            }
-            let about = match path.symlink_metadata() {
-                Err(error) if error.kind() == ErrorKind::NotFound => continue,
-                about => about.map_err(Error::io("read", &path))?,
-            };
-            if about.is_file() && about.nlink() == 1 && changed(&about) < before {
-                durable_fs::remove_if_there(&path)?;
-                removed += 1;
-            }
+    pub fn unpin(&self, kept: &HashSet<&str>, is_due: impl Fn(&str, Timestamp) -> bool) -> Result<(), Error> {
+        if let Some(links) = self.links() {
+            links.remove_last_names(kept, is_due)?;
         }
-        Ok(removed)
+        Ok(())
+    }
+
+    /// Lets the links among these URIs that are the only names of their files count as such since now. This blocks.
+    ///
+    /// # Errors
+    /// If the disk refuses.
+    pub fn renew_links<'a>(&self, uris: impl IntoIterator<Item = &'a str>) -> Result<(), Error> {
+        match self.links() {
+            Some(links) => uris.into_iter().try_for_each(|uri| links.renew(uri)),
+            None => Ok(()),
+        }
     }
 }
 
@@ -81,11 +74,7 @@ impl Engine {
     /// # Errors
     /// If the disk refuses.
     pub fn unpin_all(&self) -> Result<(), Error> {
-        let folder = self.shared.store.layout.iceberg.join(PINNED);
-        match std::fs::remove_dir_all(&folder) {
-            Err(error) if error.kind() != ErrorKind::NotFound => Err(Error::io("remove", &folder)(error)),
-            _ => Ok(()),
-        }
+        LinkFolder::below(&self.shared.store.layout.iceberg).remove_all()
     }
 }
 
@@ -107,30 +96,28 @@ impl PublishedFiles {
     /// If the disk refuses the folder of links.
     pub fn pinned(self, objects: &SideObjects) -> Result<PinnedFiles, Error> {
         let is_in_tree = |file: &PublishedFile| matches!(file.source, PublishedSource::Tree(_));
-        let folder = objects.folder().filter(|_| self.files.iter().any(is_in_tree));
-        let Some(folder) = folder.map(|folder| folder.join(PINNED)) else {
+        let Some(links) = objects.links().filter(|_| self.files.iter().any(is_in_tree)) else {
             return Ok(PinnedFiles {
                 list: self,
                 ..PinnedFiles::default()
             });
         };
-        durable_fs::create_dirs(&folder)?;
-        let there = names_in(&folder)?;
+        links.create()?;
+        let there = links.names()?;
         let mut pinned = PinnedFiles::default();
         (pinned.list.number, pinned.list.is_ordered) = (self.number, self.is_ordered);
         // Files of one table are on one file system: it is asked once.
-        let (mut is_new, mut without_links) = (false, HashSet::<Table>::new());
+        let mut without_links = HashSet::<Table>::new();
         for mut file in self.files {
             if without_links.contains(&file.table) {
                 pinned.list.files.push(file);
                 continue;
             }
-            match file.pin(&folder, &there) {
-                Ok(PinOutcome::Linked) => is_new = true,
-                Ok(PinOutcome::Unchanged) => {}
-                Ok(PinOutcome::Refused(error)) => {
+            match file.pin(&links, &there) {
+                Ok(None) => {}
+                Ok(Some(refusal)) => {
                     without_links.insert(file.table);
-                    pinned.refusal.get_or_insert(error);
+                    pinned.refusal.get_or_insert(refusal);
                 }
                 Err(error) => {
                     pinned.left_out.push((file, error));
@@ -139,74 +126,77 @@ impl PublishedFiles {
             }
             pinned.list.files.push(file);
         }
-        if is_new {
-            durable_fs::sync_dir(&folder)?;
-        }
+        // Those that were there too: whoever made them may have ended, or failed, before they were durable.
+        links.sync()?;
         Ok(pinned)
+    }
+
+    /// Removes links that are other files than those of the list, though they have their names, as in a store that was restored
+    /// from a copy without hard links: each costs the space of its file once more. [`PublishedFiles::pinned`] makes them anew.
+    /// For once in a process. This blocks.
+    ///
+    /// # Errors
+    /// If the disk refuses.
+    pub fn remove_copied_links(&self, objects: &SideObjects) -> Result<(), Error> {
+        let Some(links) = objects.links() else {
+            return Ok(());
+        };
+        let there = links.names()?;
+        for file in &self.files {
+            let PublishedSource::Tree(handle) = &file.source else {
+                continue;
+            };
+            let name = link_name(handle);
+            let path = links.link(&name);
+            if there.contains(&name) && is_copy(&path, handle) {
+                durable_fs::remove_if_there(&path)?;
+            }
+        }
+        Ok(())
     }
 }
 
-/// What became of a file that was to have a link.
-#[derive(Debug)]
-enum PinOutcome {
-    /// It has a new one.
-    Linked,
-    /// It had one, or has too many to get another.
-    Unchanged,
-    /// Its file system gives none.
-    Refused(Error),
-}
-
 impl PublishedFile {
-    fn pin(&mut self, folder: &Path, there: &HashSet<String>) -> Result<PinOutcome, Error> {
+    /// Gives it a link, unless it has too many to get another. What its file system says if that gives none.
+    fn pin(&mut self, links: &LinkFolder, there: &HashSet<String>) -> Result<Option<Error>, Error> {
         let PublishedSource::Tree(handle) = &self.source else {
-            return Ok(PinOutcome::Unchanged);
+            return Ok(None);
         };
         let name = link_name(handle);
-        let path = folder.join(&name);
-        let mut outcome = PinOutcome::Unchanged;
+        let path = links.link(&name);
         if !there.contains(&name) {
             // Opening it in full compares it with its checksum, and takes it out of the views if it is damaged.
             let file = handle.find().or_else(|_| handle.open())?;
             if let Err(error) = durable_fs::link_open(&file, &path) {
                 return match error.source.raw_os_error().map(Errno::from_raw) {
-                    Some(Errno::EMLINK) => Ok(PinOutcome::Unchanged),
-                    Some(Errno::EXDEV | Errno::EPERM | Errno::EOPNOTSUPP | Errno::ENOSYS) => {
-                        Ok(PinOutcome::Refused(error.into()))
-                    }
+                    Some(Errno::EMLINK) => Ok(None),
+                    Some(Errno::EXDEV | Errno::EPERM | Errno::EOPNOTSUPP | Errno::ENOSYS) => Ok(Some(error.into())),
+                    None if error.kind() == ErrorKind::Unsupported => Ok(Some(error.into())),
                     _ => Err(error.into()),
                 };
             }
-            outcome = PinOutcome::Linked;
         }
         self.uri = file_uri(&path);
         self.source = PublishedSource::Path(path);
-        Ok(outcome)
+        Ok(None)
     }
+}
+
+/// Whether a link is another file than the one that it has the name of. If that is not there, the link is all there is.
+fn is_copy(link: &Path, handle: &DataFileHandle) -> bool {
+    let identity = |about: Metadata| (about.dev(), about.ino());
+    let Ok(linked) = link.symlink_metadata().map(identity) else {
+        return false;
+    };
+    if handle.path.metadata().is_ok_and(|named| identity(named) == linked) {
+        return false;
+    }
+    // The name in the tree may be that of a later version by now.
+    let found = handle.find().ok().and_then(|file| file.metadata().ok());
+    found.is_some_and(|found| identity(found) != linked)
 }
 
 /// Sixteen digits hold every number of a store that lives for ages, so that names sort as numbers do.
 fn link_name(handle: &DataFileHandle) -> String {
     format!("{:016}_{}_{:08x}.parquet", handle.id, handle.version, handle.crc())
-}
-
-/// When the inode changed last, as by the loss of a name.
-fn changed(about: &Metadata) -> Timestamp {
-    let seconds = about.ctime().saturating_mul(1_000_000);
-    Timestamp::from_micros(seconds.saturating_add(about.ctime_nsec() / 1_000))
-}
-
-/// None if there is no folder.
-fn names_in(folder: &Path) -> Result<HashSet<String>, Error> {
-    let names = match std::fs::read_dir(folder) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(HashSet::new()),
-        names => names.map_err(Error::io("list", folder))?,
-    };
-    let name = |entry: std::io::Result<std::fs::DirEntry>| entry.map(|entry| entry.file_name().into_string().ok());
-    let names: Result<Vec<_>, _> = names.map(name).collect();
-    Ok(names
-        .map_err(Error::io("list", folder))?
-        .into_iter()
-        .flatten()
-        .collect())
 }

@@ -145,8 +145,13 @@ impl CutUploader {
         if is_asked || self.check_cut_due() {
             self.cut()?;
         }
-        self.overwrite_replaced()?;
-        self.delete_doomed()?;
+        // Not within the grace of a start: a writer that was pushed out may still be at it, and what was removed at the last close is
+        // named by what outside readers were told of before.
+        let before = self.shared.time.clock.now().minus(self.link.settings.grace);
+        if before >= self.began {
+            self.overwrite_replaced(before)?;
+            self.delete_doomed(before)?;
+        }
         let swept = self
             .orphans
             .run(&self.link, &self.chain, &self.shared.store.layout, &self.made);
@@ -328,16 +333,10 @@ impl CutUploader {
     }
 
     /// Overwrites objects in the tree by later versions that lie outside of it, once nobody reads the earlier ones: outside
-    /// readers see the one or the other, never both. Not within the grace of a start: a writer that was pushed out may still be
-    /// at it.
-    fn overwrite_replaced(&mut self) -> Result<(), Error> {
-        let before = self.shared.time.clock.now().minus(self.link.settings.grace);
-        if before < self.began {
-            return Ok(());
-        }
-        let before = before.micros();
+    /// readers see the one or the other, never both.
+    fn overwrite_replaced(&mut self, before: Timestamp) -> Result<(), Error> {
         let files = self.chain.state().files.values();
-        let is_due = |old: &ReplacedObject| old.at <= before;
+        let is_due = |old: &ReplacedObject| old.at <= before.micros();
         let mut due = files.filter(|file| file.replaces.as_ref().is_some_and(is_due));
         let Some(file) = due.next().cloned() else {
             return Ok(());
@@ -359,9 +358,8 @@ impl CutUploader {
         })
     }
 
-    /// Deletes objects whose removal was recorded a grace ago and that nobody here reads.
-    fn delete_doomed(&mut self) -> Result<(), Error> {
-        let before = self.shared.time.clock.now().minus(self.link.settings.grace);
+    /// Deletes objects whose removal was recorded before `before` and that nobody here reads.
+    fn delete_doomed(&mut self, before: Timestamp) -> Result<(), Error> {
         let mut keys = self.chain.state().doomed_before(before);
         keys.retain(|key| self.holders.get(key).is_none_or(|holder| holder.strong_count() == 0));
         keys.truncate(DELETES);

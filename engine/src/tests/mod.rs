@@ -23,6 +23,7 @@ mod open_damage;
 mod pending_delete;
 mod pinned_files;
 mod published_files;
+mod published_objects;
 mod rebuild;
 mod remote_check;
 mod repair;

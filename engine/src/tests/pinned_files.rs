@@ -132,3 +132,51 @@ async fn a_link_that_is_there_is_not_taken_for_another_file_with_the_same_number
     engine.close().await.unwrap();
     restored.close().await.unwrap();
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn while_the_disk_is_full_links_of_files_that_left_the_tree_go_at_once_and_no_others() {
+    let mut bench = Bench::new();
+    let engine = two_sealed_and_one_open(&mut bench).await;
+    let linked = engine.published_files().pinned(&engine.side_objects()).unwrap().list;
+    let [old, newer] = [2, 1].map(|rows| {
+        let file = linked.files.iter().find(|file| file.rows == rows);
+        path_of(file.unwrap())
+    });
+    // The hour of the older one has ended thirty days before that, and the other's has not.
+    pass(&bench, &engine, 30 * DAY - 4 * 3_600);
+    let is_in_tree = |file: &PublishedFile| engine.published_files().files.iter().any(|f| f.segment == file.segment);
+    until("the older one expired", || {
+        linked.files.iter().filter(|file| is_in_tree(file)).count() == 1
+    })
+    .await;
+    until("it left the tree", || bench.tree().len() == 2).await;
+    engine.rotate().await.unwrap();
+    assert!(old.exists() && newer.exists(), "there is room");
+    let space = &engine.shared.admission.space;
+    space.set_needed(u64::MAX / 4);
+    assert!(space.look());
+    until("its link went", || !old.exists()).await;
+    engine.rotate().await.unwrap();
+    assert!(newer.exists());
+    space.set_needed(0);
+    engine.close().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn links_are_durable_when_the_list_is_given_back_whoever_made_them() {
+    let mut bench = Bench::new();
+    let engine = one_sealed(&mut bench, "a").await;
+    let objects = engine.side_objects();
+    let faults = FaultInjector::below(&bench.settings.store_dir);
+    faults.fail(FsOperation::SyncFolder, "iceberg/files", 1, libc::EIO);
+    assert!(engine.published_files().pinned(&objects).is_err());
+    let syncs = || {
+        let done = faults.done("iceberg/files");
+        done.iter().filter(|op| **op == FsOperation::SyncFolder).count()
+    };
+    let before = syncs();
+    let pinned = engine.published_files().pinned(&objects).unwrap();
+    assert!(pinned.list.files[0].is_pinned());
+    assert_eq!((syncs() - before, faults.left()), (1, 0));
+    engine.close().await.unwrap();
+}

@@ -201,7 +201,7 @@ fn names(published: &PublishedFiles) -> BTreeSet<(u64, u32, String)> {
         .collect()
 }
 
-async fn is_there(objects: &InMemory, file: &PublishedFile) -> bool {
+pub(super) async fn is_there(objects: &InMemory, file: &PublishedFile) -> bool {
     let key = ObjectPath::from(file.uri.strip_prefix("s3://test/").unwrap());
     objects.head(&key).await.is_ok()
 }

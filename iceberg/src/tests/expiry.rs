@@ -1,5 +1,6 @@
 //! Expiry of snapshots, links of files that left the store, and garbage collection.
 
+use std::os::unix::fs::MetadataExt;
 use std::time::SystemTime;
 
 use super::*;
@@ -93,21 +94,113 @@ async fn a_link_goes_after_the_age_of_snapshots_since_it_is_the_only_name_whoeve
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_table_that_cannot_be_published_keeps_the_links_of_its_newest_version() {
+async fn a_table_that_cannot_be_published_keeps_the_links_of_its_newest_version_for_a_day() {
     let (store, catalog, start) = two_days().await;
     let mut publisher = catalog.publisher();
-    let late = start.plus(Duration::from_secs(600_000));
     publisher.publish(store.files(), start).unwrap();
+    let lost = link_of(&catalog, &store, 2);
+    let copy = catalog.folder.join("copy");
     remove_from_tree(&store, 2);
     let (folder, away) = (catalog.path("logs", ""), catalog.folder.join("away"));
     std::fs::rename(&folder, &away).unwrap();
     std::fs::write(folder.parent().unwrap().join("metadata"), "").unwrap();
     let left = || store.files_without(|file| file.rows == 2);
-    assert!(publisher.publish(left(), late).is_err());
+    assert!(publisher.publish(left(), start.plus(HOUR * 20)).is_err());
     assert_eq!(links(&catalog), 2);
     // A process that published nothing knows of the list alone.
-    assert!(catalog.publisher().publish(left(), late).is_err());
+    std::fs::copy(&lost, &copy).unwrap();
+    assert!(catalog.publisher().publish(left(), start.plus(HOUR * 20)).is_err());
     assert_eq!(links(&catalog), 1);
+    // It fails for longer than a day, and the file that it names has no other name.
+    std::fs::rename(&copy, &lost).unwrap();
+    assert!(publisher.publish(left(), start.plus(HOUR * 20)).is_err());
+    assert_eq!(links(&catalog), 2);
+    assert!(publisher.publish(left(), start.plus(HOUR * 30)).is_err());
+    assert_eq!(links(&catalog), 1);
+}
+
+/// The link of the sealed file with so many rows.
+fn link_of(catalog: &TestCatalog, store: &TestStore, rows: u64) -> PathBuf {
+    let files = store.files().files;
+    let file = files.iter().find(|file| file.rows == rows).unwrap();
+    let links = std::fs::read_dir(catalog.folder.join(engine::PINNED)).unwrap();
+    let mut links = links.map(|entry| entry.unwrap().path());
+    let start = format!("{:016}_", file.segment);
+    let is_its = |path: &PathBuf| path.file_name().unwrap().to_str().unwrap().starts_with(&start);
+    links.find(is_its).unwrap()
+}
+
+/// When the disk says that the inode of a file changed.
+fn changed(path: &Path) -> Timestamp {
+    let about = std::fs::metadata(path).unwrap();
+    Timestamp::from_micros(about.ctime() * 1_000_000 + about.ctime_nsec() / 1_000)
+}
+
+/// Waits until the disk's time is later than that of the last change of a file, and says it.
+fn wait_for_later_than(path: &Path) -> Timestamp {
+    let (deadline, probe) = (Instant::now() + Duration::from_secs(30), path.with_extension("probe"));
+    loop {
+        std::fs::write(&probe, "").unwrap();
+        let now = changed(&probe);
+        std::fs::remove_file(&probe).unwrap();
+        if now > changed(path) {
+            return now;
+        }
+        assert!(Instant::now() < deadline, "the time of the disk stands still");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_link_that_leaves_the_newest_version_is_kept_from_then_on_however_long_nobody_published() {
+    let store = TestStore::new().await;
+    store.add_logs("2026-11-20T09:00:00Z", 2).await;
+    store.add_logs("2026-11-21T09:00:00Z", 3).await;
+    let catalog = store.catalog();
+    let start = Timestamp::from(SystemTime::now());
+    catalog.publisher().publish(store.files(), start).unwrap();
+    let link = link_of(&catalog, &store, 2);
+    // The file leaves the tree behind the last look of a process that ends then.
+    remove_from_tree(&store, 2);
+    let kept = HOUR + Duration::from_secs(600);
+    let left = || store.files_without(|file| file.rows == 2);
+    let lost = changed(&link);
+    let later = wait_for_later_than(&link);
+    let mut publisher = catalog.publisher();
+    publisher.publish(left(), later.plus(kept)).unwrap();
+    assert_eq!(snapshots_of(&catalog), 2, "the one that names it can be read");
+    assert_eq!(links(&catalog), 2);
+    assert!(changed(&link) > lost);
+    // Nothing renews it again: its time is over.
+    let later = wait_for_later_than(&link);
+    let renewed = changed(&link);
+    publisher.publish(left(), later.plus(kept / 2)).unwrap();
+    assert_eq!(changed(&link), renewed);
+    publisher.publish(left(), later.plus(kept * 2)).unwrap();
+    assert_eq!(links(&catalog), 1);
+    assert!(!link.exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_link_that_is_a_copy_of_its_file_is_made_anew_once_and_costs_nothing_then() {
+    let store = TestStore::new().await;
+    store.add_logs("2026-11-20T09:00:00Z", 2).await;
+    store.add_logs("2026-11-21T09:00:00Z", 3).await;
+    let catalog = store.catalog();
+    catalog.publisher().publish(store.files(), now()).unwrap();
+    // As a copy of the store has them that was made without its hard links.
+    let (known, lost) = (link_of(&catalog, &store, 3), link_of(&catalog, &store, 2));
+    for link in [&known, &lost] {
+        let copy = link.with_extension("copy");
+        std::fs::copy(link, &copy).unwrap();
+        std::fs::rename(&copy, link).unwrap();
+    }
+    let names_of = |path: &Path| std::fs::metadata(path).unwrap().nlink();
+    assert_eq!((names_of(&known), names_of(&lost)), (1, 1));
+    remove_from_tree(&store, 2);
+    catalog.publisher().publish(store.files(), after(1)).unwrap();
+    // The one whose file is nowhere else is all that there is of it.
+    assert_eq!((names_of(&known), names_of(&lost)), (2, 1));
+    assert_eq!(links(&catalog), 2);
 }
 
 #[tokio::test(flavor = "multi_thread")]

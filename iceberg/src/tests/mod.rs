@@ -9,6 +9,7 @@ mod expiry;
 mod publications;
 mod readers;
 mod specs;
+mod table_lists;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

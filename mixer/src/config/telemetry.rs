@@ -94,7 +94,7 @@ config_section! {
         /// Whether the Mixer keeps the metadata of Iceberg's tables current, and serves it.
         enabled: bool = true;
         /// Time between two looks for data files that came or went.
-        interval: Duration = "10s", at_least_ms(10);
+        interval: Duration = "10s", within_ms(10, 300_000);
         /// Time for which snapshots, and the files that they name, are kept for readers after newer ones came: the longest that an outside
         /// query may take. 100 snapshots at most.
         snapshot_age: Duration = "1h", at_least_ms(1_000);

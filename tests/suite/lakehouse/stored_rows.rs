@@ -32,7 +32,7 @@ const NOISE_WORDS: u64 = 4_096;
 const MESSAGES: u64 = 10;
 const NOISE_MESSAGES: u64 = 3;
 const NOISE_MESSAGE_WORDS: u64 = 55_000;
-/// Log records of a request.
+/// Log records of a request at least; an hour has 50 requests at most.
 const BODY: u64 = 2_000;
 const HOUR: Duration = Duration::from_secs(3_600);
 /// The part of an hour that has numbered rows.
@@ -117,9 +117,9 @@ pub(super) fn store_hour(
         }
         span
     };
-    let mut first = 0;
+    let (mut first, body) = (0, BODY.max(rows / 50));
     while first < rows {
-        let numbers = first..rows.min(first + BODY);
+        let numbers = first..rows.min(first + body);
         post(mixer, "logs", query, numbers.clone().map(log))?;
         post(
             mixer,
@@ -133,7 +133,7 @@ pub(super) fn store_hour(
             query,
             numbers.filter(|row| row.is_multiple_of(50)).map(span),
         )?;
-        first += BODY;
+        first += body;
     }
     store_noise(mixer, random, hour, query)?;
     store_messages(mixer, random, hour)

@@ -3,10 +3,12 @@
 
 use std::sync::Arc;
 
-use engine::Engine;
+use engine::{Engine, SideObjects};
+use iceberg::CatalogPublisher;
 use model::control::DurableFloor;
 use model::{Clock, Entropy, SigningContext};
 use query::QueryEngine;
+use tokio_util::sync::CancellationToken;
 
 use super::MixerComponents;
 use super::core_services::{CoreServices, rack_directory};
@@ -190,6 +192,12 @@ impl MixerComponents {
             tracing::warn!(%error, "could not remove the links of an earlier Iceberg catalogue; the next start tries it again");
         }
         if !config.iceberg.enabled {
+            if !config.storage.read_only {
+                let objects = engine.side_objects();
+                let task =
+                    SupervisedTask::spawn_once("Iceberg catalogue", fatal, |stop| withdraw_catalog(objects, stop));
+                self.tasks.push(task);
+            }
             return None;
         }
         let service = if config.storage.read_only {
@@ -203,5 +211,23 @@ impl MixerComponents {
         };
         self.catalog = Some(Arc::clone(&service));
         Some(service)
+    }
+}
+
+/// Takes back the list of tables of a catalogue that was published before it was switched off: Mixers that only read serve none then,
+/// whose files are not kept for it any more.
+async fn withdraw_catalog(objects: SideObjects, stop: CancellationToken) {
+    let withdrawn = tokio::task::spawn_blocking(move || CatalogPublisher::withdraw(&objects));
+    tokio::select! {
+        // An object store that does not answer is left to itself.
+        () = stop.cancelled() => {}
+        ended = withdrawn => {
+            let reason = match ended {
+                Ok(Ok(())) => return,
+                Ok(Err(error)) => error.to_string(),
+                Err(panic) => panic.to_string(),
+            };
+            tracing::warn!(reason, "could not withdraw an earlier Iceberg catalogue; the next start tries it again");
+        }
     }
 }
