@@ -72,6 +72,8 @@ pub struct CatalogPublisher {
     pub(crate) list_age: Option<Duration>,
     /// The table to go on with, with another list: the last one became too old, or the object store did not answer.
     next: Option<CatalogTable>,
+    /// Of tables that were published since a pass last began at the first one: the number of the list. What it has needs no other pass.
+    passed: BTreeMap<CatalogTable, u64>,
     /// Whether links that an earlier process left are what they seem.
     are_links_checked: bool,
     /// Whether it was told that files have no links.
@@ -93,6 +95,7 @@ impl CatalogPublisher {
             listed: None,
             waiting: Vec::new(),
             next: None,
+            passed: BTreeMap::new(),
             are_links_checked: false,
             is_without_links: false,
         }
@@ -168,13 +171,21 @@ impl CatalogPublisher {
         };
         let (began, mut outcome) = (Instant::now(), Ok(()));
         let next = self.next.take();
+        if next.is_none() {
+            self.passed.clear();
+        }
+        let is_left =
+            |table: &CatalogTable| !incomplete.contains(table) && self.passed.get(table) != Some(&list.number);
         let complete = by_table(files, known).into_iter();
-        let complete = complete.filter(|(table, _)| !incomplete.contains(table));
+        let complete = complete.filter(|(table, _)| is_left(table));
         let (first, later): (Vec<_>, Vec<_>) = complete.partition(|(table, _)| Some(*table) >= next);
         let mut tables = first.into_iter().chain(later).peekable();
         while let Some((table, files)) = tables.next() {
             match self.publish_table(table, &files, list, now) {
-                Ok(is_new) => report.published += usize::from(is_new),
+                Ok(is_new) => {
+                    report.published += usize::from(is_new);
+                    self.passed.insert(table, list.number);
+                }
                 // Each of the others would wait for it as long. If it is this table's alone, the next call begins behind it.
                 Err(error) if is_away(&error) => {
                     self.next = tables.peek().map(|(table, _)| *table);
