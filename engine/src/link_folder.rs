@@ -1,18 +1,19 @@
 //! Link folder: hard links of data files, names that mean the same bytes until they are removed.
 //!
 //! ```text
-//! <store_dir>/iceberg/files/<name>
+//! <store_dir>/iceberg/files/<segment>_<version>_<CRC-32C>.parquet
 //! ```
 //!
 //! # Invariants
 //!
 //! - A link that shares its bytes with another name, as that in the tree, costs no space and stays. Of one that is the only name the
 //!   inode says since when (`nlink`, `ctime`): no process needs to remember it.
+//! - What has no name that is made here is somebody else's, and stays.
 //! - Nothing of the engine relies on a link: whoever removes one takes it from readers of what was published.
 //!
 //! # Not here
 //!
-//! Which files have links, and their names: [`crate::published_files`]. How long a link is read: whoever made a catalogue of them.
+//! Which files have links: [`crate::published_files`]. How long a link is read: whoever made a catalogue of them.
 
 use std::collections::HashSet;
 use std::fs::Metadata;
@@ -74,7 +75,7 @@ impl LinkFolder {
         is_due: impl Fn(&str, Timestamp) -> bool,
     ) -> Result<u64, Error> {
         let mut removed = 0;
-        for name in self.names()? {
+        for name in self.names()?.into_iter().filter(|name| is_link_name(name)) {
             let path = self.link(&name);
             let uri = file_uri(&path);
             if kept.contains(uri.as_str()) {
@@ -115,6 +116,21 @@ impl LinkFolder {
     }
 }
 
+/// The name of a version's link. Sixteen digits hold every number of a store that lives for ages, so that names sort as numbers do.
+pub(crate) fn link_name(segment: u64, version: u32, crc: u32) -> String {
+    format!("{segment:016}_{version}_{crc:08x}.parquet")
+}
+
+fn is_link_name(name: &str) -> bool {
+    let made_of_its_numbers = || {
+        let (segment, rest) = name.strip_suffix(".parquet")?.split_once('_')?;
+        let (version, crc) = rest.split_once('_')?;
+        let crc = u32::from_str_radix(crc, 16).ok()?;
+        Some(link_name(segment.parse().ok()?, version.parse().ok()?, crc))
+    };
+    made_of_its_numbers().is_some_and(|made| made == name)
+}
+
 /// About a link, if it is the only name of its file.
 fn last_name(path: &Path) -> Result<Option<Metadata>, Error> {
     match path.symlink_metadata() {
@@ -130,4 +146,34 @@ fn last_name(path: &Path) -> Result<Option<Metadata>, Error> {
 fn changed(about: &Metadata) -> Timestamp {
     let seconds = about.ctime().saturating_mul(1_000_000);
     Timestamp::from_micros(seconds.saturating_add(about.ctime_nsec() / 1_000))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    #[test]
+    fn files_of_others_in_the_folder_of_links_stay() {
+        let dir = tempfile::tempdir().unwrap();
+        let links = LinkFolder::below(dir.path());
+        links.create().unwrap();
+        let ours = [link_name(7, 1, 0xab), link_name(u64::MAX, u32::MAX, u32::MAX)];
+        assert_eq!(ours[0], "0000000000000007_1_000000ab.parquet");
+        let others = [
+            "notes.txt",
+            "7_1_000000ab.parquet",
+            "0000000000000007_01_000000ab.parquet",
+            "0000000000000007_+1_000000ab.parquet",
+            "0000000000000007_1_ab.parquet",
+            "0000000000000007_1_000000AB.parquet",
+            "0000000000000007_1_000000ab.parquet.old",
+            "0000000000000007_000000ab.parquet",
+        ];
+        for name in ours.iter().map(String::as_str).chain(others) {
+            std::fs::write(links.link(name), name).unwrap();
+        }
+        assert_eq!(links.remove_last_names(&HashSet::new(), |_, _| true).unwrap(), 2);
+        assert_eq!(links.names().unwrap(), HashSet::from(others.map(str::to_owned)));
+    }
 }

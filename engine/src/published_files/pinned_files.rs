@@ -30,7 +30,7 @@ use nix::errno::Errno;
 
 use super::{PublishedFile, PublishedFiles, PublishedSource};
 use crate::layout::file_uri;
-use crate::link_folder::LinkFolder;
+use crate::link_folder::{LinkFolder, link_name};
 use crate::side_objects::SideObjects;
 use crate::{DataFileHandle, Engine, Error};
 
@@ -146,7 +146,7 @@ impl PublishedFiles {
             let PublishedSource::Tree(handle) = &file.source else {
                 continue;
             };
-            let name = link_name(handle);
+            let name = link_name(handle.id, handle.version, handle.crc());
             let path = links.link(&name);
             if there.contains(&name) && is_copy(&path, handle) {
                 durable_fs::remove_if_there(&path)?;
@@ -162,7 +162,7 @@ impl PublishedFile {
         let PublishedSource::Tree(handle) = &self.source else {
             return Ok(None);
         };
-        let name = link_name(handle);
+        let name = link_name(handle.id, handle.version, handle.crc());
         let path = links.link(&name);
         if !there.contains(&name) {
             // Opening it in full compares it with its checksum, and takes it out of the views if it is damaged.
@@ -194,9 +194,4 @@ fn is_copy(link: &Path, handle: &DataFileHandle) -> bool {
     // The name in the tree may be that of a later version by now.
     let found = handle.find().ok().and_then(|file| file.metadata().ok());
     found.is_some_and(|found| identity(found) != linked)
-}
-
-/// Sixteen digits hold every number of a store that lives for ages, so that names sort as numbers do.
-fn link_name(handle: &DataFileHandle) -> String {
-    format!("{:016}_{}_{:08x}.parquet", handle.id, handle.version, handle.crc())
 }
