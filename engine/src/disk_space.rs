@@ -144,6 +144,11 @@ impl DiskSpace {
         self.short.load(Ordering::Relaxed) && self.look()
     }
 
+    /// Whether the disk of a folder has less room than appends wait for; not where there is no such folder.
+    pub(crate) fn is_short_at(&self, folder: &Path) -> bool {
+        room(folder).is_some_and(|(free, _)| free < self.wanted())
+    }
+
     /// What was free then, and what must be.
     pub(crate) fn last_reading(&self) -> (u64, u64) {
         (self.free.load(Ordering::Relaxed), self.wanted())
@@ -265,6 +270,19 @@ mod tests {
         assert!(space.look() && space.last_reading().1 == u64::MAX / 4);
         space.set_needed(0);
         assert!(!space.look());
+    }
+
+    #[test]
+    fn another_disk_that_is_full_makes_appends_wait_and_no_folder_short_that_is_not_on_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut space = DiskSpace::new(&layout(dir.path()), Some(1));
+        // A file system that never has room.
+        let full = Path::new("/proc");
+        assert!(!space.look());
+        space.folders[1] = full.to_owned();
+        assert!(space.look() && space.check_low());
+        assert!(space.is_short_at(full) && !space.is_short_at(dir.path()));
+        assert!(!space.is_short_at(&dir.path().join("none")));
     }
 
     #[test]

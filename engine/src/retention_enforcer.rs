@@ -10,7 +10,8 @@ use model::Timestamp;
 
 use crate::Error;
 use crate::engine_core::EngineCore;
-use crate::link_folder::LinkFolder;
+use crate::layout::file_uri;
+use crate::link_folder::{LinkFolder, link_name};
 use crate::manifest::FileEntry;
 use crate::retention::clock_guard::{ClockGuard, ClockVerdict, SLACK};
 use crate::retention::external_readers::ExternalReaders;
@@ -206,15 +207,23 @@ impl RetentionEnforcer {
     }
 
     /// While appends wait for disk space, removes the links that are the only names of published files, whatever their age: what keeps
-    /// their space are outside readers of earlier lists, and retention frees none before.
+    /// their space are outside readers of earlier lists, and retention frees none before. Links on another disk stay, and those of
+    /// files that the store has: their names in the tree are missing by mistake.
     pub(crate) fn release_links(&mut self, shared: &EngineCore) {
-        let now = shared.uptime();
-        if now < self.next_links || !shared.admission.space.check_low() {
+        let (now, space) = (shared.uptime(), &shared.admission.space);
+        let folder = &shared.store.layout.iceberg;
+        if now < self.next_links || !space.check_low() || !space.is_short_at(folder) {
             return;
         }
         self.next_links = now + LINKS_EVERY;
-        let links = LinkFolder::below(&shared.store.layout.iceberg);
-        match links.remove_last_names(&HashSet::new(), |_, _| true) {
+        let links = LinkFolder::below(folder);
+        let view = shared.rows.view.load_full();
+        let sealed = view.files.iter().flat_map(|files| files.iter());
+        let sealed = sealed.filter(|file| file.sealed);
+        let names = sealed.map(|file| link_name(file.id, file.version, file.crc()));
+        let uris: Vec<String> = names.map(|name| file_uri(&links.link(&name))).collect();
+        let kept: HashSet<&str> = uris.iter().map(String::as_str).collect();
+        match links.remove_last_names(&kept, |_, _| true) {
             Ok(0) => {}
             Ok(removed) => tracing::warn!(
                 removed,
