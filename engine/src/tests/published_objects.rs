@@ -39,6 +39,40 @@ async fn nothing_that_was_removed_before_a_start_is_deleted_within_a_grace_of_it
     engine.close().await.unwrap();
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_removed_a_grace_before_the_last_removal_is_deleted_however_short_the_starts_last() {
+    let objects = Arc::new(InMemory::new());
+    let mut bench = machine(&objects, "one");
+    bench.ticks_every(Duration::from_millis(5));
+    let mut pieces = Vec::new();
+    // Each start removes the piece of the one before, and ends at once.
+    for (seq, name) in [(1, "a"), (2, "b")] {
+        let engine = bench.open().await;
+        until("earlier hours are sealed", || stats(&engine).open_files == 0).await;
+        append(&engine, name, &[bench.now()], seq).await;
+        engine.sync_remote().await.unwrap();
+        let files = engine.published_files().files;
+        pieces.extend(files.into_iter().filter(|file| file.is_piece));
+        assert_eq!(pieces.len() as u64, seq);
+        engine.close().await.unwrap();
+        drop(engine);
+        bench.advance(Duration::from_secs(3_600));
+    }
+    // Removed by the second start, and by this one: the latest removal that it found is the only one.
+    let engine = bench.open().await;
+    until("earlier hours are sealed", || stats(&engine).open_files == 0).await;
+    engine.sync_remote().await.unwrap();
+    assert!(engine.published_files().files.iter().all(|file| !file.is_piece));
+    assert!(is_there(&objects, &pieces[0]).await && is_there(&objects, &pieces[1]).await);
+    engine.close().await.unwrap();
+    drop(engine);
+
+    let engine = bench.open().await;
+    engine.sync_remote().await.unwrap();
+    assert!(!is_there(&objects, &pieces[0]).await && is_there(&objects, &pieces[1]).await);
+    engine.close().await.unwrap();
+}
+
 /// A machine without room for copies, with two sealed files that are uploaded.
 async fn two_uploaded(objects: &Arc<InMemory>) -> (Bench, Arc<Engine>) {
     let mut bench = machine(objects, "one");
