@@ -10,7 +10,8 @@
 //! - No row is in two files of a list. In an object store each row through the LSN of its last record is in one.
 //! - The number is another one whenever the list is another, but for a file that is found damaged; rows of files that are still open
 //!   on the disk do not change it.
-//! - What is found missing or damaged is in no later list of this process, as it is in no later view.
+//! - What is found missing or damaged is in no later list of this process, as it is in no later view. An object of which only the
+//!   footer was read is tried again after an hour.
 //! - With an object store no handle is held: the read cache evicts what it has to, whoever holds a list.
 //!
 //! # Limits
@@ -27,6 +28,7 @@ use std::fmt;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Instant;
 
 use model::{Table, Timestamp};
 use parquet::file::metadata::ParquetMetaData;
@@ -146,8 +148,8 @@ impl PublishedFile {
     /// It is read now and not kept: this blocks.
     ///
     /// # Errors
-    /// If the file is gone or damaged, or the disk or the object store refuses. A damaged file, or an object that is gone, is in no
-    /// later list.
+    /// If the file is gone or damaged, or the disk or the object store refuses. A damaged file is in no later list; an object that is
+    /// damaged or gone is in none for an hour.
     pub fn footer(&self) -> Result<Option<Arc<ParquetMetaData>>, Error> {
         if self.is_piece && self.spec.is_none() {
             return Ok(None);
@@ -162,7 +164,12 @@ impl PublishedFile {
                 read_metadata(&FilePrefix::new(file, handle.size), &handle.path, false)?
             }
             PublishedSource::Object(link, file) => {
-                read_footer(link, file).inspect_err(|error| leave_out_damaged(link, file, error))?
+                let read = match read_footer(link, file) {
+                    // A network flips bits too, but rarely the same twice.
+                    Err(error) if is_damage(link, &error) => read_footer(link, file),
+                    read => read,
+                };
+                read.inspect_err(|error| leave_out_damaged(link, file, error))?
             }
             PublishedSource::Path(path) => {
                 let file = File::open(path).map_err(Error::io("open", path))?;
@@ -174,12 +181,16 @@ impl PublishedFile {
 }
 
 impl Engine {
-    /// The number of what [`Engine::published_files`] would list now; costs nothing.
+    /// Another one whenever [`Engine::published_files`] would list other files, also because one was found damaged; costs nothing.
     #[must_use]
     pub fn published_number(&self) -> u64 {
         match &self.shared.remote {
             Some(link) if link.is_reader() => 0,
-            Some(link) => link.recorded.lock().number,
+            Some(link) => {
+                let mut recorded = link.recorded.lock();
+                recorded.take_back(Instant::now());
+                recorded.version()
+            }
             None => self.view().sealed_changes(),
         }
     }
@@ -195,14 +206,15 @@ impl Engine {
     }
 }
 
+fn is_damage(link: &RemoteLink, error: &Error) -> bool {
+    matches!(error, Error::Remote { trouble, .. } if link.cache.is_damage(*trouble))
+}
+
 /// An object that is not what was written would hold up its table for ever: later lists do not have it.
 fn leave_out_damaged(link: &RemoteLink, file: &RemoteFile, error: &Error) {
-    let Error::Remote { trouble, .. } = error else {
-        return;
-    };
-    let entry = &file.entry;
-    if link.cache.is_damage(*trouble) && link.recorded.lock().leave_out(entry.id, entry.version) {
-        tracing::error!(rows = entry.rows, %error, "an uploaded data file is damaged or missing: no list of published files has it");
+    let (entry, since) = (&file.entry, Some(Instant::now()));
+    if is_damage(link, error) && link.recorded.lock().leave_out(entry.id, entry.version, since) {
+        tracing::error!(rows = entry.rows, %error, "an uploaded data file is damaged or missing: lists of published files do not have it");
     }
 }
 
@@ -210,7 +222,8 @@ fn leave_out_damaged(link: &RemoteLink, file: &RemoteFile, error: &Error) {
 fn recorded_files(link: &Arc<RemoteLink>) -> PublishedFiles {
     // The uploader's next record waits for the lock: names are put together without it.
     let (number, files): (u64, Vec<Arc<RemoteFile>>) = {
-        let recorded = link.recorded.lock();
+        let mut recorded = link.recorded.lock();
+        recorded.take_back(Instant::now());
         (recorded.number, recorded.sound().cloned().collect())
     };
     let files = files.into_iter().filter(|file| file.entry.form.is_parquet());

@@ -93,13 +93,11 @@ impl DataFileOwner for EngineCore {
             segment.path.display()
         );
         let remote = self.remote.as_ref().filter(|_| segment.is_uploaded());
-        if let Some(link) = remote {
-            link.recorded.lock().leave_out(segment.id, segment.version);
-        }
         let (partition, number) = segment.key();
         let is_it = |now: &DataFileHandle| Arc::ptr_eq(now.lineage(), segment.lineage());
         if hide_if(self, segment.table, segment.key(), &what, is_it) {
-            if remote.is_some() {
+            if let Some(link) = remote {
+                link.recorded.lock().leave_out(segment.id, segment.version, None);
                 tracing::error!(rows, "{what}; the object stays where it is");
                 return;
             }

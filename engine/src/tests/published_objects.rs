@@ -4,10 +4,11 @@ use object_store::ObjectStoreExt;
 use object_store::memory::InMemory;
 use object_store::path::Path as ObjectPath;
 
-use super::published_files::{append, is_there};
+use super::published_files::{append, is_there, rows_by_footer};
 use super::remote_check::machine;
 use super::*;
 use crate::PublishedFile;
+use crate::data_file_handle::DataFileOwner;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_that_was_removed_before_a_start_is_deleted_within_a_grace_of_it() {
@@ -73,11 +74,12 @@ async fn what_was_removed_a_grace_before_the_last_removal_is_deleted_however_sho
     engine.close().await.unwrap();
 }
 
-/// A machine without room for copies, with two sealed files that are uploaded.
-async fn two_uploaded(objects: &Arc<InMemory>) -> (Bench, Arc<Engine>) {
+/// A machine without room for copies, with two sealed files that are uploaded. It looks at the object store after each `poll`.
+async fn two_uploaded(objects: &Arc<InMemory>, poll: Duration) -> (Bench, Arc<Engine>) {
     let mut bench = machine(objects, "one");
     bench.ticks_every(Duration::from_millis(5));
-    bench.settings.remote.as_mut().unwrap().cache_size = ByteSize::bytes(0);
+    let remote = bench.settings.remote.as_mut().unwrap();
+    (remote.cache_size, remote.poll) = (ByteSize::bytes(0), poll);
     let engine = bench.open().await;
     append(&engine, "a", &[bench.now() - 5 * HOUR], 1).await;
     append(&engine, "b", &[bench.now() - 4 * HOUR], 2).await;
@@ -100,30 +102,54 @@ async fn damage_object(objects: &InMemory, file: &PublishedFile) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_object_that_is_damaged_or_missing_is_in_no_later_list_once_its_footer_was_read() {
+async fn an_object_that_is_damaged_or_missing_is_left_out_for_an_hour_once_its_footer_was_read_twice() {
     let objects = Arc::new(InMemory::new());
-    let (_bench, engine) = two_uploaded(&objects).await;
-    let listed = engine.published_files();
+    let (_bench, engine) = two_uploaded(&objects, Duration::from_secs(3_600)).await;
+    let (listed, number) = (engine.published_files(), engine.published_number());
+    assert_eq!(number, listed.number);
+    let link = engine.shared.remote.as_ref().unwrap();
+    let reads = || link.io.counters().reads.get();
+    let before = reads();
+    assert_eq!(rows_by_footer(&listed.files[0]).await, Some(1));
+    assert_eq!(reads() - before, 1, "it is sound");
+    let began = Instant::now();
     damage_object(&objects, &listed.files[0]).await;
     let gone = ObjectPath::from(listed.files[1].uri.strip_prefix("s3://test/").unwrap());
     objects.delete(&gone).await.unwrap();
-    for (nth, left) in [(0, 1), (1, 0)] {
-        let file = listed.files[nth].clone();
+    for (nth, left, changes) in [(0, 1, 1), (1, 0, 2)] {
+        let (file, before) = (listed.files[nth].clone(), reads());
         let refused = tokio::task::spawn_blocking(move || file.footer().map(|_| ()))
             .await
             .unwrap();
         assert!(matches!(refused, Err(Error::Remote { .. })), "{refused:?}");
+        assert_eq!(reads() - before, 2);
         let later = engine.published_files();
         assert_eq!((later.files.len(), later.number), (left, listed.number));
+        assert_eq!(engine.published_number(), number + changes, "who publishes looks again");
         assert!(later.files.iter().all(|file| file.uri != listed.files[nth].uri));
     }
+    {
+        let mut recorded = link.recorded.lock();
+        let (tried_again, gone) = (&listed.files[0], &listed.files[1]);
+        assert!(
+            !recorded.leave_out(gone.segment, gone.version, None),
+            "for good, by now"
+        );
+        recorded.take_back(began + Duration::from_secs(3_599));
+        assert_eq!(recorded.sound().count(), 0);
+        recorded.take_back(Instant::now() + Duration::from_secs(3_600));
+        let sound: Vec<u64> = recorded.sound().map(|file| file.entry.id).collect();
+        assert_eq!(sound, [tried_again.segment]);
+    }
+    assert_eq!(engine.published_number(), number + 3);
+    assert_eq!(engine.published_files().files.len(), 1);
     engine.close().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_object_that_a_query_found_damaged_is_in_no_later_list() {
     let objects = Arc::new(InMemory::new());
-    let (bench, engine) = two_uploaded(&objects).await;
+    let (bench, engine) = two_uploaded(&objects, Duration::from_millis(10)).await;
     let listed = engine.published_files();
     let damaged = listed.files.iter().min_by_key(|file| file.min_ts).unwrap();
     damage_object(&objects, damaged).await;
@@ -138,5 +164,23 @@ async fn an_object_that_a_query_found_damaged_is_in_no_later_list() {
     assert_eq!(later.files.len(), 1);
     assert_ne!(later.files[0].uri, damaged.uri);
     assert_eq!(stats(&engine).quarantined_files, 1);
+    engine.close().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn damage_of_a_file_that_is_another_one_in_the_view_by_now_leaves_no_object_out() {
+    let objects = Arc::new(InMemory::new());
+    let (bench, engine) = two_uploaded(&objects, Duration::from_millis(10)).await;
+    let earlier = Arc::clone(&engine.view().files(Table::Logs)[0]);
+    engine.close().await.unwrap();
+    drop(engine);
+    let engine = bench.open().await;
+    let now = Arc::clone(&engine.view().files(Table::Logs)[0]);
+    assert_eq!((now.id, now.version), (earlier.id, earlier.version));
+    assert!(now.is_uploaded() && earlier.is_uploaded());
+    engine.shared.report_damage(&earlier, "somebody overwrote it");
+    assert_eq!(engine.published_files().files.len(), 2);
+    engine.shared.report_damage(&now, "a bit flipped");
+    assert_eq!(engine.published_files().files.len(), 1);
     engine.close().await.unwrap();
 }

@@ -119,10 +119,11 @@ impl PublisherThread {
         }
     }
 
-    /// Publishes the list of files as it is now. Its number, if that succeeded.
+    /// Publishes the list of files as it is now. What the engine called it, if that succeeded.
     pub(crate) fn publish(&mut self) -> Option<u64> {
+        // Asked for before the list: what changes in between is published by the next look.
+        let number = self.engine.published_number();
         let files = self.engine.published_files();
-        let number = files.number;
         match self.publisher.publish(files, self.clock.now()) {
             Ok(_) => {
                 self.status.succeed();
