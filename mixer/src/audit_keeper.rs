@@ -7,9 +7,9 @@
 //!
 //! # Invariants
 //!
-//! - A flood of refused calls is twice [`LISTED`] entries at once and as many sums at the end of the hour, and one for all others, in the
-//!   log file too: it never waits for the registry, and pushes no decision out.
-//! - Strangers take no place of callers that are known, and no text of a stranger makes a refusal another one.
+//! - A flood of refused calls is [`LISTED`] entries of each [`RefusalClass`] at once and as many sums at the end of the hour, and one for all
+//!   others, in the log file too: it never waits for the registry, and pushes no decision out.
+//! - Strangers, and callers that ask too much, take no place of others; no text of a stranger makes a refusal another one.
 //! - What was refused is told of before the Mixer has stopped.
 //!
 //! # Not here
@@ -32,17 +32,35 @@ use crate::registry::{AuditActor, AuditEntry, ClusterRegistry, RegistryError};
 
 /// How long refusals are summed, and how often the head of the chain is signed.
 const INTERVAL: Duration = Duration::from_secs(60 * 60);
-/// So many different refusals of known callers have entries of their own in an interval, and as many of strangers.
+/// So many different refusals of each class have entries of their own in an interval.
 const LISTED: usize = 32;
 /// So many refusals wait to be told of; of more only the number is known.
 const WAITING: usize = 1024;
+
+/// What a refusal is of; each class has places of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum RefusalClass {
+    /// Nobody knows who called.
+    Stranger,
+    /// A caller lacks a right.
+    Known,
+    /// A caller asks too much.
+    Quota,
+}
+
+impl RefusalClass {
+    /// That of what a caller has no right to.
+    pub(crate) const fn of(by: &AuditActor) -> Self {
+        if by.is_known() { Self::Known } else { Self::Stranger }
+    }
+}
 
 /// A call that was refused.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct CallRefusal {
     by: String,
     why: String,
-    is_of_known: bool,
+    class: RefusalClass,
 }
 
 /// Where refused calls are told.
@@ -72,9 +90,9 @@ pub(crate) fn refusal_channel() -> (RefusalReporter, RefusalReceiver) {
 
 impl RefusalReporter {
     /// Tells that somebody was refused something; never waits.
-    pub(crate) fn report(&self, by: &AuditActor, why: String) {
-        let (by, is_of_known) = (by.to_string(), by.is_known());
-        let refused = CallRefusal { by, why, is_of_known };
+    pub(crate) fn report(&self, by: &AuditActor, class: RefusalClass, why: String) {
+        let by = by.to_string();
+        let refused = CallRefusal { by, why, class };
         if self.sender.try_send(refused).is_err() {
             self.missed.fetch_add(1, Relaxed);
         }
@@ -173,10 +191,7 @@ impl RefusalSums {
             *again += 1;
             return None;
         }
-        let alike = self
-            .listed
-            .keys()
-            .filter(|listed| listed.is_of_known == refused.is_of_known);
+        let alike = self.listed.keys().filter(|listed| listed.class == refused.class);
         if alike.count() >= LISTED {
             self.others += 1;
             return None;
@@ -200,7 +215,7 @@ impl RefusalSums {
             sums.push(CallRefusal {
                 by: AuditActor::Mixer.to_string(),
                 why: format!("{others} more calls of others were refused within the hour"),
-                is_of_known: true,
+                class: RefusalClass::Known,
             });
         }
         sums
@@ -215,7 +230,7 @@ mod tests {
         CallRefusal {
             by: format!("api 192.0.2.{by}"),
             why: why.to_owned(),
-            is_of_known: false,
+            class: RefusalClass::Stranger,
         }
     }
 
@@ -226,15 +241,15 @@ mod tests {
             .filter_map(|n| sums.add(refusal(n % 100, "GET /x")))
             .collect();
         assert_eq!(at_once.len(), LISTED);
-        let known = CallRefusal {
-            is_of_known: true,
-            ..refusal(1, "GET /api/v1/tokens")
-        };
-        assert_eq!(
-            sums.add(known.clone()),
-            Some(known),
-            "strangers do not hide who is known"
-        );
+        // Nor does a class hide another one.
+        for class in [RefusalClass::Quota, RefusalClass::Known] {
+            let of_class = |by| CallRefusal {
+                class,
+                ..refusal(by, "GET /api/v1/tokens")
+            };
+            let at_once: Vec<_> = (0..LISTED).filter_map(|by| sums.add(of_class(by))).collect();
+            assert_eq!(at_once.len(), LISTED, "{class:?}");
+        }
         let told = sums.take();
         assert_eq!(told.len(), LISTED + 1);
         assert_eq!(told[0], refusal(0, "99 more times within the hour: GET /x"));

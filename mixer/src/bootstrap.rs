@@ -6,18 +6,21 @@
 //! - The registry is made before anything that is taken for a sign of a cluster (its key, the lock of the bus's store,
 //!   DuckDB's views), so a first start that was cut off is no loss.
 //! - Data files are no such sign: a store that was brought home by `platform-mixer copy` has no registry.
-//! - A cluster that was founded in place of another one is marked before it is there: its Racks wait for the scenario that was lost, and are not
-//!   given `mixer.first_scenario`.
+//! - A cluster that was founded in place of another one is marked in the same commit: its Racks wait for the scenario that was lost, and are not
+//!   given `mixer.first_scenario`. Where the founding fails there is neither, and no registry that was not there before.
+//! - No store is made in a folder of another user, whose Mixer could not open it.
 //!
 //! # Not here
 //!
 //! A key that is lost ([`crate::cluster`]).
 
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use chassis::ExitReason;
 use chassis::file_modes::require_unshared;
 use model::{Clock, Entropy};
+use nix::unistd::geteuid;
 
 use crate::bus_server::STORE_LOCK;
 use crate::cluster::{Cluster, ClusterError};
@@ -49,6 +52,33 @@ pub(crate) fn require_registry(config: &MixerConfig) -> Result<(), ClusterError>
     }
 }
 
+/// Refuses to make a store in a folder of another user: what root makes there, the service cannot open. One that is there passes; whose it is
+/// is looked at when it is opened.
+///
+/// # Errors
+/// A sentence and an exit code.
+pub fn require_own_parent(store: &Path) -> Result<(), (ExitReason, String)> {
+    if store.exists() {
+        return Ok(());
+    }
+    let mut parent = durable_fs::parent_of(store);
+    while !parent.exists() && parent != durable_fs::parent_of(parent) {
+        parent = durable_fs::parent_of(parent);
+    }
+    let own = geteuid().as_raw();
+    match std::fs::metadata(parent).map(|found| found.uid()) {
+        Ok(uid) if uid != 0 && uid != own => Err((
+            ExitReason::Denied,
+            format!(
+                "the folder {} belongs to user {uid}, who could not open a store that user {own} makes there: nothing was made. Run this \
+                 command as that user (platform-mixer-admin does where the package is installed)",
+                parent.display()
+            ),
+        )),
+        _ => Ok(()),
+    }
+}
+
 /// Founds a cluster in a store that has no registry, with the key that lies there or a new one. What was done.
 ///
 /// # Errors
@@ -61,6 +91,7 @@ pub fn init_cluster(config: &MixerConfig, clock: &Clock, entropy: &Entropy) -> R
 fn try_init_cluster(config: &MixerConfig, path: &Path, clock: &Clock, entropy: &Entropy) -> Result<String, StartError> {
     require_unshared(&config.store.dir)?;
     durable_fs::create_dirs(&config.store.dir)?;
+    let was_there = path.exists();
     let registry = ClusterRegistry::open(path)?;
     if let Some(founding) = registry.cluster_identity()? {
         return Err(StartError::Cluster(ClusterError::Founded {
@@ -68,12 +99,47 @@ fn try_init_cluster(config: &MixerConfig, path: &Path, clock: &Clock, entropy: &
             cluster_id: founding.cluster_id,
         }));
     }
-    registry.change(|change| change.mark_replacement())?;
     let key = &config.store.cluster_key_file;
-    let cluster = Cluster::open(&registry, key, clock, entropy)?;
+    let founded = Cluster::found_replacement(&registry, key, clock, entropy);
+    if founded.is_err() && !was_there {
+        // While nobody else can have opened it. With it, a start would found a cluster that is not known to replace one.
+        durable_fs::remove_if_there(path)?;
+    }
+    let cluster = founded?;
     Ok(format!(
         "founded cluster {} with the key {}: it has no Rack and no scenario yet, and starts none by itself (mixer.first_scenario)\n",
         cluster.id(),
         key.display()
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use std::os::unix::fs::chown;
+
+    use super::*;
+
+    #[test]
+    fn no_store_is_made_in_a_folder_of_another_user() {
+        let folder = tempfile::tempdir().unwrap();
+        let stores = ["data", "not/yet/there"].map(|store| folder.path().join(store));
+        for store in &stores {
+            assert_eq!(require_own_parent(store), Ok(()));
+        }
+        if !geteuid().is_root() {
+            // Nobody else can give a folder away.
+            return;
+        }
+        chown(folder.path(), Some(65_534), None).unwrap();
+        for store in &stores {
+            let (exit, sentence) = require_own_parent(store).unwrap_err();
+            assert_eq!(exit, ExitReason::Denied);
+            assert!(sentence.contains("user 65534"), "{sentence}");
+            assert!(sentence.contains("platform-mixer-admin"), "{sentence}");
+            assert!(sentence.contains(&folder.path().display().to_string()), "{sentence}");
+        }
+        std::fs::create_dir(&stores[0]).unwrap();
+        assert_eq!(require_own_parent(&stores[0]), Ok(()));
+    }
 }

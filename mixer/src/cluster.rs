@@ -28,11 +28,14 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use sha2::{Digest as _, Sha256};
 
-use crate::registry::{AuditActor, AuditEntry, ClusterIdentity, ClusterRegistry, RegistryError};
+use crate::registry::{AuditActor, AuditEntry, ClusterIdentity, ClusterRegistry, RegistryError, RegistryTransaction};
 
 const HEAD: &str = "platform-cluster-key/1 ";
 /// The largest key file.
 const LARGEST: u64 = 4096;
+
+/// What runs a command as the user of the service.
+const PACKAGED: &str = "where the package is installed: `platform-mixer-admin found-cluster`";
 
 /// Why the cluster's identity cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -42,7 +45,7 @@ pub enum ClusterError {
     #[error(
         "the cluster key {} is missing, but the registry beside it belongs to cluster {cluster_id}: put the key back from \
          a backup (its Racks trust no other). To found a new cluster instead, move registry.redb away and run \
-         `platform-mixer found-cluster`; every Rack must then be enrolled again, stored telemetry stays",
+         `platform-mixer found-cluster` ({PACKAGED}); every Rack must then be enrolled again, stored telemetry stays",
         path.display()
     )]
     Missing {
@@ -54,8 +57,8 @@ pub enum ClusterError {
     /// The registry is gone, and something is there that only a Mixer with a registry made.
     #[error(
         "the registry {} is missing, but {} is of a cluster that lived here: put the registry back from a backup (it knows \
-         the Racks and the scenarios). To found a new cluster instead, run `platform-mixer found-cluster`; every Rack must \
-         then be enrolled again, stored telemetry stays",
+         the Racks and the scenarios). To found a new cluster instead, run `platform-mixer found-cluster` ({PACKAGED}); every Rack \
+         must then be enrolled again, stored telemetry stays",
         registry.display(),
         sign.display()
     )]
@@ -162,6 +165,29 @@ impl Cluster {
         clock: &Clock,
         entropy: &Entropy,
     ) -> Result<Self, ClusterError> {
+        Self::open_or_found(registry, path, (clock, entropy), |_| Ok(()))
+    }
+
+    /// Founds a cluster in the place of a lost one, in a registry that has none.
+    ///
+    /// # Errors
+    /// [`ClusterError`]; then there is no cluster, and no mark of one.
+    pub(crate) fn found_replacement(
+        registry: &ClusterRegistry,
+        path: &Path,
+        clock: &Clock,
+        entropy: &Entropy,
+    ) -> Result<Self, ClusterError> {
+        Self::open_or_found(registry, path, (clock, entropy), |change| change.mark_replacement())
+    }
+
+    /// `mark` is committed with a founding.
+    fn open_or_found(
+        registry: &ClusterRegistry,
+        path: &Path,
+        (clock, entropy): (&Clock, &Entropy),
+        mark: impl Fn(&RegistryTransaction<'_>) -> Result<(), RegistryError>,
+    ) -> Result<Self, ClusterError> {
         let founding = registry.cluster_identity()?;
         let is_known = |key: &SigningKey| {
             let known = founding.as_ref().map(|founding| founding.public_key.as_slice());
@@ -202,7 +228,10 @@ impl Cluster {
                     successions: Vec::new(),
                     message_secret: entropy.bytes::<32>().to_vec(),
                 };
-                registry.change(|change| change.put_cluster_identity(&identity))?;
+                registry.change(|change| {
+                    change.put_cluster_identity(&identity)?;
+                    mark(change)
+                })?;
                 tracing::info!(%cluster_id, "founded a new cluster");
                 identity
             }

@@ -294,6 +294,7 @@ fn founding_config(sources: &ConfigSources) -> Result<MixerConfig, MixerExitErro
     let settings = config::load(&SCHEMA, sources)?;
     let config = MixerConfig::of(&settings)?;
     let dir = &config.store.dir;
+    bootstrap::require_own_parent(dir).map_err(|(exit, sentence)| MixerExitError::new(exit, sentence))?;
     if settings.file().is_some() || settings.place("store.dir") != ValueOrigin::Default || dir.exists() {
         return Ok(config);
     }

@@ -32,6 +32,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use super::openapi::{RouteAccess, route_access};
 use super::problem::{ApiProblem, RefusalReason};
 use crate::access::{AccessRight, ApiCaller};
+use crate::audit_keeper::RefusalClass;
 use crate::authentication::{ApiAuthenticator, AuthenticationError, ConnectionEnds};
 use crate::control::ControlPlane;
 use crate::quotas::{CallerUsage, QuotaPlaces};
@@ -167,9 +168,13 @@ pub(super) async fn report_refusals(
         let path = path.as_ref().map_or("an unknown path", MatchedPath::as_str);
         let reason = response.extensions().get::<RefusalReason>();
         let reason = reason.map_or("refused", |reason| reason.0.as_str());
+        let class = match response.status() {
+            StatusCode::TOO_MANY_REQUESTS => RefusalClass::Quota,
+            _ => RefusalClass::of(&by),
+        };
         authenticator
             .refusals()
-            .report(&by, format!("{method} {path}: {reason}"));
+            .report(&by, class, format!("{method} {path}: {reason}"));
     }
     response
 }

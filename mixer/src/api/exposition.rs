@@ -12,7 +12,7 @@ use std::time::Instant;
 use axum::extract::{MatchedPath, Request, State};
 use axum::middleware::Next;
 use axum::response::Response;
-use http::{Method, StatusCode};
+use http::Method;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -20,6 +20,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
 use super::ApiParts;
+use super::counted_status::CountedStatus;
 use super::problem::ApiProblem;
 use service_collector::ServiceCollector;
 pub(crate) use text_format::ExpositionFormat;
@@ -33,18 +34,6 @@ struct RequestLabels {
     http_request_method: &'static str,
     http_route: String,
     http_response_status_code: u16,
-}
-
-/// In the extensions of an answer: the status that it is counted with, where the one that it has says nothing, or is for the client alone.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct CountedStatus(pub(super) StatusCode);
-
-impl CountedStatus {
-    /// That of an answer.
-    pub(super) fn of(answer: &Response) -> StatusCode {
-        let counted = answer.extensions().get::<Self>();
-        counted.map_or_else(|| answer.status(), |counted| counted.0)
-    }
 }
 
 /// What is exposed.

@@ -46,6 +46,7 @@ mod catalog;
 mod change_requests;
 mod compression;
 mod content_negotiation;
+mod counted_status;
 mod dlq;
 mod exposition;
 mod extractors;
@@ -86,6 +87,7 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use chassis::host_guard::{HostGuard, protect_answer};
 use chassis::tls_server::ServerTls;
+use http::StatusCode;
 use http::uri::Authority;
 use tokio::net::TcpListener;
 use tokio_util::task::TaskTracker;
@@ -101,6 +103,7 @@ use crate::iceberg_catalog::CatalogService;
 use crate::security_report::SecurityFinding;
 use crate::self_tracing::SpanRecorder;
 use crate::specs::SpecRegistry;
+use counted_status::CountedStatus;
 use exposition::MetricsExposition;
 #[cfg(any(test, feature = "fuzz"))]
 pub(crate) use ingest::fuzz_targets;
@@ -318,10 +321,18 @@ fn guarded(
         .layer(middleware::from_fn_with_state(exposition, exposition::count))
 }
 
+/// Ends a request that takes too long. It counts as the Mixer's fault: a body of rows that comes too slowly is refused before this
+/// ([`ingest`]), and other bodies are small.
 async fn in_time(request: Request, next: Next) -> Response {
     match tokio::time::timeout(MAX_TIME, next.run(request)).await {
         Ok(response) => response,
-        Err(_) => ApiProblem::slow_request().into_response(),
+        Err(_) => {
+            let mut response = ApiProblem::slow_request().into_response();
+            response
+                .extensions_mut()
+                .insert(CountedStatus(StatusCode::GATEWAY_TIMEOUT));
+            response
+        }
     }
 }
 

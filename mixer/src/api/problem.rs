@@ -18,6 +18,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
+use super::counted_status::CountedStatus;
 use super::openapi::problems;
 use crate::access::{AccessRight, AccessRole, ApiCaller, role_list};
 use crate::authentication::AuthenticationError;
@@ -29,7 +30,7 @@ pub(crate) struct ApiProblem {
     code: &'static str,
     /// What went wrong; of our faults (500), for the log alone.
     detail: String,
-    parameter: Option<String>,
+    parameter: Option<Box<str>>,
     /// Bad rows of a body, faults of a scenario.
     errors: Vec<Value>,
     /// Where a statement went wrong.
@@ -40,6 +41,10 @@ pub(crate) struct ApiProblem {
     retry_after: Option<NonZeroU32>,
     /// Whether a stranger chose words of the detail: they are not for the audit log.
     has_foreign_words: bool,
+    /// The key of `[quotas]` that was used up, for the audit log.
+    quota: Option<&'static str>,
+    /// Whether it counts as 503: whatever the client is told, the Mixer does not get on.
+    is_unavailable: bool,
 }
 
 /// Why a request was refused, for the audit log: in the extensions of the answer.
@@ -104,13 +109,15 @@ impl ApiProblem {
             rows: None,
             retry_after: None,
             has_foreign_words: false,
+            quota: None,
+            is_unavailable: false,
         }
     }
 
     /// A parameter that cannot be used.
     pub(crate) fn parameter(name: &str, reason: impl std::fmt::Display) -> Self {
         Self {
-            parameter: Some(name.to_owned()),
+            parameter: Some(name.into()),
             ..Self::new(StatusCode::BAD_REQUEST, "bad_parameter", format!("{name}: {reason}"))
         }
     }
@@ -119,7 +126,7 @@ impl ApiProblem {
     pub(crate) fn unknown_parameter(name: &str, known: &str) -> Self {
         let detail = format!("{name}: there is no such parameter here; known are {known}");
         Self {
-            parameter: Some(name.to_owned()),
+            parameter: Some(name.into()),
             ..Self::new(StatusCode::BAD_REQUEST, "unknown_parameter", detail)
         }
     }
@@ -292,6 +299,14 @@ impl ApiProblem {
         Self::new(StatusCode::CONFLICT, "key_in_use", detail)
     }
 
+    /// A key whose request should have been answered long ago.
+    pub(crate) fn key_hangs() -> Self {
+        Self {
+            is_unavailable: true,
+            ..Self::key_in_use()
+        }
+    }
+
     pub(crate) fn no_object_store() -> Self {
         let detail = "durable=bucket: this Mixer has no object store (observability.embedded.storage.url)";
         Self::new(StatusCode::UNPROCESSABLE_ENTITY, "no_object_store", detail)
@@ -375,12 +390,17 @@ impl IntoResponse for ApiProblem {
         let mut response = (self.status, body).into_response();
         // How long to wait is never the same twice, and refusals are summed by their text.
         let has_varying_words = self.has_foreign_words || self.status == StatusCode::TOO_MANY_REQUESTS;
-        let refusal = match has_varying_words {
-            true => self.code.to_owned(),
-            false => self.detail,
+        let refusal = match self.quota {
+            Some(quota) => format!("{} quotas.{quota}", self.code),
+            None if has_varying_words => self.code.to_owned(),
+            None => self.detail,
         };
         let refusal = RefusalReason(refusal);
         response.extensions_mut().insert(refusal);
+        if self.is_unavailable {
+            let counted = CountedStatus(StatusCode::SERVICE_UNAVAILABLE);
+            response.extensions_mut().insert(counted);
+        }
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         if self.status == StatusCode::UNAUTHORIZED {
@@ -418,6 +438,10 @@ mod tests {
         };
         assert_eq!(reason(ApiProblem::foreign(&foreign)).as_deref(), Some("unknown_host"));
         assert_eq!(reason(ApiProblem::forbidden("why")).as_deref(), Some("why"));
+        // Which quota is told, and not how long to wait, which is never the same twice.
+        let busy = ApiProblem::from(query::Error::CallerBusy { running: 2 });
+        assert_eq!(reason(busy).as_deref(), Some("quota_exceeded quotas.queries"));
+        assert_eq!(reason(ApiProblem::too_many_taps()).as_deref(), Some("too_many"));
     }
 
     #[test]

@@ -37,7 +37,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::authorization::ClientConnection;
-use super::exposition::CountedStatus;
+use super::counted_status::CountedStatus;
 use super::self_probe::ApiProbe;
 use super::tail::is_events;
 use crate::authentication::ConnectionEnds;

@@ -20,6 +20,7 @@ use super::framing::{BackendWriter, FrontendReader, MessageFields, put_text};
 use super::pg_error::PgError;
 use super::rows::PgReplyError;
 use crate::access::{AccessRight, ApiCaller, BadExchange, CallerIdentity, ScramExchange, role_list};
+use crate::audit_keeper::RefusalClass;
 use crate::authentication::{ApiAuthenticator, ConnectionEnds};
 use crate::registry::{AuditActor, CallerInterface};
 
@@ -52,7 +53,7 @@ pub(super) async fn authenticate(
         Some(_) => refused.message.clone(),
         None => format!("the login failed ({})", refused.code),
     };
-    authenticator.refusals().report(&by, why);
+    authenticator.refusals().report(&by, RefusalClass::of(&by), why);
     Err(refused.into())
 }
 

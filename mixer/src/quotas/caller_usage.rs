@@ -28,6 +28,11 @@ pub(crate) struct QuotaExceeded {
 }
 
 impl QuotaExceeded {
+    /// Its key in `[quotas]`.
+    pub(crate) const fn quota(&self) -> &'static str {
+        self.quota
+    }
+
     /// Whole seconds until it is worth trying again.
     pub(crate) fn retry_seconds(&self) -> NonZeroU32 {
         let begun = u64::from(self.wait.subsec_nanos() > 0);

@@ -133,7 +133,13 @@ pub(crate) fn choose(
             let Some(path) = first else {
                 return Ok(None);
             };
-            if !registry.references()?.is_empty() || registry.is_replacement()? {
+            if !registry.references()?.is_empty() {
+                return Ok(None);
+            }
+            if registry.is_replacement()? {
+                tracing::warn!(
+                    "{FIRST_KEY} is not used: the cluster replaces a lost one. Import its scenarios and activate one"
+                );
                 return Ok(None);
             }
             let (origin, text) = (path.display().to_string(), read(FIRST_KEY, path)?);

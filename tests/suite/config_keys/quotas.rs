@@ -84,7 +84,7 @@ fn a_caller_gets_what_the_quotas_say_and_a_token_with_its_own_gets_those() -> Re
         (!rows.is_empty()).then_some(rows)
     })?;
     assert_eq!(refused.len(), 1, "{refused:?}");
-    assert_eq!(refused[0]["why"], "POST /api/v1/sql: quota_exceeded");
+    assert_eq!(refused[0]["why"], "POST /api/v1/sql: quota_exceeded quotas.requests");
     let by = refused[0]["by"].as_str().unwrap_or_default();
     assert!(by.contains("(token a "), "{by}");
 

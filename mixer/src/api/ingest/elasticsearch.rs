@@ -37,7 +37,7 @@ use super::ingest_handler::{BodyFraming, IngestHandler, StoredBody};
 use super::senders::{SenderAnswers, SenderProtocol, SentBody, detail_of, is_retriable, problem_of};
 use crate::access::ApiCaller;
 use crate::api::authorization::RequestCaller;
-use crate::api::exposition::CountedStatus;
+use crate::api::counted_status::CountedStatus;
 use crate::api::problem::ApiProblem;
 use crate::api::query_params::{InPath, in_path};
 
@@ -265,7 +265,7 @@ pub(super) async fn in_kind(response: Response, kind: HeaderValue) -> Response {
         let problem = problem_of(&head.headers, body).await;
         // Its clients know 429.
         if is_retriable(head.status) && head.status != StatusCode::TOO_MANY_REQUESTS {
-            head.extensions.insert(CountedStatus(head.status));
+            head.extensions.get_or_insert(CountedStatus(head.status));
             head.status = StatusCode::SERVICE_UNAVAILABLE;
             head.headers.entry(RETRY_AFTER).or_insert(HeaderValue::from_static("1"));
         }

@@ -1,13 +1,16 @@
 //! `Idempotency-Key`: which request this is, and that it is not being answered already.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::BTreeSet;
+use std::collections::hash_map::{Entry, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use engine::RequestPart;
 use http::HeaderMap;
 use model::Table;
 use model::telemetry_codec::PublisherIdentity;
 use sha2::{Digest, Sha256};
+use tokio::time::Instant;
 use uuid::Uuid;
 
 use crate::api::problem::ApiProblem;
@@ -15,6 +18,8 @@ use crate::api::problem::ApiProblem;
 /// The header.
 pub(super) const HEADER: &str = "Idempotency-Key";
 const MAX_KEY: usize = 255;
+/// A request that takes so long hangs. Its client may have left, and is told that the key is in use whenever it asks again.
+const HANGING: Duration = Duration::from_secs(10);
 
 /// A request's key, of one publisher, one table, and one scope of entities.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -126,9 +131,9 @@ fn halves(digest: Sha256) -> (u64, u64) {
     (number(0).unwrap_or_default(), number(8).unwrap_or_default())
 }
 
-/// The keys of the requests that are being answered.
+/// The keys of the requests that are being answered, and since when.
 #[derive(Debug, Clone, Default)]
-pub(super) struct InFlightKeys(Arc<Mutex<HashSet<Uuid>>>);
+pub(super) struct InFlightKeys(Arc<Mutex<HashMap<Uuid, Instant>>>);
 
 /// A key that nobody else uses until this is dropped.
 #[derive(Debug)]
@@ -141,9 +146,11 @@ impl InFlightKeys {
     pub(super) fn hold(&self, request: IdempotentRequest) -> Result<KeyGuard, ApiProblem> {
         let IdempotentRequest { key, digest } = request;
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if !all.insert(key.id) {
-            return Err(ApiProblem::key_in_use());
-        }
+        match all.entry(key.id) {
+            Entry::Vacant(free) => free.insert(Instant::now()),
+            Entry::Occupied(held) if held.get().elapsed() >= HANGING => return Err(ApiProblem::key_hangs()),
+            Entry::Occupied(_) => return Err(ApiProblem::key_in_use()),
+        };
         let part = RequestPart {
             id: key.id,
             sender: key.sender,
@@ -244,14 +251,16 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_key_is_held_by_one_request_at_a_time() {
+    #[tokio::test(start_paused = true)]
+    async fn a_key_is_held_by_one_request_at_a_time() {
         let (all, key) = (InFlightKeys::default(), key("a", Table::Logs, "1").unwrap().unwrap());
         let request = BodyKey::Header(Some(key))
             .of_records("application/json", b"[]")
             .unwrap();
         let held = all.hold(request).unwrap();
-        assert!(all.hold(request).is_err());
+        assert_eq!(all.hold(request).err(), Some(ApiProblem::key_in_use()));
+        tokio::time::advance(HANGING).await;
+        assert_eq!(all.hold(request).err(), Some(ApiProblem::key_hangs()));
         drop(held);
         assert!(all.hold(request).is_ok());
     }

@@ -33,7 +33,7 @@ use super::grpc::{self, code};
 use super::ingest_handler::{BodyFraming, IngestHandler};
 use super::senders::{SenderAnswers, SenderProtocol, SentBody, detail_of, is_retriable, named_refusals, problem_of};
 use crate::access::ApiCaller;
-use crate::api::exposition::CountedStatus;
+use crate::api::counted_status::CountedStatus;
 use crate::api::problem::ApiProblem;
 
 /// The routes of the three signals.
@@ -88,8 +88,8 @@ pub(in crate::api) async fn refuse_in_kind(mut request: Request, next: Next) -> 
     let (mut head, body) = response.into_parts();
     let problem = problem_of(&head.headers, body).await;
     let detail = detail_of(&problem);
-    // The status that it has so far: gRPC's all have 200, and 5xx is what the Mixer cannot do.
-    head.extensions.insert(CountedStatus(head.status));
+    // The status that it has so far, unless more is known: gRPC's all have 200, and 5xx is what the Mixer cannot do.
+    head.extensions.get_or_insert(CountedStatus(head.status));
     if is_retriable(head.status) {
         head.status = StatusCode::SERVICE_UNAVAILABLE;
     }

@@ -34,7 +34,7 @@ use super::refused_letters::BodyOrigin;
 use super::{end_after_refusal, headers};
 use crate::access::ApiCaller;
 use crate::api::authorization::RequestCaller;
-use crate::api::exposition::CountedStatus;
+use crate::api::counted_status::CountedStatus;
 use crate::api::problem::ApiProblem;
 use crate::api::query_params::NoParams;
 
@@ -152,7 +152,7 @@ pub(super) async fn retriable(response: Response) -> Response {
     let (mut head, body) = response.into_parts();
     let problem = problem_of(&head.headers, body).await;
     let problem = ApiProblem::busy(detail_of(&problem));
-    head.extensions.insert(CountedStatus(head.status));
+    head.extensions.get_or_insert(CountedStatus(head.status));
     head.status = StatusCode::SERVICE_UNAVAILABLE;
     head.headers.remove(CONTENT_LENGTH);
     head.headers.remove(CONTENT_ENCODING);

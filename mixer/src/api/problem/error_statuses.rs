@@ -60,6 +60,7 @@ impl From<QuotaExceeded> for ApiProblem {
     fn from(exceeded: QuotaExceeded) -> Self {
         Self {
             retry_after: Some(exceeded.retry_seconds()),
+            quota: Some(exceeded.quota()),
             ..Self::new(StatusCode::TOO_MANY_REQUESTS, "quota_exceeded", exceeded.to_string())
         }
     }
@@ -92,12 +93,14 @@ impl From<query::Error> for ApiProblem {
             (QueryErrorKind::Closed, _) => (StatusCode::SERVICE_UNAVAILABLE, "stopping"),
             (QueryErrorKind::Internal, _) => (StatusCode::INTERNAL_SERVER_ERROR, "query_failed"),
         };
+        let quota = matches!(error, query::Error::CallerBusy { .. }).then_some("queries");
         let position = match error {
             query::Error::Statement { at, .. } => at.map(|(line, column)| Box::new(ProblemPosition { line, column })),
             _ => None,
         };
         Self {
             position,
+            quota,
             ..Self::new(status, code, error.to_string())
         }
     }

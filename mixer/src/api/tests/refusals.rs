@@ -1,6 +1,48 @@
 //! Requests that cannot be answered, and clients that do not behave.
 
+use axum::Router;
+use axum::body::Body;
+use axum::middleware::from_fn;
+use http::StatusCode;
+use tower::ServiceExt;
+
 use super::*;
+use crate::api::counted_status::CountedStatus;
+use crate::api::problem::ApiProblem;
+use crate::api::{in_time, ingest};
+
+/// The status that a sender is told of an answer, and the one that it is counted with.
+async fn told_and_counted(router: Router, path: &str) -> (u16, u16) {
+    let router = router
+        .layer(from_fn(in_time))
+        .layer(from_fn(ingest::refuse_in_kind))
+        .layer(from_fn(ingest::refuse_senders_in_kind));
+    let request = http::Request::post(path).body(Body::empty()).unwrap();
+    let answer = router.oneshot(request).await.unwrap();
+    (answer.status().as_u16(), CountedStatus::of(&answer).as_u16())
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_mixer_does_not_answer_in_time_is_counted_as_its_fault_whatever_the_sender_is_told() {
+    for (path, told) in [
+        ("/v1/logs", 503),
+        ("/loki/api/v1/push", 503),
+        ("/api/v1/write", 503),
+        ("/elasticsearch/_bulk", 503),
+        ("/api/v1/ingest/logs", 408),
+    ] {
+        let never = Router::new().fallback(std::future::pending::<StatusCode>);
+        assert_eq!(told_and_counted(never, path).await, (told, 504), "{path}");
+        let of_key = if told == 503 { 503 } else { 409 };
+        let hangs = Router::new().fallback(|| async { ApiProblem::key_hangs() });
+        assert_eq!(told_and_counted(hangs, path).await, (of_key, 503), "{path}");
+        let in_use = Router::new().fallback(|| async { ApiProblem::key_in_use() });
+        assert_eq!(told_and_counted(in_use, path).await, (of_key, 409), "{path}");
+        // A body that came too slowly is the client's.
+        let slow = Router::new().fallback(|| async { ApiProblem::slow_body() });
+        assert_eq!(told_and_counted(slow, path).await, (told, 408), "{path}");
+    }
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_error_is_a_problem_with_a_code() {

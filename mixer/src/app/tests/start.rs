@@ -1,5 +1,8 @@
 //! Starts that go on where the one before ended, and starts that are refused.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
+
 use super::*;
 use crate::bootstrap::init_cluster;
 
@@ -103,13 +106,21 @@ async fn a_cluster_that_replaces_a_lost_one_waits_for_its_scenario_and_is_not_gi
     assert_eq!(mixer.control().active_scenario().unwrap().unwrap().reference, "demo:1");
     mixer.close().await;
 
-    std::fs::remove_file(folder.path().join("data/registry.redb")).unwrap();
-    let founded = init_cluster(
-        &config(folder.path(), &flags),
-        &chassis::system_clock(),
-        &chassis::os_entropy(),
-    );
-    assert!(founded.unwrap().contains("mixer.first_scenario"));
+    let registry = folder.path().join("data/registry.redb");
+    std::fs::remove_file(&registry).unwrap();
+    let found = |key_mode: u32| {
+        let key = folder.path().join("data/cluster.key");
+        std::fs::set_permissions(key, Permissions::from_mode(key_mode)).unwrap();
+        let config = config(folder.path(), &flags);
+        init_cluster(&config, &chassis::system_clock(), &chassis::os_entropy())
+    };
+    // A founding that failed leaves no registry, with which the start would found a first cluster.
+    let (_, exposed) = found(0o644).unwrap_err();
+    assert!(exposed.contains("chmod 600"), "{exposed}");
+    assert!(!registry.exists());
+    let refused = refused(folder.path(), &flags).await;
+    assert!(refused.to_string().contains("found-cluster"), "{refused}");
+    assert!(found(0o600).unwrap().contains("mixer.first_scenario"));
     for _ in 0..2 {
         let mixer = start(folder.path(), &flags).await;
         assert!(mixer.control().active_scenario().unwrap().is_none());
