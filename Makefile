@@ -3,7 +3,7 @@
 export CARGO_TARGET_DIR ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/platform-build
 export CARGO_INCREMENTAL ?= 1
 
-.PHONY: help demo test build packages packages-test check suite differential hostile hostile-inputs browser schema-check bins lanes-long export-long unit tools readers lakehouse senders postgres-clients docs bench clean-demo
+.PHONY: help demo test build packages packages-test check suite differential hostile hostile-inputs browser rollback-test schema-check bins lanes-long export-long unit tools readers lakehouse senders postgres-clients docs bench clean-demo
 help:            ## this list
 	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
@@ -25,8 +25,6 @@ packages: build tools ## what is installed, in dist/packages: Debian packages, c
 	@cd dist/packages && find . -type f ! -name SHA256SUMS -printf '%P\n' | LC_ALL=C sort | xargs -d '\n' sha256sum > SHA256SUMS
 
 # Each says what it lacks: root; runc and openssl; npm, for helm; promtool. mmdebstrap and lintian are installed where they are missing.
-# Whether the release before takes back what this one has written, with the programs of that one in FOLDER (an absolute path):
-#   PLATFORM_TEST_OLD=FOLDER cargo nextest run --workspace --locked -E 'test(upgrade::rollback)' --no-capture
 packages-test:   ## tests of what `make packages` made: installed, used, upgraded, removed; chart and alerts (as root; apt-get install runc openssl npm prometheus)
 	@scripts/package-test.sh
 	@scripts/image-test.sh
@@ -84,6 +82,11 @@ hostile-inputs:  ## changed inputs for every parser of foreign bytes: make hosti
 browser: tools bins ## a page of another site in a real browser (Chromium) against the API and http_in
 	@scripts/with-nextest.sh
 	cargo nextest run --workspace --locked --ignore-default-filter -E 'test(browser::)' --no-capture
+
+rollback-test: export PLATFORM_TEST_OLD ?= $(OLD)
+rollback-test: tools bins ## back to the release before and forward again: make rollback-test OLD=FOLDER (an absolute path, with its programs)
+	@scripts/with-nextest.sh
+	cargo nextest run --workspace --locked --ignore-default-filter -E 'test(upgrade::rollback)' --no-capture
 
 unit: tools      ## unit tests of one room: make unit ROOM=engine
 	cargo nextest run --workspace --locked -E 'package(platform-$(ROOM))'

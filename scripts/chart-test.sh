@@ -36,11 +36,30 @@ reader=$(cat "$work"/full.*-reader.platform-mixer.toml)
 case $reader in *'max_concurrent = 6'*) ;; *) fail "readers do not get config.query" ;; esac
 case $reader in *floor*) fail "readers get config.ingest" ;; esac
 
-# A command runs in the Mixer's place, on its volume.
-"$python" - "$work/maintenance.yaml" <<'PY'
+# A command runs in the Mixer's place, on its volume, and once: an upgrade has the same Job while the command is the same.
+long=a-release-whose-name-is-as-long-as-a-release-can-be
+helm template mixer $chart --namespace telemetry -f $chart/ci/maintenance.yaml --is-upgrade --set startupFailureThreshold=9 > "$work/upgraded.yaml"
+helm template $long $chart --namespace telemetry -f $chart/ci/maintenance.yaml --set-json 'maintenance.command=["rotate-key"]' > "$work/long.yaml"
+"$python" - "$work"/{maintenance,upgraded,long}.yaml <<'PY'
 import sys, yaml
-of = {(one["kind"], one["metadata"]["name"]): one["spec"] for one in yaml.safe_load_all(open(sys.argv[1])) if one and "spec" in one}
-mixer, job = of["StatefulSet", "mixer-platform"], of["Job", "mixer-platform-job-1"]
+def specs(path):
+    return {(one["kind"], one["metadata"]["name"]): one["spec"] for one in yaml.safe_load_all(open(path)) if one and "spec" in one}
+def job_of(of):
+    ((name, job),) = [(name, spec) for (kind, name), spec in of.items() if kind == "Job"]
+    return name, job
+of, upgraded, long = map(specs, sys.argv[1:])
+mixer, (name, job) = of["StatefulSet", "mixer-platform"], job_of(of)
+assert name.startswith("mixer-platform-job-"), name
+assert job_of(upgraded) == (name, job), upgraded
+other = job_of(long)[0]
+assert len(other) <= 63 and other.split("-")[-1] != name.split("-")[-1], other
+assert job["backoffLimit"] == 7, job
+assert job["podFailurePolicy"]["rules"] == [
+    {"action": "FailJob", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
+    {"action": "FailJob", "onExitCodes": {"containerName": "platform-mixer", "operator": "NotIn", "values": [69]}, "onPodConditions": []},
+], job
+assert job["template"]["metadata"]["annotations"] == {"team": "operations"}, job
+assert job["template"]["spec"]["priorityClassName"] == mixer["template"]["spec"]["priorityClassName"] == "urgent", job
 pod, command = (one["template"]["spec"] for one in (mixer, job))
 (serves,), (runs,) = pod["containers"], command["containers"]
 assert mixer["replicas"] == 0 and runs["args"] == ["check", "--repair"], runs

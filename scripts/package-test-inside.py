@@ -10,8 +10,8 @@ import os
 import pwd
 import shutil
 import subprocess
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 from package_test_services import SOON, Service, asked, check, eventually, manager, run, script, tell, unit
 
@@ -37,10 +37,11 @@ def restarts():
 def start():
     """Both at once, as at the start of a machine: the Rack is begun before the Mixer is ready."""
     mixer = Service("platform-mixer")
-    ready = threading.Thread(target=mixer.ready)
-    ready.start()
-    rack = Service("platform").ready()
-    ready.join()
+    with ThreadPoolExecutor(1) as waits:
+        ready = waits.submit(mixer.ready)
+        rack = Service("platform").ready()
+        # What went wrong there goes wrong here.
+        ready.result()
     return {"platform-mixer": mixer, "platform": rack}
 
 
@@ -126,8 +127,15 @@ def late_joiner():
     waits = Service("platform").ready()
     eventually("the Rack's request", lambda: racks() == {"press-1": "pending"})
     waits.stop()
+    # It keeps an invite that is good no more, as one that has expired.
+    text = subprocess.run(["platform", "racks", "invite", "press-1"], capture_output=True, text=True, check=True).stdout
+    as_rack = ["setpriv", "--reuid=platform", "--regid=platform", "--init-groups", "--"]
+    join = ["platform", "join", "-c", "/etc/platform/platform.toml"]
+    run(*as_rack, *join, input=text)
+    run("platform", "racks", "revoke-invite", "press-1")
     tell(mixer.name, "active", mixer.status)
     joins = Service("platform").ready()
+    check("it admits press-1 once" in joins.said and "not joined" not in joins.said, "a Rack whose kept invite is good no more is given another one")
     eventually("its admission", lambda: racks() == {"press-1": "active"})
     joins.stop()
     joined = Service("platform").ready()
@@ -137,7 +145,7 @@ def late_joiner():
 
 def invited_at():
     """Where the invite is asked for, by what the Mixer says of itself."""
-    fake = 'case "$1 $2" in "config show") exec /usr/bin/platform "$@" ;; "join --check") exit 1 ;; esac\necho "$5" > /tmp/asked\nexit 69'
+    fake = 'case "$1 $2" in "config show") exec /usr/bin/platform "$@" ;; "join --check") exit 1 ;; esac\necho "$5 $(id -un)" > /packages/asked\nexit 69'
     script("/packages/fake/platform", fake)
     places = {
         "serves http://127.0.0.1:8090, bus nats://localhost:4222": "http://127.0.0.1:8090",
@@ -150,12 +158,14 @@ def invited_at():
     for status, place in places.items():
         tell("platform-mixer", "active", status)
         path = {"PATH": f"/packages/fake:{os.environ['PATH']}"}
-        open("/tmp/asked", "w").close()
+        open("/packages/asked", "w").close()
+        os.chmod("/packages/asked", 0o666)
         done = subprocess.run(["/usr/lib/platform/join-local"], env=path, capture_output=True, text=True, timeout=SOON)
-        with open("/tmp/asked") as file:
+        with open("/packages/asked") as file:
             found = file.read().strip()
-        check((done.returncode, found) == (0, place), f"{status}: the invite is asked for at {place or 'no place'}: {found}")
-        check("platform racks approve press-1" in done.stderr, "and the operator is told what to do")
+        # As the one whom the Mixer trusts whatever api.auth is.
+        check((done.returncode, found) == (0, place and f"{place} platform-mixer"), f"{status}: the invite is asked for at {place or 'no place'}: {found}")
+        check("platform racks approve NAME" in done.stderr, "and the operator is told what to do")
     tell("platform-mixer", "inactive")
 
 
@@ -264,6 +274,8 @@ def removal():
     check(shown("after the upgrade"), "what was removed and installed again goes on")
     stop(services)
     services = start()
+    # One that is still stopping writes too.
+    tell("platform", "deactivating")
     said = run("dpkg", "--purge", *PACKAGES, expect=1)
     check(all(f"{name}.service still runs" in said for name in PACKAGES), "a purge of what could not be stopped is refused")
     check(os.path.exists("/var/lib/platform-mixer/data/registry.redb"), "and leaves its data")
@@ -305,7 +317,7 @@ def restore():
     # Where systemd runs it runs the command, under what the unit says.
     script("/packages/bin/systemd-run", 'printf "%s\\n" "$*"')
     said = run("platform-mixer-admin", "copy", "$HOME", "a b").strip()
-    for key in ["User", "UMask", "WorkingDirectory", "EnvironmentFile"]:
+    for key in ["User", "UMask", "WorkingDirectory", "Environment", "EnvironmentFile"]:
         check(f" -p {key}={unit('platform-mixer')[key]} " in said, f"platform-mixer-admin gives {key} as the unit does")
     check(said.endswith(unit("platform-mixer")["ExecStart"] + " copy $$HOME a b"), f"and the arguments: {said}")
     # Elsewhere it does the same by itself.
@@ -336,7 +348,11 @@ def purge_of_other_places():
     shutil.move("/var/lib/platform-mixer", elsewhere)
     os.symlink(elsewhere, "/var/lib/platform-mixer")
     os.symlink("/srv/rows", f"{elsewhere}/rows")
+    # Of the machine's own.
+    os.makedirs("/etc/platform/platform.env.d")
     said = run("dpkg", "--purge", *PACKAGES)
+    check(os.path.isdir("/etc/platform/platform.env.d"), "a purge leaves what is no file of ours")
+    shutil.rmtree("/etc/platform")
     check(os.listdir(data) == ["backup"] and os.path.exists(f"{data}/backup/kept"), "a purge empties a mount point, and not a disk that is mounted in it")
     check(os.listdir(elsewhere) == [], "a purge empties the folder that a link leads to")
     stays = ["Device or resource busy", f"{data} itself stays", "platform-mixer/rows was a link", "/var/lib/platform-mixer itself stays"]

@@ -91,8 +91,9 @@ class Service:
         before, self.said = self.unit.get("ExecStartPre", "").removeprefix("-+"), ""
         if before:
             # As root, and its failure is none of the service.
-            root = {"env": environment | {"PATH": os.environ["PATH"]}, "umask": int(self.unit["UMask"], 8)}
-            self.said = subprocess.run(shlex.split(before), capture_output=True, text=True, timeout=SOON, **root).stderr
+            own = {"PATH": os.environ["PATH"], "JOIN_LOCAL_PATIENCE": str(SOON)}
+            root = {"env": environment | own, "umask": int(self.unit["UMask"], 8)}
+            self.said = subprocess.run(shlex.split(before), capture_output=True, text=True, timeout=2 * SOON, **root).stderr
             print(self.said, end="", flush=True)
         groups = ",".join(str(gid) for gid in [group.gr_gid, *more])
         confined = ["setpriv", f"--reuid={user.pw_uid}", f"--regid={group.gr_gid}", f"--groups={groups}", "--no-new-privs", "--bounding-set=-all"]
@@ -145,6 +146,8 @@ case " $* " in
 *" is-active "*) [ $state = active ] ;;
 *" --property ActiveState "*) echo $state ;;
 *" --property StatusText "*) cat {UNITS}/$unit.status ;;
+*" --property User "*) sed -n s/^User=//p /usr/lib/systemd/system/$unit ;;
+*" --property Environment "*) cat /usr/lib/systemd/system/$unit.d/*.conf | sed -n s/^Environment=//p ;;
 # No start waits for another.
 *" --property Job "*) ;;
 *) echo "$*" >> {ASKED} ;;

@@ -54,7 +54,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &JoinArgs) -> Result<(), Error> {
 fn check(config: &RackConfig) -> Result<(), Error> {
     let said = match rack::admission_status(config, &os_entropy()).map_err(refused)? {
         AdmissionStatus::Admitted(name) => format!("a Mixer admitted this Rack as {name}"),
-        AdmissionStatus::Invited(name) => format!("this Rack keeps an invite as {name}"),
+        AdmissionStatus::Invited { name, url } => format!("this Rack keeps an invite as {name} for {url}"),
         AdmissionStatus::NotStarted | AdmissionStatus::Unapproved => {
             return Err(Error::NotFound(
                 "this Rack has no invite, and no Mixer has admitted it: `platform racks invite` at its Mixer, then `platform join` here".to_owned(),

@@ -35,8 +35,13 @@ pub fn bus_options(config: &RackConfig, entropy: &Entropy) -> Result<BusOptions,
 pub enum AdmissionStatus {
     /// It has no state file: it never started, and keeps no invite.
     NotStarted,
-    /// It keeps an invite under this name, and no Mixer has admitted it with that so far.
-    Invited(Token),
+    /// It keeps an invite, and no Mixer has admitted it with that so far.
+    Invited {
+        /// The name that the invite gives it.
+        name: Token,
+        /// The bus of the Mixer that made it, without credentials.
+        url: String,
+    },
     /// It has neither a passport nor an invite: somebody has to approve it.
     Unapproved,
     /// A Mixer admitted it under this name.
@@ -53,7 +58,10 @@ pub fn admission_status(config: &RackConfig, entropy: &Entropy) -> Result<Admiss
     };
     Ok(match (state.identity(), state.joined()) {
         (Some(identity), _) => AdmissionStatus::Admitted(identity.name),
-        (None, Some(invite)) => AdmissionStatus::Invited(invite.name.clone()),
+        (None, Some(invite)) => AdmissionStatus::Invited {
+            name: invite.name.clone(),
+            url: without_credentials(&invite.url),
+        },
         (None, None) => AdmissionStatus::Unapproved,
     })
 }

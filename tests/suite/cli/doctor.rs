@@ -173,6 +173,13 @@ fn a_rack_that_nobody_has_admitted_is_a_warning_with_what_helps() -> Result<(), 
         assert!(text(row, "fix").contains(way), "{row}");
     }
     assert_eq!(check(&rows, "bus")["state"], "ok", "{rows:?}");
+    // One without a name has another one at the Mixer.
+    let (_, rows) = of_rack(&rack, &mixer, &[("PLATFORM_BASE_NAME", "")])?;
+    let fix = text(check(&rows, "admission"), "fix");
+    assert!(
+        fix.starts_with("`platform racks approve NAME` on the Mixer, with the name that `platform racks list` shows; "),
+        "{fix}"
+    );
 
     let (_, key) = waits.split_once("key=").ok_or("it prints no key")?;
     let approved = mixer.platform(&["racks", "approve", "press-1", "--key", key])?;

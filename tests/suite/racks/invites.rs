@@ -119,7 +119,10 @@ fn a_rack_says_whether_it_has_joined_and_an_invite_admits_one_that_waits() -> Re
     join(&rack, &invite(&mixer, "press")?)?;
     let invited = check(rack.path())?;
     assert_eq!(invited.code, Some(0), "{}{}", invited.out, invited.err);
-    assert_eq!(invited.out.trim(), "this Rack keeps an invite as press");
+    assert_eq!(
+        invited.out.trim(),
+        format!("this Rack keeps an invite as press for {}", mixer.bus_url)
+    );
     rack.start()?;
     becomes(&mixer, "press", "active")?;
     // Whoever reads the state file of a Rack that runs changes nothing in it.

@@ -1,7 +1,7 @@
 //! Back to the release before, in place: its programs open what the present ones have written, and the present ones go on after them.
 //!
-//! That release is built from other sources: the test runs where `PLATFORM_TEST_OLD` names the folder of its `platform` and `platform-mixer`, and is
-//! left out elsewhere.
+//! That release is built from other sources, so this is no part of the suite: `make rollback-test`, with the folder of its `platform` and
+//! `platform-mixer` in `PLATFORM_TEST_OLD`.
 
 use std::path::PathBuf;
 use std::time::SystemTime;
@@ -17,18 +17,18 @@ use super::{
 
 const OLD: &str = "PLATFORM_TEST_OLD";
 
-/// The Mixer's and the Rack's program of the release before, if they are here.
-fn old_programs() -> Result<Option<[PathBuf; 2]>, Failure> {
-    let Some(folder) = std::env::var_os(OLD).map(PathBuf::from) else {
-        return Ok(None);
-    };
+/// The Mixer's and the Rack's program of the release before.
+fn old_programs() -> Result<[PathBuf; 2], Failure> {
+    let named = std::env::var_os(OLD).map(PathBuf::from);
+    let folder =
+        named.ok_or_else(|| format!("{OLD} does not name the folder with the programs of the release before"))?;
     let programs = ["platform-mixer", "platform"].map(|name| folder.join(name));
     match programs
         .iter()
         .find(|program| !(program.is_absolute() && program.is_file()))
     {
         Some(program) => Err(format!("{OLD}: no absolute path of a program: {}", program.display()).into()),
-        None => Ok(Some(programs)),
+        None => Ok(programs),
     }
 }
 
@@ -42,10 +42,7 @@ fn is_duplicate(mixer: &TestMixer, key: &str, body: &str) -> Result<bool, Failur
 
 #[test]
 fn the_release_before_goes_on_with_what_this_one_has_written_and_this_one_after_it() -> Result<(), Failure> {
-    let Some(old) = old_programs()? else {
-        println!("LEFT OUT: {OLD} does not name the folder with the programs of release 0.1.0");
-        return Ok(());
-    };
+    let old = old_programs()?;
     let present = [binary("platform-mixer")?, binary("platform")?];
     let answers = answers()?;
     let (api, bus) = (free_port()?.to_string(), free_port()?.to_string());

@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use chassis::ExitReason;
-use model::{ByteSize, Token};
+use model::ByteSize;
 use nix::errno::Errno;
 use nix::sys::statvfs::statvfs;
 use nix::unistd::{AccessFlags, access};
@@ -108,18 +108,22 @@ pub(super) fn admission(rack: &RackConfig, found: Result<AdmissionStatus, ::rack
     match found {
         Ok(AdmissionStatus::NotStarted) => DoctorCheck::ok("admission", "this Rack was not started yet"),
         Ok(AdmissionStatus::Admitted(name)) => DoctorCheck::ok("admission", format!("admitted as {name}")),
-        Ok(AdmissionStatus::Invited(name)) => DoctorCheck::warn(
+        Ok(AdmissionStatus::Invited { name, .. }) => DoctorCheck::warn(
             "admission",
             format!("this Rack has not enrolled: it has an invite as {name}"),
             "start it; if it runs, its log says why it was not admitted",
         ),
         Ok(AdmissionStatus::Unapproved) => {
-            let name = rack.base.name.as_ref().map_or("NAME", Token::as_str);
+            // One without a name waits under a name that the Mixer gave it.
+            let (name, which) = match &rack.base.name {
+                Some(name) => (name.as_str(), ""),
+                None => ("NAME", ", with the name that `platform racks list` shows"),
+            };
             DoctorCheck::warn(
                 "admission",
                 "this Rack has not enrolled: it waits for approval",
                 format!(
-                    "`platform racks approve {name}` on the Mixer; or `platform racks invite {name}` there, and here stop the Rack and \
+                    "`platform racks approve {name}` on the Mixer{which}; or `platform racks invite {name}` there, and here stop the Rack and \
                      `platform join INVITE`"
                 ),
             )

@@ -2,7 +2,8 @@
 //!
 //! # Invariants
 //!
-//! - What is kept is the file of before itself, a hard link, so it comes back with its owner, mode and content.
+//! - What is kept is the file of before itself, a hard link, so it comes back with its owner, mode and content. Where the system refuses hard
+//!   links it is a copy with its mode and content, which belongs to whoever runs this.
 //! - Whatever was changed is noted before it can fail to be undone; a file that somebody else made is never removed.
 //! - No link is followed.
 
@@ -32,7 +33,7 @@ pub(super) struct NewFile {
 #[derive(Debug)]
 pub(super) struct WrittenFile {
     pub(super) path: PathBuf,
-    /// The name that the file of before has now: its owner and mode stay with it.
+    /// The name that the file of before has now.
     pub(super) kept: Option<PathBuf>,
     is_new: bool,
 }
@@ -55,7 +56,7 @@ impl NewFile {
             written.push(note(None, false));
             return Ok(());
         }
-        let kept = existing.map(|_| link_beside(path)).transpose()?;
+        let kept = existing.map(|file| keep_beside(path, &file)).transpose()?;
         let is_new = kept.is_none();
         let done = match is_new {
             true => durable_fs::create_atomically(path, bytes, self.mode),
@@ -76,12 +77,31 @@ impl NewFile {
 }
 
 /// Gives a file the second name that it is kept under when another one takes its place.
-fn link_beside(path: &Path) -> Result<PathBuf, Error> {
+fn keep_beside(path: &Path, file: &ExistingFile) -> Result<PathBuf, Error> {
     let mut beside = path.to_owned().into_os_string();
     beside.push(".before");
     let beside = durable_fs::free_name(beside.into());
-    durable_fs::link(path, &beside).map_err(write_error)?;
+    match durable_fs::link(path, &beside) {
+        Err(error) if refuses_links(&error.source) => copy_beside(file, &beside)?,
+        linked => linked.map_err(write_error)?,
+    }
     Ok(beside)
+}
+
+/// Whether the file system has no hard links, the file no room for another, or the system allows none to a file of somebody else.
+fn refuses_links(error: &io::Error) -> bool {
+    let reasons = [Errno::EPERM, Errno::EOPNOTSUPP, Errno::EMLINK];
+    reasons
+        .iter()
+        .any(|reason| error.raw_os_error() == Some(*reason as i32))
+}
+
+fn copy_beside(file: &ExistingFile, beside: &Path) -> Result<(), Error> {
+    if durable_fs::create_atomically(beside, &file.bytes, file.mode).map_err(write_error)? {
+        Ok(())
+    } else {
+        Err(refuse_existing(&beside.display().to_string()))
+    }
 }
 
 impl WrittenFile {
@@ -244,6 +264,45 @@ mod tests {
             .write(true, &mut written)
             .unwrap_err();
         assert_eq!(written.len(), 1, "nothing has changed for one that was not there");
+    }
+
+    #[test]
+    fn a_file_that_can_have_no_second_name_is_kept_as_a_copy_and_undone_from_it() {
+        for (errno, is_copied) in [
+            (Errno::EPERM, true),
+            (Errno::EOPNOTSUPP, true),
+            (Errno::EMLINK, true),
+            (Errno::ENOSPC, false),
+            (Errno::EACCES, false),
+        ] {
+            assert_eq!(refuses_links(&errno.into()), is_copied, "{errno}");
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let (path, kept) = (folder.path().join("platform.env"), folder.path().join("kept"));
+        std::fs::write(&path, "A=1\n").unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).unwrap();
+        let file = read_existing(&path).unwrap().unwrap();
+        copy_beside(&file, &kept).unwrap();
+        assert_eq!(
+            (std::fs::read_to_string(&kept).unwrap().as_str(), mode(&kept)),
+            ("A=1\n", 0o640)
+        );
+        assert!(
+            matches!(copy_beside(&file, &kept), Err(Error::Usage(_))),
+            "what somebody made stays"
+        );
+        std::fs::write(&path, "A=2\n").unwrap();
+        let written = WrittenFile {
+            path: path.clone(),
+            kept: Some(kept),
+            is_new: false,
+        };
+        written.undo().unwrap();
+        assert_eq!(
+            (std::fs::read_to_string(&path).unwrap().as_str(), mode(&path)),
+            ("A=1\n", 0o640)
+        );
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
     }
 
     #[test]
