@@ -81,7 +81,7 @@ metric_set! {
         /// 1 if the write-ahead log has failed
         Gauge wal_failed,
         /// Free bytes of the disk that appends need: they wait where less is free
-        Gauge min_free_bytes,
+        Gauge free_limit_bytes,
         /// Maximum size of the memtables
         Gauge memtable_max_bytes,
         /// Size of the memtables: rows in no data file yet, with those that wait for their commit

@@ -19,7 +19,7 @@ impl EngineCore {
             },
             live_index_bytes: self.indexes.memory.open_bytes() as u64,
             wal_failed: u64::from(self.poisoned().is_some()),
-            min_free_bytes: self.admission.space.last_reading().1,
+            free_limit_bytes: self.admission.space.last_reading().1,
             ..counters.read()
         };
         let cache = self.remote.as_ref().map(|remote| &remote.cache);

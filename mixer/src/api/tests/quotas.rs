@@ -170,7 +170,7 @@ async fn where_less_of_the_disk_is_free_than_must_be_ingest_is_refused_at_once_a
     let (status, headers, body) = api.send_rows(&sender, 1).await;
     assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE, "{body}");
     let stats = mixer.api_parts().unwrap().engine.stats();
-    assert_eq!(stats.min_free_bytes, 5 << 48, "a quarter more to go on than to stop");
+    assert_eq!(stats.free_limit_bytes, 5 << 48, "a quarter more to go on than to stop");
     assert!(headers.contains_key(header::RETRY_AFTER), "{headers:?}");
     assert!(
         body.contains("disk is almost full") && body.contains("nothing of the request is stored"),
