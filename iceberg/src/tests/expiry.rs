@@ -275,12 +275,24 @@ async fn garbage_is_collected_of_a_few_tables_at_a_time_and_not_again_while_noth
     publisher.begin_collection();
     let of_five = [(); 3].map(|()| publisher.collect_garbage(late).unwrap());
     assert_eq!(of_five, [Some(0), Some(0), None]);
-    // Nothing is looked for until there is another version.
-    std::fs::write(catalog.path("logs", "snap-9-00000000000000aa.avro"), "left").unwrap();
-    assert_eq!(collect(&mut publisher, late), 0);
+    // Those that still wait when the next collection begins are not put off.
     publisher
         .publish(store.files_without(|_| true), start.plus(HOUR))
         .unwrap();
+    std::fs::write(catalog.path("logs", "snap-8-00000000000000aa.avro"), "left").unwrap();
+    publisher.begin_collection();
+    let of_five = [(); 3].map(|()| {
+        let deleted = publisher.collect_garbage(late).unwrap();
+        if deleted == Some(0) {
+            publisher.begin_collection();
+        }
+        deleted
+    });
+    assert_eq!(of_five, [Some(0), Some(1), None]);
+    // Nothing is looked for until there is another version.
+    std::fs::write(catalog.path("logs", "snap-9-00000000000000aa.avro"), "left").unwrap();
+    assert_eq!(collect(&mut publisher, late), 0);
+    publisher.publish(store.files(), start.plus(HOUR)).unwrap();
     assert_eq!(collect(&mut publisher, start), 0, "it is young");
     assert_eq!(collect(&mut publisher, late), 1);
 }
