@@ -42,7 +42,7 @@ async fn a_snapshot_expires_its_age_after_the_next_one_took_its_place() {
 }
 
 /// Collects the garbage of all tables; how many objects were deleted.
-fn collect(publisher: &mut CatalogPublisher, at: Timestamp) -> u64 {
+pub(super) fn collect(publisher: &mut CatalogPublisher, at: Timestamp) -> u64 {
     publisher.begin_collection();
     let mut deleted = 0;
     while let Some(some) = publisher.collect_garbage(at).unwrap() {
