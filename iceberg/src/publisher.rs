@@ -212,15 +212,18 @@ impl CatalogPublisher {
         now: Timestamp,
     ) -> Result<bool, IcebergError> {
         let publication = self.table(table);
-        let before = publication.newest().map(|newest| newest.version);
         let published = publication.publish(files, list, now);
         let Some(newest) = publication.newest().cloned() else {
             return published;
         };
-        let renewed = match before == Some(newest.version) {
-            true => Ok(()),
-            false => link_expiry::renew_left(&self.objects, table, &newest),
-        };
+        let version = Some(newest.version);
+        let mut renewed = Ok(());
+        if publication.renewed != version {
+            renewed = link_expiry::renew_left(&self.objects, table, &newest);
+        }
+        if renewed.is_ok() {
+            self.table(table).renewed = version;
+        }
         self.catalog.share(table, newest);
         published.and_then(|is_new| renewed.map(|()| is_new))
     }
@@ -276,9 +279,14 @@ impl CatalogPublisher {
     /// Removes the links that are due.
     fn remove_links(&self, files: &[Arc<PublishedFile>], now: Timestamp) -> Result<(), IcebergError> {
         let listed = files.iter().map(|file| file.uri.as_str()).collect::<HashSet<_>>();
-        let published = self.tables.values().flat_map(TablePublication::links);
-        let published = published.map(|file| file.uri.as_str()).collect::<HashSet<_>>();
-        link_expiry::remove_due(&self.objects, (&listed, &published), self.settings.snapshot_age, now)
+        // Before every table was published, a newest version may name any link.
+        let published: Option<Vec<_>> = self.tables.values().map(TablePublication::links).collect();
+        let published = published.filter(|_| self.listed.is_some()).map(|tables| {
+            let files = tables.into_iter().flatten();
+            files.map(|file| file.uri.as_str()).collect::<HashSet<_>>()
+        });
+        let known = (&listed, published.as_ref());
+        link_expiry::remove_due(&self.objects, known, self.settings.snapshot_age, now)
     }
 
     fn table(&mut self, table: CatalogTable) -> &mut TablePublication {

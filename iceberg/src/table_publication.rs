@@ -69,10 +69,12 @@ pub(crate) struct TablePublication {
     state: Option<PublishedState>,
     /// What attempts wrote that did not end in a version.
     drafts: ManifestDrafts,
-    /// The links that the newest version names, if this process published it.
-    links: Vec<Arc<PublishedFile>>,
+    /// The links that the newest version names; `None` before this process published it.
+    links: Option<Vec<Arc<PublishedFile>>>,
     /// The version after which nothing was left to collect.
     collected: Option<u64>,
+    /// The version at which the time of links began that left with it.
+    pub(crate) renewed: Option<u64>,
 }
 
 impl TablePublication {
@@ -84,8 +86,9 @@ impl TablePublication {
             settings,
             state: None,
             drafts: ManifestDrafts::default(),
-            links: Vec::new(),
+            links: None,
             collected: None,
+            renewed: None,
         }
     }
 
@@ -94,9 +97,9 @@ impl TablePublication {
         self.state.as_ref()?.newest.as_ref()
     }
 
-    /// The links that the newest version names, if this process published it.
-    pub(crate) fn links(&self) -> &[Arc<PublishedFile>] {
-        &self.links
+    /// The links that the newest version names; `None` before this process published it.
+    pub(crate) fn links(&self) -> Option<&[Arc<PublishedFile>]> {
+        self.links.as_deref()
     }
 
     /// Publishes a version if the files or the kept snapshots are others; whether it did.
@@ -225,7 +228,7 @@ impl TablePublication {
     fn settle(&mut self, mut state: PublishedState, files: &TableFiles) -> Result<(), IcebergError> {
         self.drafts = ManifestDrafts::default();
         let links = files.all().iter().filter(|file| file.is_pinned());
-        self.links = links.cloned().collect();
+        self.links = Some(links.cloned().collect());
         let hint = Some(state.version);
         let is_hinted = std::mem::replace(&mut state.hint, hint) == hint;
         let state = self.state.insert(state);
