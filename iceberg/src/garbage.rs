@@ -3,7 +3,8 @@
 //! # Invariants
 //!
 //! - Deleted is only what the newest version of the metadata does not name, with all snapshots that it lists and the few versions of
-//!   its log, what no draft of the next version is, and what is older than twice the age to which snapshots are kept: another publisher may be about to name what is young.
+//!   its log, what no draft of the next version is, and what is older than twice the age to which snapshots are kept: another
+//!   publisher may be about to name what is young.
 //!   What earlier versions alone name is for nobody any more: a snapshot within its age is in the newest one.
 //! - Whoever calls this knows the last version that is there. What appears later is young.
 //! - What this program does not write stays.
