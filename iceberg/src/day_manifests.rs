@@ -17,7 +17,8 @@
 //! - A manifest that is lost or damaged is made anew, and its files count as deleted and added: who reads a table by its changes would
 //!   have them twice otherwise.
 //! - What an attempt described stays described until a version is there, however it ends: its manifests are drafts, from which the
-//!   next attempt takes entries. One of a day whose footers could not all be read has those that could.
+//!   next attempt takes entries. One of a day whose footers could not all be read has those that could. Drafts of days that do not
+//!   change stay as they are, unwritten.
 //!
 //! # Not here
 //!
@@ -150,6 +151,21 @@ pub(crate) struct FileChanges {
 pub(crate) struct ManifestDrafts {
     /// The schema and the address of each. The schema may have another number by the next attempt.
     days: BTreeMap<ManifestDay, Vec<(IcebergSchema, String)>>,
+    /// The version that was to be made, and the id of its snapshot.
+    snapshot: Option<(u64, i64)>,
+}
+
+impl ManifestDrafts {
+    /// The id of the snapshot of a version: that of the first attempt at it, `id`, so that drafts of days that do not change keep
+    /// their names.
+    pub(crate) fn snapshot_id(&mut self, version: u64, id: i64) -> i64 {
+        let known = self.snapshot.filter(|(of, _)| *of == version);
+        self.snapshot.insert(known.unwrap_or((version, id))).1
+    }
+
+    pub(crate) fn paths(&self) -> impl Iterator<Item = &str> {
+        self.days.values().flatten().map(|(_, path)| path.as_str())
+    }
 }
 
 /// Entries by the URIs of their files, each with the number of the file's schema.
@@ -219,7 +235,10 @@ impl ManifestBuilder<'_> {
         for (_, gone) in known.into_values() {
             self.count_deleted((1, gone.file.rows));
         }
-        if !new.is_empty() {
+        if new.is_empty() {
+            // They are not looked at: whether they are there is not known.
+            self.drafts.days.remove(&day);
+        } else {
             entries.extend(self.describe(day, &new)?);
         }
         let manifests = self.write_all(day, files, entries, previous)?;
@@ -316,13 +335,19 @@ impl ManifestBuilder<'_> {
 
     /// What earlier attempts described of a day's files, by their URIs.
     fn read_drafts(&mut self, day: ManifestDay) -> Result<HashMap<String, (i32, DataFile)>, IcebergError> {
-        let mut drafted = HashMap::new();
+        let (mut drafted, mut there) = (HashMap::new(), Vec::new());
         for (schema, path) in self.drafts.days.get(&day).into_iter().flatten() {
             let schema_id = self.schemas.id_of(schema.clone());
-            for ManifestEntry { file, .. } in self.entries_of(path)?.unwrap_or_default() {
+            let Some(entries) = self.entries_of(path)? else {
+                continue;
+            };
+            there.push((schema.clone(), path.clone()));
+            for ManifestEntry { file, .. } in entries {
                 drafted.insert(file.path.clone(), (schema_id, file));
             }
         }
+        // What is lost or damaged is written again.
+        self.drafts.days.insert(day, there);
         Ok(drafted)
     }
 
@@ -382,12 +407,15 @@ impl ManifestBuilder<'_> {
         let content = write_manifest(schema, schema_id, day.unit, entries)?;
         let hash = content_digest(&content);
         let name = format!("{}-{schema_id}-{digest}-{hash}-m.avro", day.name());
-        let length = content.len() as u64;
-        self.folder.put(&name, content)?;
+        let (length, path) = (content.len() as u64, self.folder.uri(&name));
+        let mut drafts = self.drafts.days.get(&day).into_iter().flatten();
+        if !drafts.any(|(_, draft)| *draft == path) {
+            self.folder.put(&name, content)?;
+        }
         Ok(NamedManifest {
             schema_id,
             digest,
-            file: self.describe_manifest(self.folder.uri(&name), length, day.unit, entries),
+            file: self.describe_manifest(path, length, day.unit, entries),
         })
     }
 

@@ -3,7 +3,8 @@
 //! # Invariants
 //!
 //! - Deleted is only what the newest version of the metadata does not name, with all snapshots that it lists and the few versions of
-//!   its log, and what is older than twice the age to which snapshots are kept: another publisher may be about to name what is young.
+//!   its log, what no draft of the next version is, and what is older than twice the age to which snapshots are kept: another
+//!   publisher may be about to name what is young.
 //!   What earlier versions alone name is for nobody any more: a snapshot within its age is in the newest one.
 //! - Whoever calls this knows the last version that is there. What appears later is young.
 //! - What this program does not write stays.
@@ -15,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use model::Timestamp;
 
 use crate::error::IcebergError;
-use crate::manifest_list::{ManifestFile, read_manifest_list};
+use crate::manifest_list::read_manifest_list;
 use crate::metadata_folder::{MetadataFolder, MetadataVersion, intact, version_of};
 use crate::snapshot_history::KEPT_VERSIONS;
 use crate::table_metadata::TableSnapshot;
@@ -29,15 +30,16 @@ pub(crate) struct CollectedGarbage {
     pub(crate) is_waiting: bool,
 }
 
-/// Deletes those of the objects in the folder that nobody names. `manifests` are of the current snapshot.
-pub(crate) fn collect_garbage(
+/// Deletes those of the objects in the folder that nobody names: neither the newest version, if there is one, nor `manifests`, the
+/// addresses of the current snapshot's and of drafts.
+pub(crate) fn collect_garbage<'a>(
     folder: &MetadataFolder,
     there: &BTreeMap<String, Timestamp>,
-    (newest, manifests): (&MetadataVersion, &[ManifestFile]),
+    (newest, manifests): (Option<&MetadataVersion>, impl Iterator<Item = &'a str>),
     young: Timestamp,
 ) -> Result<CollectedGarbage, IcebergError> {
     let named = named_objects(folder, newest, manifests)?;
-    let oldest = newest.version.saturating_sub(KEPT_VERSIONS as u64);
+    let oldest = newest.map_or(0, |newest| newest.version.saturating_sub(KEPT_VERSIONS as u64));
     let is_kept = |name: &str| named.contains(name) || version_of(name).is_some_and(|version| version >= oldest);
     let mut collected = CollectedGarbage::default();
     // Versions first, then manifest lists, then manifests: what is still there has what it names.
@@ -65,20 +67,17 @@ fn is_of_catalogue(name: &str) -> bool {
     is_list || name.ends_with("-m.avro") || version_of(name).is_some()
 }
 
-/// Manifest lists and manifests of all snapshots that a version lists.
-fn named_objects(
+/// Manifests, and manifest lists and manifests of all snapshots that a version lists.
+fn named_objects<'a>(
     folder: &MetadataFolder,
-    newest: &MetadataVersion,
-    manifests: &[ManifestFile],
+    newest: Option<&MetadataVersion>,
+    manifests: impl Iterator<Item = &'a str>,
 ) -> Result<BTreeSet<String>, IcebergError> {
     let name_of = |uri: &str| folder.name_of(uri).map(str::to_owned);
-    let mut named: BTreeSet<_> = manifests
-        .iter()
-        .filter_map(|manifest| name_of(&manifest.path))
-        .collect();
+    let mut named: BTreeSet<_> = manifests.filter_map(name_of).collect();
     for TableSnapshot {
         manifest_list: list, ..
-    } in &newest.metadata.snapshots
+    } in newest.into_iter().flat_map(|newest| &newest.metadata.snapshots)
     {
         named.extend(name_of(list));
         let content = folder.get_avro(list);

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | the list of files names | as long as it does |
 //! | left the newest version of a table | for the age of snapshots and a margin, from then on |
-//! | a newest version still names, because its table cannot be published | a day, or that time if it is longer |
+//! | a newest version names, or may name, of a table that cannot be published | a day, or that time if it is longer |
 //!
 //! # Invariants
 //!
@@ -16,6 +16,9 @@
 //! A full disk: the engine removes links then whatever their age.
 
 use std::collections::{BTreeSet, HashSet};
+use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::time::Duration;
 
 use engine::SideObjects;
@@ -36,24 +39,26 @@ const LONGEST_NAMED: Duration = Duration::from_secs(24 * 3_600);
 /// What a snapshot's summary has as the number of files that the one before had more.
 const DELETED_FILES: &str = "deleted-data-files";
 
-/// Removes the links that are due at `now`, neither in the list of files nor, for long, in a newest version of a table.
+/// Removes the links that are due at `now`, neither in the list of files nor, for long, in a newest version of a table; `published` is
+/// `None` while it is not known what these name.
 pub(crate) fn remove_due(
     objects: &SideObjects,
-    (listed, published): (&HashSet<&str>, &HashSet<&str>),
+    (listed, published): (&HashSet<&str>, Option<&HashSet<&str>>),
     snapshot_age: Duration,
     now: Timestamp,
 ) -> Result<(), IcebergError> {
     let kept = snapshot_age.saturating_add(MARGIN);
     let kept_if_named = kept.max(LONGEST_NAMED);
     let is_due = |uri: &str, since: Timestamp| {
-        let kept = if published.contains(uri) { kept_if_named } else { kept };
+        let is_named = published.is_none_or(|published| published.contains(uri));
+        let kept = if is_named { kept_if_named } else { kept };
         since < now.minus(kept)
     };
     Ok(objects.unpin(listed, is_due)?)
 }
 
 /// Lets the time of the links begin that the newest version of a table names no more, if the snapshot before it does: it can be read
-/// for its age from now on, however long ago the files left the tree.
+/// for its age from now on, however long ago the files left the tree. Those whose time began after that version stay as they are.
 pub(crate) fn renew_left(
     objects: &SideObjects,
     table: CatalogTable,
@@ -68,10 +73,29 @@ pub(crate) fn renew_left(
         return Ok(());
     }
     let folder = MetadataFolder::new(objects, table);
+    let since = current.timestamp_ms;
     let (before, current) = (manifests(&folder, before)?, manifests(&folder, current)?);
     let left = files(&folder, before.difference(&current))?;
     let stay = files(&folder, current.difference(&before))?;
-    Ok(objects.renew_links(left.difference(&stay).map(String::as_str))?)
+    let left = left.difference(&stay).map(String::as_str);
+    Ok(objects.renew_links(left.filter(|uri| changed_before(uri, since)))?)
+}
+
+/// Whether the inode of a local file changed last before a time in milliseconds; also of one that cannot be looked at: who touches it
+/// says why.
+fn changed_before(uri: &str, time: i64) -> bool {
+    let about = uri
+        .strip_prefix("file://")
+        .map(|path| Path::new(path).symlink_metadata());
+    let milliseconds = |about: &Metadata| {
+        about
+            .ctime()
+            .saturating_mul(1_000)
+            .saturating_add(about.ctime_nsec() / 1_000_000)
+    };
+    about
+        .and_then(Result::ok)
+        .is_none_or(|about| milliseconds(&about) < time)
 }
 
 /// The manifests of a snapshot; none if its list is damaged.

@@ -8,8 +8,8 @@
 //! # Invariants
 //!
 //! - A table that did not change is neither read nor written, except for what was there before its first publication here.
-//! - What fails with one table leaves the others published, unless it is that an object store does not answer. A publication that
-//!   failed is tried again with the next list.
+//! - What fails with one table leaves the others published. If an object store does not answer, the next pass begins behind the table:
+//!   others are published though it fails for ever. A publication that failed is tried again with the next list.
 //! - A table one of whose files cannot be had is not published without it, until it is found damaged: later lists do not have it.
 //! - Two publishers, as for a moment while a Mixer takes a store over, do not mix: who creates a version has published it, and the
 //!   other reads it and goes on from there.
@@ -72,8 +72,6 @@ pub struct CatalogPublisher {
     pub(crate) list_age: Option<Duration>,
     /// The table to go on with, with another list: the last one became too old, or the object store did not answer.
     next: Option<CatalogTable>,
-    /// Of tables that were published since a pass last began at the first one: the number of the list. What it has needs no other pass.
-    passed: BTreeMap<CatalogTable, u64>,
     /// Whether links that an earlier process left are what they seem.
     are_links_checked: bool,
     /// Whether it was told that files have no links.
@@ -95,7 +93,6 @@ impl CatalogPublisher {
             listed: None,
             waiting: Vec::new(),
             next: None,
-            passed: BTreeMap::new(),
             are_links_checked: false,
             is_without_links: false,
         }
@@ -164,36 +161,35 @@ impl CatalogPublisher {
         now: Timestamp,
     ) -> Result<PublishReport, IcebergError> {
         let listed = self.read_list()?;
-        let known: BTreeSet<_> = self.tables.keys().copied().chain(listed).collect();
+        let known: BTreeSet<_> = self.tables.keys().chain(&listed).chain(incomplete).copied().collect();
+        let tables = by_table(files, known);
+        for table in tables.keys() {
+            self.table(*table);
+        }
         let mut report = PublishReport {
             number: list.number,
             ..PublishReport::default()
         };
         let (began, mut outcome) = (Instant::now(), Ok(()));
         let next = self.next.take();
-        if next.is_none() {
-            self.passed.clear();
-        }
-        let is_left =
-            |table: &CatalogTable| !incomplete.contains(table) && self.passed.get(table) != Some(&list.number);
-        let complete = by_table(files, known).into_iter();
-        let complete = complete.filter(|(table, _)| is_left(table));
+        let complete = tables.into_iter().filter(|(table, _)| !incomplete.contains(table));
         let (first, later): (Vec<_>, Vec<_>) = complete.partition(|(table, _)| Some(*table) >= next);
         let mut tables = first.into_iter().chain(later).peekable();
         while let Some((table, files)) = tables.next() {
-            match self.publish_table(table, &files, list, now) {
+            let is_enough = match self.publish_table(table, &files, list, now) {
                 Ok(is_new) => {
                     report.published += usize::from(is_new);
-                    self.passed.insert(table, list.number);
+                    // Tables with nothing new are passed whatever the list's age, so that every pass comes to its end.
+                    is_new && self.list_age.is_some_and(|most| began.elapsed() >= most)
                 }
-                // Each of the others would wait for it as long. If it is this table's alone, the next call begins behind it.
-                Err(error) if is_away(&error) => {
-                    self.next = tables.peek().map(|(table, _)| *table);
-                    return Err(error);
+                Err(error) => {
+                    // Each of the others would wait for it as long, unless it is this table's alone.
+                    let is_away = is_away(&error);
+                    outcome = outcome.and(Err(error));
+                    is_away
                 }
-                Err(error) => outcome = outcome.and(Err(error)),
-            }
-            if self.list_age.is_some_and(|most| began.elapsed() >= most) {
+            };
+            if is_enough {
                 self.next = tables.peek().map(|(table, _)| *table);
                 break;
             }
@@ -203,8 +199,8 @@ impl CatalogPublisher {
             .iter()
             .filter_map(|(table, publication)| Some((table, publication.newest()?)));
         report.versions = newest.map(|(table, newest)| (table.name(), newest.version)).collect();
-        self.write_list()?;
-        outcome.map(|()| report)
+        let written = self.write_list();
+        outcome.and(written).map(|()| report)
     }
 
     /// Publishes a table, and serves what it has then, whatever became of it.
@@ -216,15 +212,18 @@ impl CatalogPublisher {
         now: Timestamp,
     ) -> Result<bool, IcebergError> {
         let publication = self.table(table);
-        let before = publication.newest().map(|newest| newest.version);
         let published = publication.publish(files, list, now);
         let Some(newest) = publication.newest().cloned() else {
             return published;
         };
-        let renewed = match before == Some(newest.version) {
-            true => Ok(()),
-            false => link_expiry::renew_left(&self.objects, table, &newest),
-        };
+        let version = Some(newest.version);
+        let mut renewed = Ok(());
+        if publication.renewed != version {
+            renewed = link_expiry::renew_left(&self.objects, table, &newest);
+        }
+        if renewed.is_ok() {
+            self.table(table).renewed = version;
+        }
         self.catalog.share(table, newest);
         published.and_then(|is_new| renewed.map(|()| is_new))
     }
@@ -250,10 +249,12 @@ impl CatalogPublisher {
         self.next.is_some() || self.tables.values().any(TablePublication::is_due)
     }
 
-    /// Begins a collection of garbage, for which all tables wait now. For once in an hour. The next publication looks at the list of
-    /// tables too: somebody may have deleted it, or written an older one.
+    /// Begins a collection of garbage, for which all tables wait now, unless some still wait for the last one. For once in an hour.
+    /// The next publication looks at the list of tables too: somebody may have deleted it, or written an older one.
     pub fn begin_collection(&mut self) {
-        self.waiting = self.tables.keys().copied().collect();
+        if self.waiting.is_empty() {
+            self.waiting = self.tables.keys().copied().collect();
+        }
         self.listed = None;
     }
 
@@ -278,9 +279,14 @@ impl CatalogPublisher {
     /// Removes the links that are due.
     fn remove_links(&self, files: &[Arc<PublishedFile>], now: Timestamp) -> Result<(), IcebergError> {
         let listed = files.iter().map(|file| file.uri.as_str()).collect::<HashSet<_>>();
-        let published = self.tables.values().flat_map(TablePublication::links);
-        let published = published.map(|file| file.uri.as_str()).collect::<HashSet<_>>();
-        link_expiry::remove_due(&self.objects, (&listed, &published), self.settings.snapshot_age, now)
+        // Before every table was published, a newest version may name any link.
+        let published: Option<Vec<_>> = self.tables.values().map(TablePublication::links).collect();
+        let published = published.filter(|_| self.listed.is_some()).map(|tables| {
+            let files = tables.into_iter().flatten();
+            files.map(|file| file.uri.as_str()).collect::<HashSet<_>>()
+        });
+        let known = (&listed, published.as_ref());
+        link_expiry::remove_due(&self.objects, known, self.settings.snapshot_age, now)
     }
 
     fn table(&mut self, table: CatalogTable) -> &mut TablePublication {

@@ -69,10 +69,12 @@ pub(crate) struct TablePublication {
     state: Option<PublishedState>,
     /// What attempts wrote that did not end in a version.
     drafts: ManifestDrafts,
-    /// The links that the newest version names, if this process published it.
-    links: Vec<Arc<PublishedFile>>,
+    /// The links that the newest version names; `None` before this process published it.
+    links: Option<Vec<Arc<PublishedFile>>>,
     /// The version after which nothing was left to collect.
     collected: Option<u64>,
+    /// The version at which the time of links began that left with it.
+    pub(crate) renewed: Option<u64>,
 }
 
 impl TablePublication {
@@ -84,8 +86,9 @@ impl TablePublication {
             settings,
             state: None,
             drafts: ManifestDrafts::default(),
-            links: Vec::new(),
+            links: None,
             collected: None,
+            renewed: None,
         }
     }
 
@@ -94,9 +97,9 @@ impl TablePublication {
         self.state.as_ref()?.newest.as_ref()
     }
 
-    /// The links that the newest version names, if this process published it.
-    pub(crate) fn links(&self) -> &[Arc<PublishedFile>] {
-        &self.links
+    /// The links that the newest version names; `None` before this process published it.
+    pub(crate) fn links(&self) -> Option<&[Arc<PublishedFile>]> {
+        self.links.as_deref()
     }
 
     /// Publishes a version if the files or the kept snapshots are others; whether it did.
@@ -167,20 +170,25 @@ impl TablePublication {
         self.state.is_none()
     }
 
-    /// Deletes objects that nobody names; how many. If something is missing that the newest version names, it forgets what is there
-    /// instead, so that the next publication makes it anew. So it does if there is a later version than the newest one that it knows:
-    /// what that one names is no garbage.
+    /// Deletes objects that nobody names, those of failed attempts too; how many. If something is missing that the newest version
+    /// names, it forgets what is there instead, so that the next publication makes it anew. So it does if there is a later version
+    /// than the newest one that it knows: what that one names is no garbage.
     pub(crate) fn collect_garbage(&mut self, now: Timestamp) -> Result<u64, IcebergError> {
-        let Some(state) = &self.state else {
+        let read = match self.state {
+            Some(_) => None,
+            None => Some(PublishedState::read(&self.folder, self.table, self.uuid)?),
+        };
+        let Some(state) = self.state.as_ref().or(read.as_ref()) else {
             return Ok(0);
         };
-        let Some(newest) = &state.newest else {
+        // A version that cannot be gone on from may name whatever there is.
+        if state.newest.is_none() && state.version > 0 {
             return Ok(0);
-        };
+        }
         let there = self.folder.list()?;
         let last = there.keys().filter_map(|name| version_of(name)).max();
-        if let Some(last) = last.filter(|last| *last > newest.version) {
-            let (table, known) = (self.table.name(), newest.version);
+        if let Some(last) = last.filter(|last| *last > state.version) {
+            let (table, known) = (self.table.name(), state.version);
             warn!(
                 table,
                 known,
@@ -194,7 +202,8 @@ impl TablePublication {
         let lists = state.snapshots.iter().map(|snapshot| snapshot.manifest_list.as_str());
         let mut named = lists.chain(manifests.iter().map(|manifest| manifest.path.as_str()));
         let is_there = |uri: &str| self.folder.name_of(uri).is_some_and(|name| there.contains_key(name));
-        if !there.contains_key(&version_name(newest.version)) || !named.all(is_there) {
+        let has_newest = state.version == 0 || there.contains_key(&version_name(state.version));
+        if !has_newest || !named.all(is_there) {
             let table = self.table.name();
             warn!(
                 table,
@@ -203,12 +212,15 @@ impl TablePublication {
             self.state = None;
             return Ok(0);
         }
-        if self.collected == Some(newest.version) {
+        if read.is_none() && self.collected == Some(state.version) {
             return Ok(0);
         }
         let young = now.minus(self.settings.snapshot_age.saturating_mul(2));
-        let collected = garbage::collect_garbage(&self.folder, &there, (newest, manifests.as_slice()), young)?;
-        self.collected = (!collected.is_waiting).then_some(newest.version);
+        let named = manifests.iter().map(|manifest| manifest.path.as_str());
+        let named = named.chain(self.drafts.paths());
+        let collected = garbage::collect_garbage(&self.folder, &there, (state.newest.as_ref(), named), young)?;
+        // Attempts leave more of it.
+        self.collected = (read.is_none() && !collected.is_waiting).then_some(state.version);
         Ok(collected.deleted)
     }
 
@@ -216,7 +228,7 @@ impl TablePublication {
     fn settle(&mut self, mut state: PublishedState, files: &TableFiles) -> Result<(), IcebergError> {
         self.drafts = ManifestDrafts::default();
         let links = files.all().iter().filter(|file| file.is_pinned());
-        self.links = links.cloned().collect();
+        self.links = Some(links.cloned().collect());
         let hint = Some(state.version);
         let is_hinted = std::mem::replace(&mut state.hint, hint) == hint;
         let state = self.state.insert(state);
@@ -237,16 +249,18 @@ impl TablePublication {
         now: Timestamp,
     ) -> Result<Option<TableMetadata>, IcebergError> {
         let version = state.version + 1;
+        let id = files.snapshot_id(self.uuid, version);
+        let id = self.drafts.snapshot_id(version, id);
         let mut builder = ManifestBuilder {
             folder: &self.folder,
             schemas: &mut state.schemas,
             drafts: &mut self.drafts,
-            snapshot_id: files.snapshot_id(self.uuid, version),
+            snapshot_id: id,
             sequence_number: i64::try_from(version).unwrap_or(i64::MAX),
             changes: FileChanges::default(),
         };
         let manifests = builder.build(files, &state.manifests)?;
-        let (id, sequence_number, mut changes) = (builder.snapshot_id, builder.sequence_number, builder.changes);
+        let (sequence_number, mut changes) = (builder.sequence_number, builder.changes);
         state.manifests = manifests;
         let mut snapshots = kept(&state.snapshots, self.settings.snapshot_age, now).to_vec();
         let before = state.newest.as_ref().map(|newest| &*newest.metadata);

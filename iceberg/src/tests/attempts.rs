@@ -1,5 +1,9 @@
 //! Publications of many files: attempts that fail and go on, footers that are read at once, days of several manifests.
 
+use std::os::unix::fs::MetadataExt;
+use std::time::SystemTime;
+
+use super::expiry::collect;
 use super::*;
 use crate::day_manifests::MOST_FILES;
 
@@ -62,6 +66,62 @@ async fn an_attempt_goes_on_where_the_last_one_failed() {
         assert!(entry.file.lower.len() > 1, "{entry:?}");
     }
     catalog.assert_whole("logs");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn drafts_of_days_that_do_not_change_are_not_written_again_and_those_of_earlier_lists_are_garbage() {
+    let store = TestStore::new().await;
+    for (hour, rows) in [("19T08", 2), ("20T08", 3), ("21T07", 6), ("21T08", 4), ("21T09", 5)] {
+        store.add_logs(&format!("2026-11-{hour}:00:00Z"), rows).await;
+    }
+    let catalog = store.catalog();
+    let all = linked(&store, &catalog);
+    let link = |rows: u64| local(&all.files.iter().find(|file| file.rows == rows).unwrap().uri);
+    let hide = |rows: u64| std::fs::rename(link(rows), link(rows).with_extension("away")).unwrap();
+    let drafts = || -> BTreeMap<String, u64> {
+        let names = catalog.names_of("logs").into_iter();
+        let inode = |name: &str| std::fs::metadata(catalog.path("logs", name)).unwrap().ino();
+        names.map(|name| (name.clone(), inode(&name))).collect()
+    };
+    hide(5);
+    let mut publisher = catalog.publisher();
+    let mut earlier = all.clone();
+    earlier.files.retain(|file| file.rows != 6);
+    publisher.publish(earlier, now()).unwrap_err();
+    let first = drafts();
+    publisher.publish(all.clone(), now()).unwrap_err();
+    let second = drafts();
+    assert_eq!((first.len(), second.len()), (3, 4), "{second:?}");
+    for (name, inode) in &first {
+        assert_eq!(second.get(name), Some(inode), "{name}");
+    }
+    // That of the last day, without its new file. The table has no version yet.
+    let late = Timestamp::from(SystemTime::now()).plus(HOUR * 3);
+    assert_eq!(collect(&mut publisher, late), 1);
+    let left = drafts();
+    let gone: Vec<_> = first.keys().filter(|name| !left.contains_key(*name)).collect();
+    assert!(gone.len() == 1 && gone[0].starts_with("2026-11-21-h-"), "{gone:?}");
+    assert!(publisher.is_due());
+    // The others serve the attempt that succeeds.
+    std::fs::rename(link(5).with_extension("away"), link(5)).unwrap();
+    for rows in [2, 3, 4, 6] {
+        hide(rows);
+    }
+    publish(&mut publisher, all.clone(), 1);
+    assert_eq!(catalog.load("logs").summary("added-records"), "20");
+    catalog.assert_whole("logs");
+    // Of a table that has versions, and cannot be published again, too.
+    std::fs::write(catalog.path("logs", "snap-9-00000000000000aa.avro"), "left").unwrap();
+    for rows in [2, 3, 4, 6] {
+        std::fs::rename(link(rows).with_extension("away"), link(rows)).unwrap();
+    }
+    hide(5);
+    let mut publisher = catalog.publisher();
+    std::fs::remove_file(local(&catalog.load("logs").manifests()[2].path)).unwrap();
+    publisher.publish(all.clone(), after(2)).unwrap_err();
+    let deleted = collect(&mut publisher, late);
+    assert_eq!(deleted, 2, "that one, and what was left before the first version");
+    assert!(publisher.is_due());
 }
 
 #[tokio::test(flavor = "multi_thread")]

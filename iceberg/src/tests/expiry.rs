@@ -42,7 +42,7 @@ async fn a_snapshot_expires_its_age_after_the_next_one_took_its_place() {
 }
 
 /// Collects the garbage of all tables; how many objects were deleted.
-fn collect(publisher: &mut CatalogPublisher, at: Timestamp) -> u64 {
+pub(super) fn collect(publisher: &mut CatalogPublisher, at: Timestamp) -> u64 {
     publisher.begin_collection();
     let mut deleted = 0;
     while let Some(some) = publisher.collect_garbage(at).unwrap() {
@@ -98,8 +98,6 @@ async fn a_table_that_cannot_be_published_keeps_the_links_of_its_newest_version_
     let (store, catalog, start) = two_days().await;
     let mut publisher = catalog.publisher();
     publisher.publish(store.files(), start).unwrap();
-    let lost = link_of(&catalog, &store, 2);
-    let copy = catalog.folder.join("copy");
     remove_from_tree(&store, 2);
     let (folder, away) = (catalog.path("logs", ""), catalog.folder.join("away"));
     std::fs::rename(&folder, &away).unwrap();
@@ -107,15 +105,16 @@ async fn a_table_that_cannot_be_published_keeps_the_links_of_its_newest_version_
     let left = || store.files_without(|file| file.rows == 2);
     assert!(publisher.publish(left(), start.plus(HOUR * 20)).is_err());
     assert_eq!(links(&catalog), 2);
-    // A process that published nothing knows of the list alone.
-    std::fs::copy(&lost, &copy).unwrap();
+    // A process that did not publish it yet does not know what it names; the last one does not even know the tables.
     assert!(catalog.publisher().publish(left(), start.plus(HOUR * 20)).is_err());
-    assert_eq!(links(&catalog), 1);
-    // It fails for longer than a day, and the file that it names has no other name.
-    std::fs::rename(&copy, &lost).unwrap();
-    assert!(publisher.publish(left(), start.plus(HOUR * 20)).is_err());
     assert_eq!(links(&catalog), 2);
-    assert!(publisher.publish(left(), start.plus(HOUR * 30)).is_err());
+    let list = catalog.folder.join("telemetry/tables.json");
+    std::fs::remove_file(&list).unwrap();
+    std::fs::create_dir(&list).unwrap();
+    assert!(catalog.publisher().publish(left(), start.plus(HOUR * 20)).is_err());
+    assert_eq!(links(&catalog), 2);
+    // It fails for longer than a day, and the file that it names has no other name.
+    assert!(catalog.publisher().publish(left(), start.plus(HOUR * 30)).is_err());
     assert_eq!(links(&catalog), 1);
 }
 
@@ -178,6 +177,36 @@ async fn a_link_that_leaves_the_newest_version_is_kept_from_then_on_however_long
     publisher.publish(left(), later.plus(kept * 2)).unwrap();
     assert_eq!(links(&catalog), 1);
     assert!(!link.exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_time_of_a_link_that_left_begins_once_though_it_fails_at_first_and_over_restarts() {
+    let (store, catalog, start) = two_days().await;
+    let mut publisher = catalog.publisher();
+    publisher.publish(store.files(), start).unwrap();
+    let link = link_of(&catalog, &store, 2);
+    remove_from_tree(&store, 2);
+    let left = || store.files_without(|file| file.rows == 2);
+    let lost = changed(&link);
+    let later = lost.max(start).plus(Duration::from_millis(1));
+    while wait_for_later_than(&link) < later {}
+    // What the snapshot before names cannot be read.
+    let first = catalog.load("logs").current();
+    let list = local(first["manifest-list"].as_str().unwrap());
+    let content = std::fs::read(list).unwrap();
+    std::fs::remove_file(list).unwrap();
+    std::fs::create_dir(list).unwrap();
+    assert!(publisher.publish(left(), later).is_err());
+    assert_eq!((catalog.load("logs").version, changed(&link)), (2, lost));
+    std::fs::remove_dir(list).unwrap();
+    std::fs::write(list, content).unwrap();
+    publisher.publish(left(), later).unwrap();
+    let renewed = changed(&link);
+    assert!(renewed > lost);
+    wait_for_later_than(&link);
+    catalog.publisher().publish(left(), later).unwrap();
+    assert_eq!(changed(&link), renewed);
+    assert_eq!(catalog.load("logs").version, 2);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -275,12 +304,24 @@ async fn garbage_is_collected_of_a_few_tables_at_a_time_and_not_again_while_noth
     publisher.begin_collection();
     let of_five = [(); 3].map(|()| publisher.collect_garbage(late).unwrap());
     assert_eq!(of_five, [Some(0), Some(0), None]);
-    // Nothing is looked for until there is another version.
-    std::fs::write(catalog.path("logs", "snap-9-00000000000000aa.avro"), "left").unwrap();
-    assert_eq!(collect(&mut publisher, late), 0);
+    // Those that still wait when the next collection begins are not put off.
     publisher
         .publish(store.files_without(|_| true), start.plus(HOUR))
         .unwrap();
+    std::fs::write(catalog.path("logs", "snap-8-00000000000000aa.avro"), "left").unwrap();
+    publisher.begin_collection();
+    let of_five = [(); 3].map(|()| {
+        let deleted = publisher.collect_garbage(late).unwrap();
+        if deleted == Some(0) {
+            publisher.begin_collection();
+        }
+        deleted
+    });
+    assert_eq!(of_five, [Some(0), Some(1), None]);
+    // Nothing is looked for until there is another version.
+    std::fs::write(catalog.path("logs", "snap-9-00000000000000aa.avro"), "left").unwrap();
+    assert_eq!(collect(&mut publisher, late), 0);
+    publisher.publish(store.files(), start.plus(HOUR)).unwrap();
     assert_eq!(collect(&mut publisher, start), 0, "it is young");
     assert_eq!(collect(&mut publisher, late), 1);
 }

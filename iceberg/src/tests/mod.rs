@@ -17,7 +17,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use engine::{
-    AppendBatch, BatchOrigin, Engine, PartitionBy, PublishedFile, PublishedFiles, Settings, SideObjects, SpecName,
+    AppendBatch, BatchOrigin, Engine, PartitionBy, PublishedFile, PublishedFiles, RemoteSettings, Settings,
+    SideObjects, SpecName,
 };
 use model::batch::{MessageRow, messages};
 use model::telemetry_codec::encode_arrow;
@@ -25,6 +26,7 @@ use model::{
     Attributes, Clock, EntityId, Entropy, FluxId, Level, LogRecord, MessageDirection, SpanStatus, Table,
     TelemetryRecord, Timestamp, TraceId,
 };
+use object_store::memory::InMemory;
 use serde_json::Value;
 use uuid::Uuid;
 
@@ -53,8 +55,25 @@ struct TestStore {
 
 impl TestStore {
     async fn new() -> Self {
+        Self::open(None).await
+    }
+
+    /// Whose sealed files are uploaded at once, and listed then.
+    async fn in_bucket() -> Self {
+        let remote = RemoteSettings::new("s3://test/p", Arc::new(InMemory::new()), "p".into());
+        let remote = RemoteSettings {
+            host: "one".to_owned(),
+            poll: Duration::from_millis(10),
+            upload_interval: Duration::ZERO,
+            ..remote
+        };
+        Self::open(Some(remote)).await
+    }
+
+    async fn open(remote: Option<RemoteSettings>) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let mut settings = Settings::new(dir.path().join("store"));
+        settings.remote = remote;
         settings.flush_interval = Duration::from_millis(20);
         settings.seal_grace = Duration::ZERO;
         settings.index = false;
