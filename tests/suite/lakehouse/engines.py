@@ -249,7 +249,7 @@ class Spark(Sail):
         os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
         values = {
             "spark.jars": os.path.join(package, "jars/sagemaker-feature-store-spark-sdk-3.5.jar"),
-            "spark.driver.memory": "2g",
+            "spark.driver.memory": "8g",
             "spark.driver.maxResultSize": "0",
             "spark.ui.enabled": "false",
             "spark.sql.session.timeZone": "UTC",
