@@ -133,6 +133,8 @@ def late_joiner():
     join = ["platform", "join", "-c", "/etc/platform/platform.toml"]
     run(*as_rack, *join, input=text)
     run("platform", "racks", "revoke-invite", "press-1")
+    long_ago = time.time() - 900
+    os.utime("/var/lib/platform/data/rack.flux", (long_ago, long_ago))
     tell(mixer.name, "active", mixer.status)
     joins = Service("platform").ready()
     check("it admits press-1 once" in joins.said and "not joined" not in joins.said, "a Rack whose kept invite is good no more is given another one")
@@ -166,6 +168,29 @@ def invited_at():
         # As the one whom the Mixer trusts whatever api.auth is.
         check((done.returncode, found) == (0, place and f"{place} platform-mixer"), f"{status}: the invite is asked for at {place or 'no place'}: {found}")
         check("platform racks approve NAME" in done.stderr, "and the operator is told what to do")
+    # An invite that is kept is replaced by one of the same name, if it is old and of this Mixer's bus.
+    data = "/var/lib/platform/data"
+    os.rename(data, f"{data}.kept")
+    os.mkdir(data)
+    state = f"{data}/rack.flux"
+    keeps = 'case "$1 $2" in "config show") exec /usr/bin/platform "$@" ;; "join --check") echo "this Rack keeps an invite as press-7 for %s"; exit 0 ;; esac\necho "$3" > /packages/asked\nexit 69'
+    tell("platform-mixer", "active", "serves http://127.0.0.1:8090, bus nats://localhost:4222")
+    for bus, age, name in [
+        ("nats://127.0.0.1:4222", 900, "press-7"),
+        ("nats://127.0.0.1:4222", 60, ""),
+        ("nats://localhost:4333", 900, ""),
+        ("nats://mixer.example.org:4222", 900, ""),
+    ]:
+        script("/packages/fake/platform", keeps % bus)
+        open(state, "w").close()
+        os.utime(state, (time.time() - age,) * 2)
+        open("/packages/asked", "w").close()
+        done = subprocess.run(["/usr/lib/platform/join-local"], env=path, cwd="/var/lib/platform", capture_output=True, text=True, timeout=SOON)
+        with open("/packages/asked") as file:
+            found = file.read().strip()
+        check((done.returncode, found, done.stderr) == (0, name, ""), f"an invite of {bus}, {age} s old, is replaced by one for {name or 'nobody'}: {found}")
+    shutil.rmtree(data)
+    os.rename(f"{data}.kept", data)
     tell("platform-mixer", "inactive")
 
 
@@ -315,9 +340,12 @@ def restore():
     os.chmod(secrets, 0o600)
 
     # Where systemd runs it runs the command, under what the unit says.
-    script("/packages/bin/systemd-run", 'printf "%s\\n" "$*"')
-    said = run("platform-mixer-admin", "copy", "$HOME", "a b").strip()
-    for key in ["User", "UMask", "WorkingDirectory", "Environment", "EnvironmentFile"]:
+    script("/packages/bin/systemd-run", 'env\nprintf "%s\\n" "$*"')
+    *variables, said = run("platform-mixer-admin", "copy", "$HOME", "a b").splitlines()
+    for pin in unit("platform-mixer")["Environment"].split():
+        is_given = pin in variables and f" --setenv={pin.split('=')[0]} " in said
+        check(is_given, f"platform-mixer-admin gives {pin} as the unit does")
+    for key in ["User", "UMask", "WorkingDirectory", "EnvironmentFile"]:
         check(f" -p {key}={unit('platform-mixer')[key]} " in said, f"platform-mixer-admin gives {key} as the unit does")
     check(said.endswith(unit("platform-mixer")["ExecStart"] + " copy $$HOME a b"), f"and the arguments: {said}")
     # Elsewhere it does the same by itself.

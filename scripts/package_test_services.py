@@ -92,7 +92,7 @@ class Service:
         if before:
             # As root, and its failure is none of the service.
             own = {"PATH": os.environ["PATH"], "JOIN_LOCAL_PATIENCE": str(SOON)}
-            root = {"env": environment | own, "umask": int(self.unit["UMask"], 8)}
+            root = {"env": environment | own, "umask": int(self.unit["UMask"], 8), "cwd": self.unit["WorkingDirectory"]}
             self.said = subprocess.run(shlex.split(before), capture_output=True, text=True, timeout=2 * SOON, **root).stderr
             print(self.said, end="", flush=True)
         groups = ",".join(str(gid) for gid in [group.gr_gid, *more])

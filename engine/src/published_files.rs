@@ -28,7 +28,6 @@ use std::fmt;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Instant;
 
 use model::{Table, Timestamp};
 use parquet::file::metadata::ParquetMetaData;
@@ -186,11 +185,7 @@ impl Engine {
     pub fn published_number(&self) -> u64 {
         match &self.shared.remote {
             Some(link) if link.is_reader() => 0,
-            Some(link) => {
-                let mut recorded = link.recorded.lock();
-                recorded.take_back(Instant::now());
-                recorded.version()
-            }
+            Some(link) => link.recorded.lock().version(),
             None => self.view().sealed_changes(),
         }
     }
@@ -212,8 +207,8 @@ fn is_damage(link: &RemoteLink, error: &Error) -> bool {
 
 /// An object that is not what was written would hold up its table for ever: later lists do not have it.
 fn leave_out_damaged(link: &RemoteLink, file: &RemoteFile, error: &Error) {
-    let (entry, since) = (&file.entry, Some(Instant::now()));
-    if is_damage(link, error) && link.recorded.lock().leave_out(entry.id, entry.version, since) {
+    let entry = &file.entry;
+    if is_damage(link, error) && link.recorded.lock().leave_out(entry.id, entry.version) {
         tracing::error!(rows = entry.rows, %error, "an uploaded data file is damaged or missing: lists of published files do not have it");
     }
 }
@@ -222,8 +217,7 @@ fn leave_out_damaged(link: &RemoteLink, file: &RemoteFile, error: &Error) {
 fn recorded_files(link: &Arc<RemoteLink>) -> PublishedFiles {
     // The uploader's next record waits for the lock: names are put together without it.
     let (number, files): (u64, Vec<Arc<RemoteFile>>) = {
-        let mut recorded = link.recorded.lock();
-        recorded.take_back(Instant::now());
+        let recorded = link.recorded.lock();
         (recorded.number, recorded.sound().cloned().collect())
     };
     let files = files.into_iter().filter(|file| file.entry.form.is_parquet());

@@ -97,7 +97,7 @@ impl DataFileOwner for EngineCore {
         let is_it = |now: &DataFileHandle| Arc::ptr_eq(now.lineage(), segment.lineage());
         if hide_if(self, segment.table, segment.key(), &what, is_it) {
             if let Some(link) = remote {
-                link.recorded.lock().leave_out(segment.id, segment.version, None);
+                link.recorded.lock().leave_out(segment.id, segment.version);
                 tracing::error!(rows, "{what}; the object stays where it is");
                 return;
             }

@@ -176,11 +176,12 @@ impl CatalogPublisher {
         let (first, later): (Vec<_>, Vec<_>) = complete.partition(|(table, _)| Some(*table) >= next);
         let mut tables = first.into_iter().chain(later).peekable();
         while let Some((table, files)) = tables.next() {
+            let was_read = self.table(table).is_due();
             let is_enough = match self.publish_table(table, &files, list, now) {
                 Ok(is_new) => {
                     report.published += usize::from(is_new);
-                    // Tables with nothing new are passed whatever the list's age, so that every pass comes to its end.
-                    is_new && self.list_age.is_some_and(|most| began.elapsed() >= most)
+                    // Tables that are known and have nothing new are passed whatever the list's age, so that every pass comes to its end.
+                    (is_new || was_read) && self.list_age.is_some_and(|most| began.elapsed() >= most)
                 }
                 Err(error) => {
                     // Each of the others would wait for it as long, unless it is this table's alone.
@@ -270,7 +271,13 @@ impl CatalogPublisher {
         for table in &tables {
             match self.table(*table).collect_garbage(now) {
                 Ok(objects) => deleted += objects,
-                Err(error) => outcome = outcome.and(Err(error)),
+                Err(error) => {
+                    // Each of the others would wait for it as long.
+                    if is_away(&error) {
+                        self.waiting.clear();
+                    }
+                    outcome = outcome.and(Err(error));
+                }
             }
         }
         outcome.map(|()| (!tables.is_empty()).then_some(deleted))

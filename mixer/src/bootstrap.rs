@@ -67,10 +67,10 @@ pub fn require_own_parent(store: &Path) -> Result<(), (ExitReason, String)> {
     }
     let own = geteuid().as_raw();
     match std::fs::metadata(parent).map(|found| found.uid()) {
-        Ok(uid) if uid != 0 && uid != own => Err((
+        Ok(uid) if own == 0 && uid != 0 => Err((
             ExitReason::Denied,
             format!(
-                "the folder {} belongs to user {uid}, who could not open a store that user {own} makes there: nothing was made. Run this \
+                "the folder {} belongs to user {uid}, who could not open a store that root makes there: nothing was made. Run this \
                  command as that user (platform-mixer-admin does where the package is installed)",
                 parent.display()
             ),
@@ -92,17 +92,20 @@ fn try_init_cluster(config: &MixerConfig, path: &Path, clock: &Clock, entropy: &
     require_unshared(&config.store.dir)?;
     durable_fs::create_dirs(&config.store.dir)?;
     let was_there = path.exists();
-    let registry = ClusterRegistry::open(path)?;
-    if let Some(founding) = registry.cluster_identity()? {
-        return Err(StartError::Cluster(ClusterError::Founded {
-            registry: path.to_owned(),
-            cluster_id: founding.cluster_id,
-        }));
-    }
     let key = &config.store.cluster_key_file;
-    let founded = Cluster::found_replacement(&registry, key, clock, entropy);
+    let found = || -> Result<Cluster, StartError> {
+        let registry = ClusterRegistry::open(path)?;
+        if let Some(founding) = registry.cluster_identity()? {
+            return Err(StartError::Cluster(ClusterError::Founded {
+                registry: path.to_owned(),
+                cluster_id: founding.cluster_id,
+            }));
+        }
+        Ok(Cluster::found_replacement(&registry, key, clock, entropy)?)
+    };
+    let founded = found();
     if founded.is_err() && !was_there {
-        // While nobody else can have opened it. With it, a start would found a cluster that is not known to replace one.
+        // With it, a start would found a cluster that is not known to replace one.
         durable_fs::remove_if_there(path)?;
     }
     let cluster = founded?;

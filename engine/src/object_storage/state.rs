@@ -10,7 +10,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use model::Timestamp;
 use parking_lot::Mutex;
@@ -23,8 +22,6 @@ use crate::memtable::PartitionKey;
 
 /// Pieces have file numbers of their own, far behind those of data files.
 const PIECE_NUMBERS: u32 = 1 << 31;
-/// The time after which an object that one reader found missing or damaged is tried again.
-const AGAIN: Duration = Duration::from_secs(3_600);
 
 /// A file in the object store.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -62,36 +59,24 @@ pub(crate) struct RecordedFiles {
     /// That of the last record by which they changed.
     pub(crate) number: u64,
     pub(crate) files: BTreeMap<u64, Arc<RemoteFile>>,
-    /// Versions of them whose objects this process found missing or damaged, and since when, if they are tried again: outside
-    /// readers are not told of them.
-    damaged: BTreeMap<u64, (u32, Option<Instant>)>,
-    /// How often a file was left out or taken back.
+    /// Versions of them whose objects this process found missing or damaged: outside readers are not told of them.
+    damaged: BTreeMap<u64, u32>,
+    /// How often a file was left out.
     changes: u64,
 }
 
 impl RecordedFiles {
-    /// Leaves a version of a file out: for an hour from `since` on, or for good. Whether it was there.
-    pub(crate) fn leave_out(&mut self, id: u64, version: u32, since: Option<Instant>) -> bool {
+    /// Leaves a version of a file out. Whether it was there.
+    pub(crate) fn leave_out(&mut self, id: u64, version: u32) -> bool {
         let Self { files, damaged, .. } = self;
         let is_named = |id: u64, version: u32| files.get(&id).is_some_and(|file| file.entry.version == version);
-        damaged.retain(|id, (version, _)| is_named(*id, *version));
+        damaged.retain(|id, version| is_named(*id, *version));
         if !is_named(id, version) {
             return false;
         }
-        let before = damaged.get(&id);
-        // What is out for good stays so.
-        let since = since.filter(|_| before.is_none_or(|(_, since)| since.is_some()));
-        let is_new = damaged.insert(id, (version, since)).is_none();
+        let is_new = damaged.insert(id, version).is_none();
         self.changes += u64::from(is_new);
         is_new
-    }
-
-    /// Takes back what is to be tried again at `now`.
-    pub(crate) fn take_back(&mut self, now: Instant) {
-        let before = self.damaged.len();
-        let is_due = |since: Instant| now.saturating_duration_since(since) >= AGAIN;
-        self.damaged.retain(|_, (_, since)| !since.is_some_and(is_due));
-        self.changes += (before - self.damaged.len()) as u64;
     }
 
     /// Grows with every change of what [`RecordedFiles::sound`] gives.
@@ -101,10 +86,7 @@ impl RecordedFiles {
 
     /// What outside readers are told of.
     pub(crate) fn sound(&self) -> impl Iterator<Item = &Arc<RemoteFile>> {
-        let is_sound = move |file: &&Arc<RemoteFile>| {
-            let damaged = self.damaged.get(&file.entry.id);
-            damaged.is_none_or(|(version, _)| *version != file.entry.version)
-        };
+        let is_sound = move |file: &&Arc<RemoteFile>| self.damaged.get(&file.entry.id) != Some(&file.entry.version);
         self.files.values().filter(is_sound)
     }
 }

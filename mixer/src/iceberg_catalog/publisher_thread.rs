@@ -6,15 +6,13 @@
 //! - It ends with the Mixer. One that waits for an object store at that moment is left to itself, and ends with the process.
 //! - The reason of failures in a row is told once, each is counted, and tried again at the next look. A panic is told, and ends nothing but
 //!   the thread; it counts as a failure for as long as nothing is published.
-//! - While an object store is away, the time to the next look doubles up to [`LONGEST_WAIT`]: an alert on the counter sees a failure at least
-//!   every ten minutes. Where single tables fail, the others are published as ever.
 //! - A collection of garbage that fails is in the log alone.
 
 use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use engine::{Engine, RemoteErrorKind, ThreadNiceness};
+use engine::{Engine, ThreadNiceness};
 use iceberg::{CatalogPublisher, CatalogSettings, IcebergCatalog, IcebergError};
 use model::Clock;
 use tokio::sync::oneshot;
@@ -27,8 +25,6 @@ use super::publication_status::PublicationStatus;
 const CLEANUP: Duration = Duration::from_secs(3_600);
 /// How often snapshots and links that became too old are given up at least, although no file came or went.
 const EXPIRY: Duration = Duration::from_secs(300);
-/// The longest time between looks while an object store is away.
-const LONGEST_WAIT: Duration = Duration::from_secs(300);
 /// How long the end of the Mixer waits for a publication that is under way.
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -39,8 +35,6 @@ pub(crate) struct PublisherThread {
     status: Arc<PublicationStatus>,
     clock: Clock,
     interval: Duration,
-    /// How long after a look the next one is.
-    until_look: Duration,
     /// How often it is looked for snapshots and links that became too old.
     expiry: Duration,
 }
@@ -63,7 +57,6 @@ impl PublisherThread {
             status,
             clock,
             interval,
-            until_look: interval,
             expiry,
         };
         (thread, Arc::new(service))
@@ -99,7 +92,7 @@ impl PublisherThread {
         let (mut published, mut wait) = (None::<u64>, Duration::ZERO);
         let mut is_collection_told = false;
         while let Err(RecvTimeoutError::Timeout) = ends.recv_timeout(wait) {
-            let is_look = looked.is_none_or(|at| at.elapsed() >= self.until_look);
+            let is_look = looked.is_none_or(|at| at.elapsed() >= self.interval);
             let is_expiry = expired.elapsed() >= self.expiry;
             if is_expiry && let Err(error) = self.publisher.notice_others() {
                 self.tell(&error);
@@ -126,7 +119,7 @@ impl PublisherThread {
             if is_expiry {
                 expired = Instant::now();
             }
-            let until_look = looked.map_or(Duration::ZERO, |at| self.until_look.saturating_sub(at.elapsed()));
+            let until_look = looked.map_or(Duration::ZERO, |at| self.interval.saturating_sub(at.elapsed()));
             wait = until_look.min(self.expiry.saturating_sub(expired.elapsed()));
         }
     }
@@ -138,15 +131,10 @@ impl PublisherThread {
         let files = self.engine.published_files();
         match self.publisher.publish(files, self.clock.now()) {
             Ok(_) => {
-                self.until_look = self.interval;
                 self.status.succeed();
                 Some(number)
             }
             Err(error) => {
-                self.until_look = match is_away(&error) {
-                    true => doubled(self.until_look, self.interval),
-                    false => self.interval,
-                };
                 self.tell(&error);
                 None
             }
@@ -158,19 +146,6 @@ impl PublisherThread {
             tracing::warn!(%error, "could not publish the Iceberg catalogue; retrying");
         }
     }
-}
-
-/// Whether an object store does not answer: what is the matter with one object is not that.
-fn is_away(error: &IcebergError) -> bool {
-    let IcebergError::Storage(engine::Error::Remote { trouble, .. }) = error else {
-        return false;
-    };
-    !matches!(trouble, RemoteErrorKind::Missing | RemoteErrorKind::Damaged)
-}
-
-/// The time to the next look after one more failure.
-fn doubled(wait: Duration, interval: Duration) -> Duration {
-    wait.saturating_mul(2).min(LONGEST_WAIT).max(interval)
 }
 
 /// Nothing is published any more: says so, and counts a failure again and again until the Mixer's end.
@@ -195,21 +170,6 @@ mod tests {
 
     use super::*;
     use crate::testing::{Hand, entropy, eventually};
-
-    #[test]
-    fn the_wait_doubles_while_an_object_store_is_away_and_an_alert_sees_each_ten_minutes_of_it() {
-        let waits = |interval: u64| {
-            let interval = Duration::from_secs(interval);
-            let next = |wait: &Duration| Some(doubled(*wait, interval));
-            let waits = std::iter::successors(Some(interval), next).take(7);
-            waits.map(|wait| wait.as_secs()).collect::<Vec<_>>()
-        };
-        assert_eq!(waits(10), [10, 20, 40, 80, 160, 300, 300]);
-        assert_eq!(waits(200), [200, 300, 300, 300, 300, 300, 300]);
-        // Who asked for a longer one has it.
-        assert_eq!(waits(400), [400; 7]);
-        assert!(2 * LONGEST_WAIT <= Duration::from_secs(600));
-    }
 
     #[tokio::test(flavor = "multi_thread")]
     async fn a_panic_of_the_thread_is_told_and_counted_until_the_end_and_ends_nothing_else() {

@@ -19,7 +19,7 @@ use crate::api::problem::ApiProblem;
 pub(super) const HEADER: &str = "Idempotency-Key";
 const MAX_KEY: usize = 255;
 /// A request that takes so long hangs. Its client may have left, and is told that the key is in use whenever it asks again.
-const HANGING: Duration = Duration::from_secs(10);
+const HANGING: Duration = Duration::from_secs(60);
 
 /// A request's key, of one publisher, one table, and one scope of entities.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
