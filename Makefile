@@ -103,7 +103,7 @@ readers: tools bins ## the outside readers from Python over a live store (1.2 GB
 lakehouse: export LAKEHOUSE_ENGINES = $(or $(ENGINES),pyiceberg duckdb polars daft sail spark chdb)
 lakehouse: export PLATFORM_TEST_LAKEHOUSE_SCANS = $(or $(SCANS),200)
 lakehouse: export PLATFORM_TEST_LAKEHOUSE_ROWS = $(or $(ROWS),600000)
-lakehouse: tools bins ## engines that read the Iceberg catalogue, as a table, and scans while files change: make lakehouse ROWS=600000 SCANS=200 (2.8 GB once installed)
+lakehouse: tools bins ## engines that read the Iceberg catalogue, as a table, and scans while files change: make lakehouse ROWS=600000 SCANS=200 (3.1 GB once installed)
 	@scripts/install-readers.sh
 	@scripts/install-lakehouse.sh all
 	@scripts/with-nextest.sh

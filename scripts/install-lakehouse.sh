@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Engines that read the Iceberg catalogue, from Python, pinned and hash-checked, in .tools/lakehouse-python: those of the suite (pyiceberg,
-# DuckDB and polars; 600 MB), and with the argument `all` those of `make lakehouse` too (1.5 GB). Idempotent: a second run only compares versions.
+# DuckDB and polars; 600 MB), and with the argument `all` those of `make lakehouse` too (1.8 GB in all). Idempotent: a second run only compares versions.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 python=.tools/lakehouse-python/bin/python

@@ -10,8 +10,8 @@
 //! - No row is in two files of a list. In an object store each row through the LSN of its last record is in one.
 //! - The number is another one whenever the list is another, but for a file that is found damaged; rows of files that are still open
 //!   on the disk do not change it.
-//! - What is found missing or damaged is in no later list of this process, as it is in no later view. An object of which only the
-//!   footer was read is tried again after an hour.
+//! - What is found missing or damaged is in no later list of this process, as it is in no later view; an object only once its footer
+//!   was read twice.
 //! - With an object store no handle is held: the read cache evicts what it has to, whoever holds a list.
 //!
 //! # Limits
@@ -147,8 +147,8 @@ impl PublishedFile {
     /// It is read now and not kept: this blocks.
     ///
     /// # Errors
-    /// If the file is gone or damaged, or the disk or the object store refuses. A damaged file is in no later list; an object that is
-    /// damaged or gone is in none for an hour.
+    /// If the file is gone or damaged, or the disk or the object store refuses. A damaged file is in no later list, nor is an object
+    /// that is gone.
     pub fn footer(&self) -> Result<Option<Arc<ParquetMetaData>>, Error> {
         if self.is_piece && self.spec.is_none() {
             return Ok(None);

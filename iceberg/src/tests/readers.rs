@@ -11,6 +11,11 @@ use crate::{IcebergError, table_index};
 
 const LOGS: CatalogTable = CatalogTable::base(Table::Logs);
 
+/// The version of the logs that a reader serves.
+fn version(reader: &IcebergCatalog) -> Result<Option<u64>, IcebergError> {
+    Ok(reader.load("logs")?.map(|table| table.version))
+}
+
 /// Puts a pipe in the place of the hint of a table: who looks for a newer version waits until somebody has opened it for writing and
 /// closed it again.
 fn hold_looks(catalog: &TestCatalog, table: &str) -> PathBuf {
@@ -84,7 +89,6 @@ async fn while_the_storage_fails_the_known_version_is_served_and_a_failure_is_no
     let catalog = store.catalog();
     publish(&mut catalog.publisher(), store.files(), 0);
     let (lazy, eager) = (IcebergCatalog::with_rest(catalog.objects(), HOUR), catalog.reader());
-    let version = |reader: &IcebergCatalog| reader.load("logs").map(|table| table.map(|table| table.version));
     assert_eq!(version(&eager).unwrap(), Some(1));
     let (folder, away) = (catalog.folder.join("telemetry"), catalog.folder.join("away"));
     std::fs::rename(&folder, &away).unwrap();
@@ -137,7 +141,6 @@ async fn a_damaged_version_leaves_the_known_one_and_is_not_read_again_at_once() 
     let catalog = store.catalog();
     publish(&mut catalog.publisher(), store.files(), 0);
     let (lazy, eager) = (IcebergCatalog::with_rest(catalog.objects(), HOUR), catalog.reader());
-    let version = |reader: &IcebergCatalog| reader.load("logs").map(|table| table.map(|table| table.version));
     assert_eq!(version(&eager).unwrap(), Some(1));
     let second = catalog.path("logs", "v2.metadata.json");
     std::fs::write(&second, "{}").unwrap();
