@@ -7,7 +7,7 @@
 //!   DuckDB's views), so a first start that was cut off is no loss.
 //! - Data files are no such sign: a store that was brought home by `platform-mixer copy` has no registry.
 //! - A cluster that was founded in place of another one is marked in the same commit: its Racks wait for the scenario that was lost, and are not
-//!   given `mixer.first_scenario`. Where the founding fails there is neither, and no registry that was not there before.
+//!   given `mixer.first_scenario`. Where the founding fails, or is cut off, there is neither, and no registry that was not there before.
 //! - No store is made in a folder of another user, whose Mixer could not open it.
 //!
 //! # Not here
@@ -91,9 +91,8 @@ pub fn init_cluster(config: &MixerConfig, clock: &Clock, entropy: &Entropy) -> R
 fn try_init_cluster(config: &MixerConfig, path: &Path, clock: &Clock, entropy: &Entropy) -> Result<String, StartError> {
     require_unshared(&config.store.dir)?;
     durable_fs::create_dirs(&config.store.dir)?;
-    let was_there = path.exists();
     let key = &config.store.cluster_key_file;
-    let found = || -> Result<Cluster, StartError> {
+    let cluster = if path.exists() {
         let registry = ClusterRegistry::open(path)?;
         if let Some(founding) = registry.cluster_identity()? {
             return Err(StartError::Cluster(ClusterError::Founded {
@@ -101,19 +100,33 @@ fn try_init_cluster(config: &MixerConfig, path: &Path, clock: &Clock, entropy: &
                 cluster_id: founding.cluster_id,
             }));
         }
-        Ok(Cluster::found_replacement(&registry, key, clock, entropy)?)
+        Cluster::found_replacement(&registry, key, clock, entropy)?
+    } else {
+        found_with_registry(path, key, clock, entropy)?
     };
-    let founded = found();
-    if founded.is_err() && !was_there {
-        // With it, a start would found a cluster that is not known to replace one.
-        durable_fs::remove_if_there(path)?;
-    }
-    let cluster = founded?;
     Ok(format!(
         "founded cluster {} with the key {}: it has no Rack and no scenario yet, and starts none by itself (mixer.first_scenario)\n",
         cluster.id(),
         key.display()
     ))
+}
+
+/// Makes a registry that has its name only once a cluster is in it: with an empty one, a start would found a cluster that is not known
+/// to replace one. What a founding that was cut off has made is gone on from.
+fn found_with_registry(path: &Path, key: &Path, clock: &Clock, entropy: &Entropy) -> Result<Cluster, StartError> {
+    let staged = path.with_file_name(".registry.redb.founded");
+    // It is open, and so another founding refused, until it has its name.
+    let registry = ClusterRegistry::open(&staged)?;
+    let founded = Cluster::found_replacement(&registry, key, clock, entropy).map_err(StartError::from);
+    let founded = founded.and_then(|cluster| {
+        durable_fs::rename_to_free(&staged, path)?;
+        durable_fs::sync_dir(durable_fs::parent_of(path))?;
+        Ok(cluster)
+    });
+    if founded.is_err() {
+        durable_fs::remove_if_there(&staged)?;
+    }
+    founded
 }
 
 #[cfg(test)]

@@ -2,6 +2,9 @@
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use model::Clock;
 
 use super::*;
 use crate::bootstrap::init_cluster;
@@ -129,6 +132,31 @@ async fn a_cluster_that_replaces_a_lost_one_waits_for_its_scenario_and_is_not_gi
     // What is asked for by name is run.
     let mixer = start(folder.path(), &[("mixer.startup_scenario", first.as_str())]).await;
     assert_eq!(mixer.control().active_scenario().unwrap().unwrap().reference, "demo:1");
+    mixer.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_founding_that_was_cut_off_leaves_no_registry_and_the_next_one_goes_on_from_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = write_scenario(folder.path(), SCENARIO);
+    let flags = [("mixer.first_scenario", first.as_str())];
+    start(folder.path(), &flags).await.close().await;
+    let registry = folder.path().join("data/registry.redb");
+    std::fs::remove_file(&registry).unwrap();
+    let config = config(folder.path(), &flags);
+    let found = |clock: &Clock| init_cluster(&config, clock, &chassis::os_entropy());
+    // As after a kill, nothing is put in order: the clock is asked when the registry is made and has no cluster yet.
+    let broken = Clock::new(|| panic!("of a test"));
+    assert!(catch_unwind(AssertUnwindSafe(|| found(&broken))).is_err());
+    assert!(!registry.exists());
+    let refused = refused(folder.path(), &flags).await;
+    assert!(refused.to_string().contains("found-cluster"), "{refused}");
+    found(&chassis::system_clock()).unwrap();
+    let names = std::fs::read_dir(folder.path().join("data")).unwrap();
+    let mut names = names.map(|entry| entry.unwrap().file_name().display().to_string());
+    assert!(!names.any(|name| name.ends_with(".founded")));
+    let mixer = start(folder.path(), &flags).await;
+    assert!(mixer.control().active_scenario().unwrap().is_none());
     mixer.close().await;
 }
 
