@@ -130,7 +130,10 @@ impl PublisherThread {
         let number = self.engine.published_number();
         let files = self.engine.published_files();
         match self.publisher.publish(files, self.clock.now()) {
-            Ok(_) => {
+            Ok(report) => {
+                if let Some(at) = report.oldest_list {
+                    self.engine.note_oldest_list(at);
+                }
                 self.status.succeed();
                 Some(number)
             }
