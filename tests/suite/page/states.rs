@@ -115,6 +115,23 @@ fn a_clock_that_is_typed_is_kept_while_the_view_is_drawn_anew_and_is_the_last_on
 }
 
 #[test]
+fn a_press_selects_the_time_that_is_there_to_be_typed_over() -> Result<(), Failure> {
+    let mixer = TestMixer::start("")?;
+    let mut tab = open(&mixer, "traces?since=2d")?;
+    visit(&mut tab, "traces?since=2d")?;
+    tab.click("input[name=since]")?;
+    tab.type_text("3h")?;
+    tab.press("Enter")?;
+    tab.wait("location.hash === '#/traces?since=3h'")?;
+    tab.click("input[name=since]")?;
+    let selected =
+        tab.eval("(({ selectionStart, selectionEnd }) => selectionEnd - selectionStart)(document.activeElement)")?;
+    assert_eq!(selected, json!(0), "another press puts the cursor");
+    assert_eq!(tab.faults(), Vec::<String>::new());
+    Ok(())
+}
+
+#[test]
 fn the_time_range_goes_along_to_the_views_that_have_one_and_back() -> Result<(), Failure> {
     let mixer = TestMixer::start("")?;
     let mut tab = open(&mixer, "logs?since=6h&q=order")?;
