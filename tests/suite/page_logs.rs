@@ -158,6 +158,28 @@ fn records_are_counted_by_an_attribute_over_an_age_of_several_units() -> Result<
 }
 
 #[test]
+fn the_file_of_an_export_has_the_table_and_the_range_in_its_name() -> Result<(), Failure> {
+    let mixer = TestMixer::start("")?;
+    store(&mixer, ["paid", "late", "lost"].map(str::to_owned))?;
+    let now = chrono::Utc::now();
+    let [since, until] = [-3_600, 60].map(|later| {
+        let time = now + chrono::TimeDelta::seconds(later);
+        time.to_rfc3339_opts(chrono::SecondsFormat::Secs, true)
+    });
+    let mut tab = open(&mixer, &format!("since={since}&until={until}"))?;
+    tab.wait(&format!("{MESSAGES}.length === 3"))?;
+    // The name that the browser is given, in place of a download.
+    tab.eval("void (HTMLAnchorElement.prototype.click = function () { window.saved = this.download; })")?;
+    tab.eval("void [...document.querySelectorAll('summary')].find(one => one.textContent === 'Export').click()")?;
+    press(&mut tab, "CSV")?;
+    tab.shows("3 rows saved.")?;
+    let name = format!("logs_{since}_{until}.csv").replace(':', "-");
+    assert_eq!(tab.eval("saved")?, json!(name));
+    assert_eq!(tab.faults(), Vec::<String>::new());
+    Ok(())
+}
+
+#[test]
 fn rows_of_a_question_do_not_stay_below_another_one_that_is_cancelled() -> Result<(), Failure> {
     let mixer = TestMixer::start("")?;
     store(&mixer, (0..300).map(|number| format!("row {number:03}")))?;

@@ -3,7 +3,7 @@ import { hasToken } from "./api.js";
 import { Component, html, render, useLayoutEffect, useRef, useState } from "./html.js";
 import { keep, kept } from "./kept.js";
 import { isTyping, useEscape, useKeys } from "./keys.js";
-import { go, href, useLocation } from "./location.js";
+import { href, useLocation, visit } from "./location.js";
 import { PAGES } from "./pages.js";
 import { ErrorBox, Waiting } from "./parts/messages.js";
 import { may, useSession } from "./session.js";
@@ -50,12 +50,26 @@ const KEYS = [
 ];
 const GO = { o: "overview", l: "logs", t: "traces", m: "metrics", s: "signal", q: "sql", f: "fleet", d: "dead-letters", b: "storage", a: "security" };
 
+/** Views of a time range, and the parameter by which they show one thing instead, whenever that was. */
+const RANGED = { logs: "", traces: "trace_id", metrics: "", signal: "flux_id" };
+
+/**
+ * The addresses of the navigation: a time range goes along to the other views that have one, also by way of those that have none. Dead letters
+ * and the audit log, which are rare, keep their own.
+ * @param {import("./location.js").Location} at
+ */
+function useAddresses({ page, params }) {
+  const range = useRef({ since: null, until: null });
+  if (Object.hasOwn(RANGED, page) && !params.has(RANGED[page])) range.current = { since: params.get("since"), until: params.get("until") };
+  return (name) => href(name, Object.hasOwn(RANGED, name) ? range.current : {});
+}
+
 /** Keys that work on every page, but not while somebody types. */
-function useFrameKeys(setHelp) {
+function useFrameKeys(addressOf, setHelp) {
   const pending = useRef(false);
   useKeys((event) => {
     if (isTyping(event)) return event.key === "Escape" && event.target.blur();
-    if (pending.current && GO[event.key]) go(GO[event.key]);
+    if (pending.current && GO[event.key]) visit(addressOf(GO[event.key]));
     else if (event.key === "?") setHelp((shown) => !shown);
     else if (event.key === "/") document.querySelector("[data-search]")?.focus();
     pending.current = event.key === "g";
@@ -113,7 +127,8 @@ function App() {
   const [views, setViews] = useState({});
   const [failed, setFailed] = useState("");
   const [help, setHelp] = useState(false);
-  useFrameKeys(setHelp);
+  const addressOf = useAddresses(at);
+  useFrameKeys(addressOf, setHelp);
   const page = PAGES.find(({ name }) => name === at.page);
   // Not after it is painted that this is awaited: the view is asked for at once.
   useLayoutEffect(() => {
@@ -141,7 +156,7 @@ function App() {
       document.getElementById("content").focus();
     }}>To the content</a>
     <header class="frame">
-      <nav aria-label="Pages">${offered.map(({ name, title }) => html`<a href=${href(name)} aria-current=${name === at.page ? "page" : undefined}>${title}</a>`)}</nav>
+      <nav aria-label="Pages">${offered.map(({ name, title }) => html`<a href=${addressOf(name)} aria-current=${name === at.page ? "page" : undefined}>${title}</a>`)}</nav>
       <span class="caller" title=${caller.roles.join(", ")}>${caller.caller}</span>
       ${hasToken() && html`<button class="quiet" onClick=${session.logout} title="Forgets the token, all answers, and the statements of the SQL view; close the tab to forget where you were">Sign out</button>`}
       <button class="quiet" onClick=${toggleTheme} aria-label="Light or dark">◐</button>

@@ -115,6 +115,59 @@ fn a_clock_that_is_typed_is_kept_while_the_view_is_drawn_anew_and_is_the_last_on
 }
 
 #[test]
+fn a_press_selects_the_time_that_is_there_to_be_typed_over() -> Result<(), Failure> {
+    let mixer = TestMixer::start("")?;
+    let mut tab = open(&mixer, "traces?since=2d")?;
+    visit(&mut tab, "traces?since=2d")?;
+    tab.click("input[name=since]")?;
+    tab.type_text("3h")?;
+    tab.press("Enter")?;
+    tab.wait("location.hash === '#/traces?since=3h'")?;
+    tab.click("input[name=since]")?;
+    let selected =
+        tab.eval("(({ selectionStart, selectionEnd }) => selectionEnd - selectionStart)(document.activeElement)")?;
+    assert_eq!(selected, json!(0), "another press puts the cursor");
+    assert_eq!(tab.faults(), Vec::<String>::new());
+    Ok(())
+}
+
+#[test]
+fn the_time_range_goes_along_to_the_views_that_have_one_and_back() -> Result<(), Failure> {
+    let mixer = TestMixer::start("")?;
+    let mut tab = open(&mixer, "logs?since=6h&q=order")?;
+    visit(&mut tab, "logs?since=6h&q=order")?;
+    let is_at = |tab: &mut BrowserTab, hash: &str| tab.wait(&format!("location.hash === {}", json!(hash)));
+    for (title, hash) in [
+        ("Traces", "#/traces?since=6h"),
+        ("Overview", "#/overview"),
+        ("Dead letters", "#/dead-letters"),
+        ("Metrics", "#/metrics?since=6h"),
+    ] {
+        tab.click_on("link", title)?;
+        is_at(&mut tab, hash)?;
+    }
+    // One trace is shown whenever it was, and changes nothing of it; keys lead there as well.
+    visit(&mut tab, "traces?trace_id=00000000000000000000000000000001")?;
+    tab.eval("document.activeElement.blur()")?;
+    tab.press("g")?;
+    tab.press("s")?;
+    is_at(&mut tab, "#/signal?since=6h")?;
+    // What the address says counts, also where somebody goes back.
+    visit(&mut tab, "logs?since=2h&until=1h")?;
+    tab.click_on("link", "Traces")?;
+    is_at(&mut tab, "#/traces?since=2h&until=1h")?;
+    for hash in ["#/logs?since=2h&until=1h", "#/signal?since=6h"] {
+        tab.eval("history.back()")?;
+        is_at(&mut tab, hash)?;
+    }
+    frame(&mut tab)?;
+    tab.click_on("link", "Logs")?;
+    is_at(&mut tab, "#/logs?since=6h")?;
+    assert_eq!(own_faults(&mut tab), Vec::<String>::new());
+    Ok(())
+}
+
+#[test]
 fn ages_of_several_units_are_understood_where_the_page_asks_in_sql() -> Result<(), Failure> {
     let mixer = TestMixer::start("")?;
     fill(&mixer, &["order accepted"])?;

@@ -19,6 +19,7 @@ import { FORMATS, savePages } from "../parts/save_file.js";
 import { SavedViews } from "../parts/saved_views.js";
 import { TimePicker } from "../parts/time_picker.js";
 import { useJob } from "../parts/work.js";
+import { range, rangeName } from "../time_range.js";
 
 ownStyle("logs.css");
 
@@ -27,7 +28,7 @@ const MOST = 500_000;
 
 /** @returns {Promise<string>} what was saved */
 async function exported(params, format, signal, tell) {
-  const name = `logs-${new Date().toISOString().slice(0, 19).replaceAll(":", "-")}`;
+  const name = `logs_${rangeName(range(params))}`;
   const { rows, isCut, partial } = await savePages({ path: PATH, params: question(params) }, { name, format, most: MOST }, signal, tell);
   const cut = isCut ? ` These are the newest ${count(rows)}; for the others set “until” to the last one's time.` : "";
   return `${count(rows)} rows saved.${cut}${partial ? ` Incomplete: ${partial}` : ""}`;

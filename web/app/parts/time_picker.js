@@ -9,6 +9,9 @@ import { Typed } from "./field.js";
 const ROOM = 6;
 const HINT = "14:05, 2026-11-30 14:05, a time with its zone, or an age such as 90m";
 
+/** What is typed replaces what is there; another press puts the cursor. */
+const select = (event) => event.currentTarget.select();
+
 export function TimePicker({ params, fallback = "1h" }) {
   const since = params.get("since") || fallback;
   const until = params.get("until") || "";
@@ -32,8 +35,8 @@ export function TimePicker({ params, fallback = "1h" }) {
       <option value="">from … to</option>
       ${AGES.map((age) => html`<option value=${age}>last ${age}</option>`)}
     </select>
-    <${Typed} name="since" aria-label="Since" value=${written(since)} room=${ROOM} placeholder="14:05" title=${HINT} />
-    <${Typed} name="until" aria-label="Until" value=${written(until)} room=${ROOM} placeholder="now" title=${HINT} />
+    <${Typed} name="since" aria-label="Since" value=${written(since)} room=${ROOM} placeholder="14:05" title=${HINT} onFocus=${select} />
+    <${Typed} name="until" aria-label="Until" value=${written(until)} room=${ROOM} placeholder="now" title=${HINT} onFocus=${select} />
     <button>Set</button>
     <button type="button" class="quiet" aria-pressed=${isUtc()} onClick=${() => setUtc(!isUtc())} title="Times in UTC, or as this machine has them">${isUtc() ? "UTC" : "local"}</button>
   </form>`;
