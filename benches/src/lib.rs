@@ -40,6 +40,21 @@ pub fn cost(pid: i32) -> Cost {
     }
 }
 
+/// CPU seconds of a process's running threads of one name, by the scheduler's own clock; 0 if there is none.
+#[must_use]
+pub fn thread_seconds(pid: i32, name: &str) -> f64 {
+    let threads = fs::read_dir(format!("/proc/{pid}/task"));
+    let of_name = threads.into_iter().flatten().flatten().filter(|thread| {
+        let named = fs::read_to_string(thread.path().join("comm"));
+        named.is_ok_and(|named| named.trim_end() == name)
+    });
+    let nanoseconds = of_name.filter_map(|thread| {
+        let spent = fs::read_to_string(thread.path().join("schedstat")).ok()?;
+        spent.split_whitespace().next()?.parse::<f64>().ok()
+    });
+    nanoseconds.sum::<f64>() / 1e9
+}
+
 /// What a process has now is its peak from here on.
 ///
 /// # Errors
