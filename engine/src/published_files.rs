@@ -199,14 +199,6 @@ impl Engine {
             None => sealed_files(&self.view(), &self.shared.store.layout),
         }
     }
-
-    /// Takes note that outside readers have no list from before `at` any more. What was removed from an object store until then is
-    /// deleted after its grace, however short ago this process began.
-    pub fn note_oldest_list(&self, at: Timestamp) {
-        if let Some(link) = &self.shared.remote {
-            link.recorded.lock().oldest_list = Some(at);
-        }
-    }
 }
 
 fn is_damage(link: &RemoteLink, error: &Error) -> bool {

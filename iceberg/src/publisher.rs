@@ -55,8 +55,6 @@ pub struct PublishReport {
     pub versions: BTreeMap<String, u64>,
     /// How many of them are new.
     pub published: usize,
-    /// A time at which the list was not yet made that the oldest snapshot is of which can be read; `None` unless all tables were published.
-    pub oldest_list: Option<Timestamp>,
 }
 
 /// See the module. Its calls block.
@@ -202,11 +200,6 @@ impl CatalogPublisher {
             .iter()
             .filter_map(|(table, publication)| Some((table, publication.newest()?)));
         report.versions = newest.map(|(table, newest)| (table.name(), newest.version)).collect();
-        if outcome.is_ok() && self.next.is_none() && incomplete.is_empty() {
-            // A table's only snapshot has the files of this list. Lists are made a while before their snapshots.
-            let replaced = self.tables.values().filter_map(TablePublication::oldest_replaced);
-            report.oldest_list = Some(replaced.fold(now, Ord::min).minus(link_expiry::MARGIN));
-        }
         let written = self.write_list();
         outcome.and(written).map(|()| report)
     }

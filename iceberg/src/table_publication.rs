@@ -97,14 +97,6 @@ impl TablePublication {
         self.state.as_ref()?.newest.as_ref()
     }
 
-    /// When the oldest snapshot that can be read was made, if it is not the only one.
-    pub(crate) fn oldest_replaced(&self) -> Option<Timestamp> {
-        match self.newest()?.metadata.snapshots.as_slice() {
-            [oldest, _, ..] => Some(Timestamp::from_micros(oldest.timestamp_ms.saturating_mul(1_000))),
-            _ => None,
-        }
-    }
-
     /// The links that the newest version names; `None` before this process published it.
     pub(crate) fn links(&self) -> Option<&[Arc<PublishedFile>]> {
         self.links.as_deref()

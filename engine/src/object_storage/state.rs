@@ -63,8 +63,6 @@ pub(crate) struct RecordedFiles {
     damaged: BTreeMap<u64, u32>,
     /// How often a file was left out.
     changes: u64,
-    /// Since when the lists were made that outside readers may still have, as far as this process knows.
-    pub(crate) oldest_list: Option<Timestamp>,
 }
 
 impl RecordedFiles {

@@ -18,8 +18,7 @@
 //! # Invariants
 //!
 //! - Appends never wait for the object store. Who wants to know when rows are there asks for the LSN that it has.
-//! - An object is deleted only after the record that removes it, and a grace; within a grace of a start, only if who publishes lists
-//!   says that none that outside readers may have is older.
+//! - An object is deleted only after the record that removes it, and a grace.
 //!
 //! # Not here
 //!

@@ -61,12 +61,16 @@ pub(crate) struct CutUploader {
     failures: u32,
     pause: u32,
     began: Timestamp,
+    /// The latest removal that an earlier process recorded.
+    last_removal: Timestamp,
 }
 
 impl CutUploader {
     pub(crate) fn new(shared: Arc<EngineCore>, link: Arc<RemoteLink>, chain: CommitLog) -> Self {
         let is_behind = shared.rows.state.lock().committed > chain.state().lsn;
         let began = shared.time.clock.now();
+        let removals = chain.state().doomed.values().copied();
+        let last_removal = removals.max().map_or(Timestamp::MIN, Timestamp::from_micros);
         Self {
             shared,
             link,
@@ -80,6 +84,7 @@ impl CutUploader {
             failures: 0,
             pause: 0,
             began,
+            last_removal,
         }
     }
 
@@ -145,15 +150,15 @@ impl CutUploader {
         if is_asked || self.check_cut_due() {
             self.cut()?;
         }
-        let before = self.shared.time.clock.now().minus(self.link.settings.grace);
-        let oldest_list = self.link.recorded.lock().oldest_list;
+        let grace = self.link.settings.grace;
+        let before = self.shared.time.clock.now().minus(grace);
         if before >= self.began {
             self.overwrite_replaced(before)?;
             self.delete_doomed(before)?;
-        } else if let Some(oldest_list) = oldest_list {
+        } else {
             // Within the grace of a start: a writer that was pushed out may still be at it, and what was removed at the last close is
-            // named by what outside readers were told of before. That earlier processes ran since does not say that they told them.
-            self.delete_doomed(before.min(oldest_list))?;
+            // named by what outside readers were told of before. What was removed a grace earlier is not: later lists took its place.
+            self.delete_doomed(before.min(self.last_removal.minus(grace)))?;
         }
         let swept = self
             .orphans

@@ -41,21 +41,6 @@ async fn a_snapshot_expires_its_age_after_the_next_one_took_its_place() {
     catalog.assert_whole("logs");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn the_oldest_list_is_that_of_the_oldest_snapshot_which_can_be_read_whoever_published_it() {
-    let (store, catalog, _) = two_days().await;
-    let oldest = |minutes| Some(after(minutes).minus(crate::MARGIN));
-    let mut publisher = catalog.publisher();
-    assert_eq!(publish(&mut publisher, store.files(), 0).oldest_list, oldest(0));
-    // The only snapshot has all of the files still, however old it is.
-    assert_eq!(publish(&mut publisher, store.files(), 400).oldest_list, oldest(400));
-    let left = || store.files_without(|file| file.rows == 2);
-    assert_eq!(publish(&mut publisher, left(), 500).oldest_list, oldest(0));
-    let mut next = catalog.publisher();
-    assert_eq!(publish(&mut next, left(), 559).oldest_list, oldest(0));
-    assert_eq!(publish(&mut next, left(), 560).oldest_list, oldest(560));
-}
-
 /// Collects the garbage of all tables; how many objects were deleted.
 pub(super) fn collect(publisher: &mut CatalogPublisher, at: Timestamp) -> u64 {
     publisher.begin_collection();

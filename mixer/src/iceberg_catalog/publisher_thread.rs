@@ -130,10 +130,7 @@ impl PublisherThread {
         let number = self.engine.published_number();
         let files = self.engine.published_files();
         match self.publisher.publish(files, self.clock.now()) {
-            Ok(report) => {
-                if let Some(at) = report.oldest_list {
-                    self.engine.note_oldest_list(at);
-                }
+            Ok(_) => {
                 self.status.succeed();
                 Some(number)
             }
