@@ -61,16 +61,12 @@ pub(crate) struct CutUploader {
     failures: u32,
     pause: u32,
     began: Timestamp,
-    /// The latest removal that an earlier process recorded.
-    last_removal: Timestamp,
 }
 
 impl CutUploader {
     pub(crate) fn new(shared: Arc<EngineCore>, link: Arc<RemoteLink>, chain: CommitLog) -> Self {
         let is_behind = shared.rows.state.lock().committed > chain.state().lsn;
         let began = shared.time.clock.now();
-        let removals = chain.state().doomed.values().copied();
-        let last_removal = removals.max().map_or(Timestamp::MIN, Timestamp::from_micros);
         Self {
             shared,
             link,
@@ -84,7 +80,6 @@ impl CutUploader {
             failures: 0,
             pause: 0,
             began,
-            last_removal,
         }
     }
 
@@ -150,15 +145,12 @@ impl CutUploader {
         if is_asked || self.check_cut_due() {
             self.cut()?;
         }
-        let grace = self.link.settings.grace;
-        let before = self.shared.time.clock.now().minus(grace);
+        // Not within the grace of a start: a writer that was pushed out may still be at it, and what earlier processes removed is named by
+        // what outside readers were told of before, however long ago that was: whether those processes told them more is not known.
+        let before = self.shared.time.clock.now().minus(self.link.settings.grace);
         if before >= self.began {
             self.overwrite_replaced(before)?;
             self.delete_doomed(before)?;
-        } else {
-            // Within the grace of a start: a writer that was pushed out may still be at it, and what was removed at the last close is
-            // named by what outside readers were told of before. What was removed a grace earlier is not: later lists took its place.
-            self.delete_doomed(before.min(self.last_removal.minus(grace)))?;
         }
         let swept = self
             .orphans
