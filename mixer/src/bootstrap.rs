@@ -26,7 +26,7 @@ use crate::bus_server::STORE_LOCK;
 use crate::cluster::{Cluster, ClusterError};
 use crate::config::MixerConfig;
 use crate::duckdb::VIEWS_FILE;
-use crate::registry::ClusterRegistry;
+use crate::registry::{ClusterRegistry, RegistryError};
 use crate::start_error::StartError;
 
 /// The folder of keys beside the cluster's, below `store.dir`.
@@ -112,19 +112,28 @@ fn try_init_cluster(config: &MixerConfig, path: &Path, clock: &Clock, entropy: &
 }
 
 /// Makes a registry that has its name only once a cluster is in it: with an empty one, a start would found a cluster that is not known
-/// to replace one. What a founding that was cut off has made is gone on from.
+/// to replace one. What a founding that was cut off has left of one goes; its key stays.
 fn found_with_registry(path: &Path, key: &Path, clock: &Clock, entropy: &Entropy) -> Result<Cluster, StartError> {
     let staged = path.with_file_name(".registry.redb.founded");
+    if staged.exists() {
+        let left = ClusterRegistry::open(&staged);
+        if let Err(error @ RegistryError::InUse { .. }) = left {
+            return Err(error.into());
+        }
+        // Half made, or whole: while it is locked, nobody else takes it for theirs.
+        durable_fs::remove_if_there(&staged)?;
+    }
     // It is open, and so another founding refused, until it has its name.
-    let registry = ClusterRegistry::open(&staged)?;
-    let founded = Cluster::found_replacement(&registry, key, clock, entropy).map_err(StartError::from);
-    let founded = founded.and_then(|cluster| {
+    let registry = ClusterRegistry::open(&staged);
+    let founded = registry.map_err(StartError::from).and_then(|registry| {
+        let cluster = Cluster::found_replacement(&registry, key, clock, entropy)?;
         durable_fs::rename_to_free(&staged, path)?;
         durable_fs::sync_dir(durable_fs::parent_of(path))?;
         Ok(cluster)
     });
     if founded.is_err() {
-        durable_fs::remove_if_there(&staged)?;
+        // The first error is the one to report.
+        let _ = durable_fs::remove_if_there(&staged);
     }
     founded
 }

@@ -136,7 +136,7 @@ async fn a_cluster_that_replaces_a_lost_one_waits_for_its_scenario_and_is_not_gi
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_founding_that_was_cut_off_leaves_no_registry_and_the_next_one_goes_on_from_it() {
+async fn a_founding_that_was_cut_off_leaves_no_registry_and_does_not_stand_in_the_way_of_the_next_one() {
     let folder = tempfile::tempdir().unwrap();
     let first = write_scenario(folder.path(), SCENARIO);
     let flags = [("mixer.first_scenario", first.as_str())];
@@ -145,12 +145,18 @@ async fn a_founding_that_was_cut_off_leaves_no_registry_and_the_next_one_goes_on
     std::fs::remove_file(&registry).unwrap();
     let config = config(folder.path(), &flags);
     let found = |clock: &Clock| init_cluster(&config, clock, &chassis::os_entropy());
-    // As after a kill, nothing is put in order: the clock is asked when the registry is made and has no cluster yet.
+    // The clock is asked when the registry is made and has no cluster yet.
     let broken = Clock::new(|| panic!("of a test"));
     assert!(catch_unwind(AssertUnwindSafe(|| found(&broken))).is_err());
     assert!(!registry.exists());
     let refused = refused(folder.path(), &flags).await;
     assert!(refused.to_string().contains("found-cluster"), "{refused}");
+    // A kill leaves it half made, or with all but its name.
+    let staged = folder.path().join("data/.registry.redb.founded");
+    std::fs::write(&staged, [0_u8; 4096]).unwrap();
+    found(&chassis::system_clock()).unwrap();
+    std::fs::rename(&registry, &staged).unwrap();
+    std::fs::remove_file(folder.path().join("data/cluster.key")).unwrap();
     found(&chassis::system_clock()).unwrap();
     let names = std::fs::read_dir(folder.path().join("data")).unwrap();
     let mut names = names.map(|entry| entry.unwrap().file_name().display().to_string());
