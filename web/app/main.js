@@ -50,17 +50,17 @@ const KEYS = [
 ];
 const GO = { o: "overview", l: "logs", t: "traces", m: "metrics", s: "signal", q: "sql", f: "fleet", d: "dead-letters", b: "storage", a: "security" };
 
-/** Views of a time range, and the parameter by which they show one thing instead, whenever that was. */
-const RANGED = { logs: "", traces: "trace_id", metrics: "", signal: "flux_id" };
+/** Views of a time range, and the parameter with which they show something else: what comes, or one thing at whatever time. */
+const RANGED = { logs: "live", traces: "trace_id", metrics: "", signal: "flux_id" };
 
 /**
  * The addresses of the navigation: a time range goes along to the other views that have one, also by way of those that have none. Dead letters
- * and the audit log, which are rare, keep their own.
+ * and the audit log, which are rare, begin with their own.
  * @param {import("./location.js").Location} at
  */
 function useAddresses({ page, params }) {
   const range = useRef({ since: null, until: null });
-  if (Object.hasOwn(RANGED, page) && !params.has(RANGED[page])) range.current = { since: params.get("since"), until: params.get("until") };
+  if (Object.hasOwn(RANGED, page) && !params.get(RANGED[page])) range.current = { since: params.get("since"), until: params.get("until") };
   return (name) => href(name, Object.hasOwn(RANGED, name) ? range.current : {});
 }
 

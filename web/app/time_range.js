@@ -71,7 +71,7 @@ export function asked(text, since = "") {
   return new Date(at(shift)).toISOString();
 }
 
-/** A range in the name of a file: `2026-11-30T13-05-00Z_2026-11-30T14-05-00Z`; what is no time has none. @param {TimeSpan} range */
+/** A range in the name of a file: `2026-11-30T13-05-00Z_2026-11-30T14-05-00Z`; an invalid time is left empty. @param {TimeSpan} range */
 export const rangeName = ({ from, to }) => [from, to].map((at) => new Date(at).toJSON()?.replace(/\.\d+/, "").replaceAll(":", "-")).join("_");
 
 /** `since` and `until` for the API. @param {URLSearchParams} params */

@@ -116,6 +116,8 @@ fn a_clock_that_is_typed_is_kept_while_the_view_is_drawn_anew_and_is_the_last_on
 
 #[test]
 fn a_press_selects_the_time_that_is_there_to_be_typed_over() -> Result<(), Failure> {
+    const SELECTED: &str =
+        "(({ selectionStart, selectionEnd }) => selectionEnd - selectionStart)(document.activeElement)";
     let mixer = TestMixer::start("")?;
     let mut tab = open(&mixer, "traces?since=2d")?;
     visit(&mut tab, "traces?since=2d")?;
@@ -124,9 +126,11 @@ fn a_press_selects_the_time_that_is_there_to_be_typed_over() -> Result<(), Failu
     tab.press("Enter")?;
     tab.wait("location.hash === '#/traces?since=3h'")?;
     tab.click("input[name=since]")?;
-    let selected =
-        tab.eval("(({ selectionStart, selectionEnd }) => selectionEnd - selectionStart)(document.activeElement)")?;
-    assert_eq!(selected, json!(0), "another press puts the cursor");
+    assert_eq!(tab.eval(SELECTED)?, json!(0), "another press puts the cursor");
+    // As when somebody looks at another window meanwhile.
+    tab.type_text("0m")?;
+    tab.eval("(field => { field.blur(); field.focus(); })(document.activeElement)")?;
+    assert_eq!(tab.eval(SELECTED)?, json!(0), "what is half typed stays");
     assert_eq!(tab.faults(), Vec::<String>::new());
     Ok(())
 }
@@ -163,6 +167,16 @@ fn the_time_range_goes_along_to_the_views_that_have_one_and_back() -> Result<(),
     frame(&mut tab)?;
     tab.click_on("link", "Logs")?;
     is_at(&mut tab, "#/logs?since=6h")?;
+    // What comes has no range; one signal has a way back to it.
+    visit(&mut tab, "logs?since=2h&live=1")?;
+    tab.click_on("link", "Traces")?;
+    is_at(&mut tab, "#/traces?since=6h")?;
+    visit(
+        &mut tab,
+        "signal?since=6h&failed=1&flux_id=00000000-0000-0000-0000-000000000001",
+    )?;
+    tab.click_on("link", "← signals")?;
+    is_at(&mut tab, "#/signal?since=6h&failed=1")?;
     assert_eq!(own_faults(&mut tab), Vec::<String>::new());
     Ok(())
 }

@@ -3,7 +3,7 @@ import { useAnswer } from "../api.js";
 import { count, time } from "../format.js";
 import { html, useMemo, useState } from "../html.js";
 import { useRowKeys, useTableKeys } from "../keys.js";
-import { change, changeBy, href, toggled } from "../location.js";
+import { change, changeBy, href, hrefHere, toggled } from "../location.js";
 import { loadPlots } from "../parts/chart.js";
 import { CopyButton } from "../parts/copy_button.js";
 import { Drawer, Facts, Fields, LongText } from "../parts/drawer.js";
@@ -110,7 +110,7 @@ function RecentSignals({ params }) {
     <${Answering} answer=${answer} what="Looking for signals" />
     ${signals.length > 0 && html`<div class="scrolled"><table><caption class="dim">Signals of the newest ${count(LOOKED)} spans that carry one</caption>
       <thead><tr><th scope="col">Signal</th><th scope="col">Last span</th><th scope="col" class="number">Spans</th><th scope="col" class="number">Errors</th><th scope="col">Racks and services</th></tr></thead>
-      <tbody>${signals.map((signal) => html`<tr><td><a href=${href("signal", { flux_id: signal.id })}><code>${signal.id}</code></a></td><td>${time(signal.last)}</td><td class="number">${count(signal.spans)}</td>
+      <tbody>${signals.map((signal) => html`<tr><td><a href=${hrefHere({ flux_id: signal.id })}><code>${signal.id}</code></a></td><td>${time(signal.last)}</td><td class="number">${count(signal.spans)}</td>
         <td class=${signal.errors ? "number bad" : "number"}>${count(signal.errors)}</td><td>${[...signal.names].slice(0, 8).join(", ")}</td></tr>`)}</tbody></table></div>`}
     ${answer.data && !signals.length && html`<${EmptyState} command="platform messages --since 7d">No span of this time ${failed ? "failed and carries" : "carries"} a signal. <button onClick=${() => change({ since: "7d", until: null, failed: null })}>Look at 7 days</button> Messages carry one too:</${EmptyState}>`}`;
 }
@@ -194,7 +194,7 @@ function OneSignal({ params, id }) {
   const [most, setMost] = useState(MOST_ROWS);
   const read = useWork(`${id} ${most}`, (signal, progress) => readSignal(id, most, signal, progress));
   const signal = read.value;
-  return html`<div class="bar"><a href=${href("signal")}>← signals</a><${SignalForm} key=${id} id=${id} />
+  return html`<div class="bar"><a href=${href("signal", { since: params.get("since"), until: params.get("until"), failed: params.get("failed") })}>← signals</a><${SignalForm} key=${id} id=${id} />
       <${Question} path=${`/api/v1/flux/${encodeURIComponent(id)}`} params=${{ raw: "none", limit: 5_000 }} command=${`platform flux ${id}`} /></div>
     <${Reading} read=${read} what="the signal" rows="rows" />
     ${read.error?.code === "flux_not_found" && html`<p>Ids of signals that are stored: <a href=${href("signal", { since: "7d" })}>those of 7 days</a>.</p>`}

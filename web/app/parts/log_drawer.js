@@ -126,9 +126,10 @@ const json = ({ position, cut, ...record }) => JSON.stringify(record, null, 2);
 
 function Record({ row, params, load }) {
   const trace = row.attributes?.trace_id;
+  const range = { since: params.get("since"), until: params.get("until") };
   return html`<p class="bar">
-      ${typeof trace === "string" && html`<a href=${href("traces", { trace_id: trace })}>Its trace</a> <a href=${href("logs", { since: params.get("since"), until: params.get("until"), trace_id: trace })}>Logs of the trace</a>`}
-      ${row.flux_id && html`<a href=${href("signal", { flux_id: row.flux_id })}>Its signal</a>`}
+      ${typeof trace === "string" && html`<a href=${href("traces", { ...range, trace_id: trace })}>Its trace</a> <a href=${href("logs", { ...range, trace_id: trace })}>Logs of the trace</a>`}
+      ${row.flux_id && html`<a href=${href("signal", { ...range, flux_id: row.flux_id })}>Its signal</a>`}
       ${!row.cut && html`<${CopyButton} text=${() => json(row)} title="Copy the record as JSON">copy JSON</${CopyButton}>`}
     </p>
     <section aria-label="Message"><h3>Message</h3><${SlicedText} text=${row.message} size=${row.cut?.message} load=${load} />

@@ -4,7 +4,7 @@ import { request, useAnswer } from "../api.js";
 import { count, time } from "../format.js";
 import { html, useMemo, useState } from "../html.js";
 import { useRowKeys } from "../keys.js";
-import { change, changeBy } from "../location.js";
+import { change, changeBy, href } from "../location.js";
 import { bounds, range, timeConditions } from "../time_range.js";
 import { addFilter, Chips } from "./chips.js";
 import { Typed } from "./field.js";
@@ -152,7 +152,7 @@ function SpanRow({ row, index, selected, most, open }) {
 function Nothing({ params }) {
   const filtered = [...params.keys()].some(isFilter);
   return html`<${EmptyState} command=${filtered ? null : "platform traces --since 7d"}>
-    No span ${filtered ? "meets all of it" : "began"} in this time. ${filtered && html`<a href="#/traces">Remove all filters</a>, or `}<button onClick=${() => change({ since: "7d", until: null })}>look at 7 days</button>${!filtered && html`. Racks send spans of what their gears do; others send them by OTLP to <code>/v1/traces</code>.`}
+    No span ${filtered ? "meets all of it" : "began"} in this time. ${filtered && html`<a href=${href("traces", { since: params.get("since"), until: params.get("until") })}>Remove all filters</a>, or `}<button onClick=${() => change({ since: "7d", until: null })}>look at 7 days</button>${!filtered && html`. Racks send spans of what their gears do; others send them by OTLP to <code>/v1/traces</code>.`}
   </${EmptyState}>`;
 }
 

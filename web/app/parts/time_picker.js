@@ -9,8 +9,8 @@ import { Typed } from "./field.js";
 const ROOM = 6;
 const HINT = "14:05, 2026-11-30 14:05, a time with its zone, or an age such as 90m";
 
-/** What is typed replaces what is there; another press puts the cursor. */
-const select = (event) => event.currentTarget.select();
+/** What is typed replaces what is there, unless it was typed; another press puts the cursor. */
+const selectUntouched = (time) => ({ currentTarget: field }) => field.value === written(time) && field.select();
 
 export function TimePicker({ params, fallback = "1h" }) {
   const since = params.get("since") || fallback;
@@ -35,8 +35,8 @@ export function TimePicker({ params, fallback = "1h" }) {
       <option value="">from … to</option>
       ${AGES.map((age) => html`<option value=${age}>last ${age}</option>`)}
     </select>
-    <${Typed} name="since" aria-label="Since" value=${written(since)} room=${ROOM} placeholder="14:05" title=${HINT} onFocus=${select} />
-    <${Typed} name="until" aria-label="Until" value=${written(until)} room=${ROOM} placeholder="now" title=${HINT} onFocus=${select} />
+    <${Typed} name="since" aria-label="Since" value=${written(since)} room=${ROOM} placeholder="14:05" title=${HINT} onFocus=${selectUntouched(since)} />
+    <${Typed} name="until" aria-label="Until" value=${written(until)} room=${ROOM} placeholder="now" title=${HINT} onFocus=${selectUntouched(until)} />
     <button>Set</button>
     <button type="button" class="quiet" aria-pressed=${isUtc()} onClick=${() => setUtc(!isUtc())} title="Times in UTC, or as this machine has them">${isUtc() ? "UTC" : "local"}</button>
   </form>`;
