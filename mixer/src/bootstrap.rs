@@ -112,30 +112,22 @@ fn try_init_cluster(config: &MixerConfig, path: &Path, clock: &Clock, entropy: &
 }
 
 /// Makes a registry that has its name only once a cluster is in it: with an empty one, a start would found a cluster that is not known
-/// to replace one. What a founding that was cut off has left of one goes; its key stays.
+/// to replace one. What a founding that failed or was cut off has left of one goes; its key stays.
 fn found_with_registry(path: &Path, key: &Path, clock: &Clock, entropy: &Entropy) -> Result<Cluster, StartError> {
     let staged = path.with_file_name(".registry.redb.founded");
     if staged.exists() {
-        let left = ClusterRegistry::open(&staged);
-        if let Err(error @ RegistryError::InUse { .. }) = left {
-            return Err(error.into());
+        match ClusterRegistry::open(&staged) {
+            Err(error @ RegistryError::InUse { .. }) => return Err(error.into()),
+            // Half made, or whole: while it is locked, nobody else takes it for theirs.
+            _left => durable_fs::remove_if_there(&staged)?,
         }
-        // Half made, or whole: while it is locked, nobody else takes it for theirs.
-        durable_fs::remove_if_there(&staged)?;
     }
     // It is open, and so another founding refused, until it has its name.
-    let registry = ClusterRegistry::open(&staged);
-    let founded = registry.map_err(StartError::from).and_then(|registry| {
-        let cluster = Cluster::found_replacement(&registry, key, clock, entropy)?;
-        durable_fs::rename_to_free(&staged, path)?;
-        durable_fs::sync_dir(durable_fs::parent_of(path))?;
-        Ok(cluster)
-    });
-    if founded.is_err() {
-        // The first error is the one to report.
-        let _ = durable_fs::remove_if_there(&staged);
-    }
-    founded
+    let registry = ClusterRegistry::open(&staged)?;
+    let cluster = Cluster::found_replacement(&registry, key, clock, entropy)?;
+    durable_fs::rename_to_free(&staged, path)?;
+    durable_fs::sync_dir(durable_fs::parent_of(path))?;
+    Ok(cluster)
 }
 
 #[cfg(test)]

@@ -50,7 +50,7 @@ const KEYS = [
 ];
 const GO = { o: "overview", l: "logs", t: "traces", m: "metrics", s: "signal", q: "sql", f: "fleet", d: "dead-letters", b: "storage", a: "security" };
 
-/** Views of a time range, and the parameter with which they show something else: what comes, or one thing at whatever time. */
+/** Views of a time range, and the parameter with which they show something else: live tail, or one trace or signal of any time. */
 const RANGED = { logs: "live", traces: "trace_id", metrics: "", signal: "flux_id" };
 
 /**
@@ -60,7 +60,8 @@ const RANGED = { logs: "live", traces: "trace_id", metrics: "", signal: "flux_id
  */
 function useAddresses({ page, params }) {
   const range = useRef({ since: null, until: null });
-  if (Object.hasOwn(RANGED, page) && !params.get(RANGED[page])) range.current = { since: params.get("since"), until: params.get("until") };
+  const [since, until] = [params.get("since"), params.get("until")];
+  if (Object.hasOwn(RANGED, page) && !params.get(RANGED[page]) && (since || until)) range.current = { since, until };
   return (name) => href(name, Object.hasOwn(RANGED, name) ? range.current : {});
 }
 

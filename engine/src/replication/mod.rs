@@ -18,7 +18,7 @@
 //! # Invariants
 //!
 //! - Appends never wait for the object store. Who wants to know when rows are there asks for the LSN that it has.
-//! - An object is deleted only after the record that removes it, and a grace; not within a grace of a start.
+//! - A recorded object is deleted only after the record that removes it, and a grace; not within a grace of a start.
 //!
 //! # Not here
 //!

@@ -167,7 +167,7 @@ fn the_time_range_goes_along_to_the_views_that_have_one_and_back() -> Result<(),
     frame(&mut tab)?;
     tab.click_on("link", "Logs")?;
     is_at(&mut tab, "#/logs?since=6h")?;
-    // What comes has no range; one signal has a way back to it.
+    // Live tail has no range; one signal has a way back to it.
     visit(&mut tab, "logs?since=2h&live=1")?;
     tab.click_on("link", "Traces")?;
     is_at(&mut tab, "#/traces?since=6h")?;
@@ -177,6 +177,12 @@ fn the_time_range_goes_along_to_the_views_that_have_one_and_back() -> Result<(),
     )?;
     tab.click_on("link", "← signals")?;
     is_at(&mut tab, "#/signal?since=6h&failed=1")?;
+    // Who came without a range does not lose it.
+    visit(&mut tab, "signal?flux_id=00000000-0000-0000-0000-000000000001")?;
+    tab.click_on("link", "← signals")?;
+    is_at(&mut tab, "#/signal")?;
+    tab.click_on("link", "Metrics")?;
+    is_at(&mut tab, "#/metrics?since=6h")?;
     assert_eq!(own_faults(&mut tab), Vec::<String>::new());
     Ok(())
 }

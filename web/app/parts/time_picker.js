@@ -9,7 +9,7 @@ import { Typed } from "./field.js";
 const ROOM = 6;
 const HINT = "14:05, 2026-11-30 14:05, a time with its zone, or an age such as 90m";
 
-/** What is typed replaces what is there, unless it was typed; another press puts the cursor. */
+/** What is typed replaces what is there, unless that is an edit that was not set; another press puts the cursor. */
 const selectUntouched = (time) => ({ currentTarget: field }) => field.value === written(time) && field.select();
 
 export function TimePicker({ params, fallback = "1h" }) {

@@ -7,7 +7,7 @@
 //! settings and with `upload_interval` 5 s.
 //!
 //! Rounds on a shared machine differ by more than the bound, so the threads are looked at too: the publisher's, and those that talk to the
-//! bucket, for the catalogue and for uploads. Not in it: threads that read the footers of new files, which have ended.
+//! bucket, for the catalogue and for uploads. Not in it: threads that have ended, as those that read the footers of new files.
 
 use std::time::{Duration, Instant};
 

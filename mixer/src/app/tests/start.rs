@@ -151,8 +151,17 @@ async fn a_founding_that_was_cut_off_leaves_no_registry_and_does_not_stand_in_th
     assert!(!registry.exists());
     let refused = refused(folder.path(), &flags).await;
     assert!(refused.to_string().contains("found-cluster"), "{refused}");
-    // A kill leaves it half made, or with all but its name.
     let staged = folder.path().join("data/.registry.redb.founded");
+    let other = crate::registry::ClusterRegistry::open(&staged).unwrap();
+    assert_eq!(
+        found(&chassis::system_clock()).unwrap_err().0,
+        chassis::ExitReason::Unavailable,
+        "another founding is at it"
+    );
+    drop(other);
+    // A kill leaves it without a cluster, half made, or with all but its name.
+    found(&chassis::system_clock()).unwrap();
+    std::fs::remove_file(&registry).unwrap();
     std::fs::write(&staged, [0_u8; 4096]).unwrap();
     found(&chassis::system_clock()).unwrap();
     std::fs::rename(&registry, &staged).unwrap();
