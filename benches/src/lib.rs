@@ -40,7 +40,8 @@ pub fn cost(pid: i32) -> Cost {
     }
 }
 
-/// CPU seconds of a process's running threads of one name, by the scheduler's own clock; 0 if there is none.
+/// CPU seconds of a process's running threads of one name, by the scheduler's own clock (`schedstat`); 0 without such a thread, or where the kernel does
+/// not keep it.
 #[must_use]
 pub fn thread_seconds(pid: i32, name: &str) -> f64 {
     let threads = fs::read_dir(format!("/proc/{pid}/task"));

@@ -125,7 +125,7 @@ fn compare(&(name, is_at_bucket, keys): &StoreCase, sent: &SentLines) -> Result<
 fn run(mixer: &mut TestMixer, sent: &SentLines, kept: &mut IngestRounds) -> Result<(), Failure> {
     let pid = mixer.process()?.pid().as_raw();
     let path = sent.folder.path().join("logs.ndjson");
-    let own = || THREADS.map(|name| thread_seconds(pid, name)).iter().sum::<f64>();
+    let own = || THREADS.iter().map(|name| thread_seconds(pid, name)).sum::<f64>();
     let (before, own_before, started) = (cost(pid), own(), Instant::now());
     lines::post(&mixer.api, Table::Logs, &path, 4, sent.bodies.iter().copied())?;
     let seconds = started.elapsed().as_secs_f64();
